@@ -1,0 +1,151 @@
+"""Parquet schemas of an episode's tables: field names, types, units, order.
+
+Every table has `episode` first. Times are UTC nanoseconds; windows are half-open. `service` is always the
+workload that owns the pod; null where a row belongs to none.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+
+TIME = pa.timestamp("ns", tz="UTC")
+NAME = pa.dictionary(pa.int32(), pa.string())
+
+
+def _field(name: str, kind: pa.DataType, meaning: str, unit: str | None = None, nullable: bool = True) -> pa.Field:
+    metadata = {"description": meaning} | ({"unit": unit} if unit else {})
+    return pa.field(name, kind, nullable=nullable, metadata=metadata)
+
+
+_EPISODE = _field("episode", NAME, "opaque id of the episode", nullable=False)
+
+METRICS = pa.schema([
+    _EPISODE,
+    _field("time", TIME, "when the sample was taken, by the source's clock", nullable=False),
+    _field("service", NAME, "workload that owns the pod; null for objects without one"),
+    _field("pod", NAME, "pod name; null for cluster objects"),
+    _field("container", NAME, "container name; null for pod-level series such as network counters"),
+    _field("metric", NAME, "metric name as Prometheus stores it, unit suffix kept", nullable=False),
+    _field("labels", NAME, "other labels as canonical JSON with sorted keys", nullable=False),
+    _field("kind", NAME, "counter, gauge, or bucket/sum/count for parts of a histogram", nullable=False),
+    _field("value", pa.float64(), "raw sample; counters are not rates and restart with their container", nullable=False),
+])  # fmt: skip
+
+SPANS = pa.schema([
+    _EPISODE,
+    _field("time", TIME, "start of the span", nullable=False),
+    _field("trace_id", pa.string(), "32 hex digits", nullable=False),
+    _field("span_id", pa.string(), "16 hex digits", nullable=False),
+    _field("parent_span_id", pa.string(), "null at the root of a trace"),
+    _field("service", NAME, "workload that owns the pod which sent the span"),
+    _field("reported_service", NAME, "service.name that the process itself reported", nullable=False),
+    _field("peer_service", NAME, "called service or store of a client span"),
+    _field("pod", NAME, "pod which sent the span"),
+    _field("operation", NAME, "span name", nullable=False),
+    _field("kind", NAME, "server, client, internal, producer or consumer", nullable=False),
+    _field("duration_ns", pa.int64(), "end minus start", "ns", nullable=False),
+    _field("status", NAME, "unset, ok or error, as the process set it", nullable=False),
+    _field("status_code", pa.int32(), "HTTP or RPC status where the span has one"),
+    _field("attributes", pa.string(), "other attributes as canonical JSON", nullable=False),
+])  # fmt: skip
+
+LOGS = pa.schema([
+    _EPISODE,
+    _field("time", TIME, "when the container runtime read the line", nullable=False),
+    _field("service", NAME, "workload that owns the pod"),
+    _field("pod", NAME, "pod name", nullable=False),
+    _field("container", NAME, "container name", nullable=False),
+    _field("level", NAME, "trace, debug, info, warning, error, fatal; null where the line has none"),
+    _field("message", pa.string(), "the line without its time stamp and level", nullable=False),
+    _field("trace_id", pa.string(), "trace the line belongs to, where it says so"),
+    _field("span_id", pa.string(), "span the line belongs to, where it says so"),
+])  # fmt: skip
+
+EVENTS = pa.schema([
+    _EPISODE,
+    _field("time", TIME, "when this occurrence was recorded", nullable=False),
+    _field("type", NAME, "Normal or Warning", nullable=False),
+    _field("reason", NAME, "Kubernetes event reason, for instance BackOff", nullable=False),
+    _field("kind", NAME, "kind of the object it is about", nullable=False),
+    _field("name", pa.string(), "name of the object it is about", nullable=False),
+    _field("service", NAME, "workload that owns the object; null where none does"),
+    _field("message", pa.string(), "text for people", nullable=False),
+    _field("count", pa.int32(), "occurrences so far of this event", nullable=False),
+])  # fmt: skip
+
+OBJECTS = pa.schema([
+    _EPISODE,
+    _field("time", TIME, "when the state was observed: every 10 s and on change", nullable=False),
+    _field("kind", NAME, "Deployment, Pod, Service, Endpoints, PersistentVolumeClaim, ...", nullable=False),
+    _field("name", pa.string(), "object name", nullable=False),
+    _field("service", NAME, "workload that owns the object; null where none does"),
+    _field("state", pa.string(), "whitelisted fields as canonical JSON", nullable=False),
+])  # fmt: skip
+
+REQUESTS = pa.schema([
+    _EPISODE,
+    _field("scheduled", TIME, "when the open-loop schedule wanted the request", nullable=False),
+    _field("sent", TIME, "when the client began to send it; null when it never did"),
+    _field("endpoint", NAME, "workload endpoint, for instance GET /hotels", nullable=False),
+    _field("latency_ns", pa.int64(), "from scheduled to the end of the answer; null when unfinished", "ns"),
+    _field("status", pa.int32(), "HTTP status; null without an answer"),
+    _field("outcome", NAME, "ok, http_error, refused, timeout or unfinished", nullable=False),
+])  # fmt: skip
+
+TABLES: dict[str, pa.Schema] = {
+    "metrics": METRICS,
+    "spans": SPANS,
+    "logs": LOGS,
+    "events": EVENTS,
+    "objects": OBJECTS,
+    "requests": REQUESTS,
+}
+
+_ROOT_CAUSE = pa.struct([
+    pa.field("kind", pa.string()),
+    pa.field("name", pa.string()),
+    pa.field("service", pa.string()),
+    pa.field("accepted", pa.list_(pa.string())),
+])  # fmt: skip
+
+LABEL = pa.schema([
+    pa.field("episode", pa.string(), nullable=False),
+    _field("fault", pa.string(), "name of the fault; null in a no-fault episode"),
+    _field("no_fault_kind", pa.string(), "plain, disturbed or sham; null in a fault episode"),
+    _field("targets", pa.list_(pa.string()), "services the fault was applied to", nullable=False),
+    _field("root_causes", pa.list_(_ROOT_CAUSE), "objects at fault with the names accepted for them", nullable=False),
+    _field("system_level", pa.string(), "Hardware, Operating System, Virtualization or Application"),
+    _field("fault_type", pa.string(), "the AIOpsLab fault type; null in a no-fault episode"),
+    _field("paper_number", pa.int32(), "row of Table 2 in the AIOpsLab paper"),
+    _field("category", pa.string(), "functional or symptomatic"),
+    _field("parameters", pa.string(), "seeded parameters of the fault as canonical JSON", nullable=False),
+    _field("inject_start", TIME, "first act of the injection"),
+    _field("inject_done", TIME, "last act of the injection accepted"),
+    _field("effective", TIME, "first confirmed sign of the fault: object, process or SLI"),
+    _field("recover_start", TIME, "first act of the undo"),
+    _field("recover_done", TIME, "last act of the undo accepted"),
+    _field("healthy_again", TIME, "health gate passed after the undo"),
+    _field("view_start", TIME, "start of the view", nullable=False),
+    _field("view_end", TIME, "end of the view, half-open", nullable=False),
+    _field("reference_end", TIME, "end of the window known to be healthy", nullable=False),
+    _field("verdict", pa.string(), "manifest, latent, silent; none for a no-fault episode", nullable=False),
+    _field("first_manifest", TIME, "first second in which the SLI test fires"),
+    _field("profile", pa.string(), "quick or standard or custom phase lengths", nullable=False),
+    _field("workload", pa.string(), "name, rate and mix as canonical JSON", nullable=False),
+    _field("seed", pa.int64(), "seed of the plan", nullable=False),
+    _field("host", pa.string(), "host load, scheduling delay, parallel episodes as canonical JSON", nullable=False),
+    _field("clock_offsets", pa.string(), "offset of each source's clock in ns as canonical JSON", nullable=False),
+])  # fmt: skip
+
+EVIDENCE = pa.schema([
+    pa.field("episode", pa.string(), nullable=False),
+    _field("check", pa.string(), "injection, recovery, sli, latent, health, host", nullable=False),
+    _field("subject", pa.string(), "object, endpoint or series that was looked at", nullable=False),
+    _field("time", TIME, "when it was seen; null for a whole window"),
+    _field("passed", pa.bool_(), "whether the check holds", nullable=False),
+    _field("statistic", pa.float64(), "measured effect"),
+    _field("p_value", pa.float64(), "where the check is a test"),
+    _field("detail", pa.string(), "what was seen, in words", nullable=False),
+])  # fmt: skip
