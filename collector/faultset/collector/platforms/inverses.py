@@ -1,0 +1,94 @@
+"""What undoes a change: pure functions from the state before and the change to a list of inverse acts.
+
+An inverse act is a dict with a `verb`:
+
+- `{"verb": "patch", "kind", "name", "change"}` merge patch that brings the prior values back
+- `{"verb": "apply", "object"}` create the object again unless one of that name exists
+- `{"verb": "release-claim", "volume"}` drop a PersistentVolume's claimRef, so that a new claim can bind it
+- `{"verb": "exec", "labels", "argv"}` run a command in the pod that carries the labels by then
+- `{"verb": "lift", "pod"}` end an impairment
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Inverse = dict[str, Any]
+
+_SERVER_FIELDS = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields", "selfLink")
+
+
+def merge(target: Any, change: Any) -> Any:
+    """Apply an RFC 7386 merge patch and return the result; neither argument is changed."""
+    if not isinstance(change, Mapping):
+        return copy.deepcopy(change)
+    result = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in change.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+def inverse_change(current: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that turns `merge(current, change)` back into `current`.
+
+    Fields that the change added come back as null, lists as a whole.
+    """
+    inverse: dict[str, Any] = {}
+    for key, value in change.items():
+        before = current.get(key)
+        if before is None:
+            inverse[key] = None
+        elif isinstance(before, Mapping) and isinstance(value, Mapping):
+            inverse[key] = inverse_change(before, value)
+        else:
+            inverse[key] = copy.deepcopy(before)
+    return inverse
+
+
+def inverse_of_patch(current: Mapping[str, Any], change: Mapping[str, Any]) -> list[Inverse]:
+    """Return what undoes `change` on the object `current`."""
+    metadata = current["metadata"]
+    return [
+        {
+            "verb": "patch",
+            "kind": current["kind"],
+            "name": metadata["name"],
+            "change": inverse_change(current, change),
+        }
+    ]
+
+
+def inverse_of_delete(current: Mapping[str, Any]) -> list[Inverse]:
+    """Return what undoes the deletion of `current`.
+
+    A pod needs nothing, its owner replaces it. A claim needs its volume released first, because a volume
+    remembers the uid of the claim that it was bound to and refuses any other.
+    """
+    if current["kind"] == "Pod":
+        return []
+    restored = copy.deepcopy(dict(current))
+    restored.pop("status", None)
+    for field in _SERVER_FIELDS:
+        restored["metadata"].pop(field, None)
+    acts: list[Inverse] = []
+    if current["kind"] == "PersistentVolumeClaim":
+        volume = current.get("spec", {}).get("volumeName")
+        if volume:
+            acts.append({"verb": "release-claim", "volume": volume})
+    acts.append({"verb": "apply", "object": restored})
+    return acts
+
+
+def inverse_of_exec(labels: Mapping[str, str], argv: Sequence[str]) -> list[Inverse]:
+    """Return the act that runs `argv` in whichever pod carries `labels` when the undo comes."""
+    return [{"verb": "exec", "labels": dict(labels), "argv": list(argv)}]
+
+
+def inverse_of_impairment(pod: str) -> list[Inverse]:
+    """Return what lifts the impairment of `pod`."""
+    return [{"verb": "lift", "pod": pod}]
