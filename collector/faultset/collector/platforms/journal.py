@@ -94,11 +94,7 @@ def open_inverses(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[
     """Return `(seq, inverse)` of the acts in `records` that nothing has undone, newest first."""
     undone = {record["seq"] for record in records if record["state"] == "undone"}
     intents = [record for record in records if record["state"] == "intent" and record["inverse"]]
-    return [
-        (record["seq"], list(record["inverse"]))
-        for record in reversed(intents)
-        if record["seq"] not in undone
-    ]
+    return [(record["seq"], list(record["inverse"])) for record in reversed(intents) if record["seq"] not in undone]
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

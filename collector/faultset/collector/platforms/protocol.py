@@ -110,6 +110,10 @@ class Platform(Protocol):
         """Disturb all that the pod sends until undone; the lease expires by itself when the collector dies."""
         ...
 
+    def impaired_packets(self, pod: str) -> int:
+        """Return how many packets of the pod the current impairment has disturbed so far."""
+        ...
+
     def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
         """Return once `condition` holds; raise PlatformError naming `what` after `timeout_s`."""
         ...

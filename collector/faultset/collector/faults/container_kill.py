@@ -1,0 +1,40 @@
+"""The main process killed again and again (AIOpsLab Table 2, row 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.selecting import container_status, logic_services, pod_of
+from faultset.collector.platforms.protocol import Platform
+
+
+def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+    """See whether the container ended by SIGKILL."""
+    status = container_status(platform, target)
+    ended = status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated") or {}
+    if ended.get("exitCode") == 137:
+        return f"{parameters['pod']} exited with code 137, {status['restartCount']} restarts"
+    return None
+
+
+@fault(
+    "container-kill",
+    system_level="Operating System",
+    fault_type="Operation Error",
+    paper_number=13,
+    category="symptomatic",
+    targets=logic_services,
+    check=was_restarted,
+    root_cause_kind="Pod",
+    repeat_s=12.0,
+)
+def container_kill(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Kill the container's main process; again every twelve seconds if it runs by then."""
+    pod = pod_of(platform, target)
+    if container_status(platform, target).get("state", {}).get("running"):
+        platform.kill(pod)
+    return {"pod": pod}

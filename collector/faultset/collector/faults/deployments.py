@@ -1,0 +1,32 @@
+"""Changes to a Deployment's containers, shared by several faults."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from faultset.collector.platforms.protocol import Object, Platform
+
+RECREATE: dict[str, Any] = {"type": "Recreate", "rollingUpdate": None}
+"""Strategy under which the old pod goes first, as when an operator deletes and applies a Deployment."""
+
+
+def changed_containers(deployment: Object, **fields: Any) -> list[dict[str, Any]]:
+    """Return the Deployment's containers with fields of the first one replaced."""
+    containers = copy.deepcopy(deployment["spec"]["template"]["spec"]["containers"])
+    containers[0].update(fields)
+    return containers
+
+
+def patch_container(platform: Platform, target: str, *, recreate: bool = False, **fields: Any) -> None:
+    """Change fields of the Deployment's first container; its pods are replaced."""
+    deployment = platform.get("Deployment", target)
+    change: dict[str, Any] = {"template": {"spec": {"containers": changed_containers(deployment, **fields)}}}
+    if recreate:
+        change["strategy"] = RECREATE
+    platform.patch("Deployment", target, {"spec": change})
+
+
+def container_of(platform: Platform, target: str) -> dict[str, Any]:
+    """Return the first container in the Deployment's template."""
+    return platform.get("Deployment", target)["spec"]["template"]["spec"]["containers"][0]

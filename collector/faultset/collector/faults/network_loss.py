@@ -1,0 +1,29 @@
+"""Lost packets (AIOpsLab Table 2, row 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.network import is_impaired
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.selecting import logic_services, pod_of
+from faultset.collector.platforms.protocol import Loss, Platform
+
+
+@fault(
+    "network-loss",
+    system_level="Operating System",
+    fault_type="Network/Storage Issue",
+    paper_number=8,
+    category="symptomatic",
+    targets=logic_services,
+    check=is_impaired,
+    root_cause_kind="Pod",
+)
+def network_loss(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Lose a share of the packets that the pod sends."""
+    pod, probability = pod_of(platform, target), round(float(rng.uniform(0.3, 0.5)), 2)
+    platform.impair(pod, Loss(probability=probability))
+    return {"pod": pod, "probability": probability}

@@ -1,0 +1,50 @@
+"""Acts on a store and on those who use it, shared by the faults of credentials and volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from faultset.collector.faults.selecting import pod_of, pods_of
+from faultset.collector.platforms.protocol import Platform
+from faultset.collector.runtime.store import admin_command
+
+
+def administer(platform: Platform, store: str, words: Sequence[str], *, undo: Sequence[str] | None = None) -> str:
+    """Run a store command as its administrator, with the command that takes it back."""
+    port = platform.app.services[store].port
+    undo_argv = admin_command(port, *undo) if undo else None
+    return platform.exec(pod_of(platform, store), admin_command(port, *words), undo=undo_argv)
+
+
+def flush_caches(platform: Platform, store: str) -> tuple[str, ...]:
+    """Empty the caches in front of a store, now and when the fault is undone; return their names.
+
+    Without it a cache hides a failing store until an entry is missed, and keeps what was cached while it failed.
+    """
+    app = platform.app
+    caches = sorted(
+        {c for consumer in app.consumers(store) for c in app.stores(consumer) if app.services[c].kind == "cache"}
+    )
+    for cache in caches:
+        administer(platform, cache, ("FLUSHALL",), undo=("FLUSHALL",))
+    return tuple(caches)
+
+
+def restart_consumers(platform: Platform, store: str) -> tuple[str, ...]:
+    """Delete the pods of all services that use a store, so that they log in and read again."""
+    consumers = tuple(platform.app.consumers(store))
+    for consumer in consumers:
+        for pod in pods_of(platform, consumer):
+            platform.delete("Pod", pod["metadata"]["name"], grace_period_s=0)
+    return consumers
+
+
+def consumer_fails(platform: Platform, store: str) -> str | None:
+    """Say which consumer of the store has crashed, or None."""
+    for consumer in platform.app.consumers(store):
+        for pod in pods_of(platform, consumer):
+            for status in pod.get("status", {}).get("containerStatuses", []):
+                ended = status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated")
+                if ended and ended.get("exitCode"):
+                    return f"{pod['metadata']['name']} exited with code {ended['exitCode']}"
+    return None
