@@ -1,0 +1,80 @@
+"""Documents that a store holds, listed or generated, and the values that requests are drawn from."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from faultset.collector.apps.behaviours import Frozen
+
+
+class Linear(Frozen):
+    """A number that grows with the document's index `i`: start + step * i."""
+
+    start: float
+    step: float
+
+
+class Sha256(Frozen):
+    """The SHA-256 of a text, in hexadecimal; `{i}` stands for the index."""
+
+    sha256: str
+
+
+class Cycle(Frozen):
+    """Values in turn: the index modulo their number."""
+
+    cycle: tuple[Any, ...]
+
+
+class Generated(Frozen):
+    """Documents for the indices from `first` to `last`, or only for multiples of a number among them."""
+
+    first: int
+    last: int
+    multiple_of: int = 1
+    fields: dict[str, Linear | Sha256 | Cycle | dict[str, Any] | list[Any] | str | int | float]
+
+
+class Collection(Frozen):
+    """Documents of one collection and the field that identifies them."""
+
+    key: str
+    documents: tuple[dict[str, Any], ...] = ()
+    generated: tuple[Generated, ...] = ()
+
+    def all(self) -> Iterator[dict[str, Any]]:
+        """Yield every document, the listed ones first."""
+        yield from (dict(document) for document in self.documents)
+        for rule in self.generated:
+            for index in range(rule.first, rule.last + 1):
+                if index % rule.multiple_of == 0:
+                    yield {name: _value(value, index) for name, value in rule.fields.items()}
+
+
+def _value(value: Any, index: int) -> Any:
+    match value:
+        case Linear():
+            return round(value.start + value.step * index, 6)
+        case Sha256():
+            return hashlib.sha256(value.sha256.replace("{i}", str(index)).encode()).hexdigest()
+        case Cycle():
+            return value.cycle[index % len(value.cycle)]
+        case str():
+            return value.replace("{i}", str(index))
+        case dict():
+            return {name: _value(part, index) for name, part in value.items()}
+        case list():
+            return [_value(part, index) for part in value]
+        case _:
+            return value
+
+
+def nights(first: str, last: str) -> list[tuple[str, str]]:
+    """Pairs of consecutive days (`YYYY-MM-DD`) from `first` to `last`."""
+    day, end = datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
+    days = [day + datetime.timedelta(days=count) for count in range((end - day).days + 1)]
+    return [(str(one), str(next_one)) for one, next_one in itertools.pairwise(days)]

@@ -1,0 +1,172 @@
+"""Ordinary Kubernetes manifests of an application.
+
+Containers find the whole spec at `SPEC_PATH` (environment variable FAULTSET_APP names another place) and a database
+its files at `DATA_PATH` (FAULTSET_DATA names another place). No probes, as in the applications modelled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faultset.collector.apps.spec import AppSpec, ServiceSpec, write
+
+Manifest = dict[str, Any]
+
+SPEC_PATH = "/etc/faultset/app.yaml"
+DATA_PATH = "/data/db"
+METRICS_PORT = 9464
+
+
+def manifests(app: AppSpec, *, telemetry_endpoint: str, image_pull: str = "IfNotPresent") -> list[Manifest]:
+    """Return the application's objects in the order in which they are applied.
+
+    Parameters
+    ----------
+    telemetry_endpoint:
+        Base URL of the OTLP/HTTP receiver, as a pod reaches it.
+    image_pull:
+        `imagePullPolicy` of every container.
+    """
+    services = app.services.values()
+    claims = [service for service in services if service.claim]
+    return [
+        *(_volume(app, service) for service in claims),
+        *(_claim(app, service) for service in claims),
+        _config(app),
+        *(_service(app, service) for service in services),
+        *(_deployment(app, service, telemetry_endpoint, image_pull) for service in services),
+    ]
+
+
+def config_name(app: AppSpec) -> str:
+    """Name of the ConfigMap with the spec."""
+    return f"{app.name}-config"
+
+
+def _labels(app: AppSpec, service: ServiceSpec) -> dict[str, str]:
+    return {app.label_key: service.name}
+
+
+def _storage_class(service: ServiceSpec) -> str:
+    assert service.claim is not None
+    return f"{service.claim.removesuffix('-pvc')}-storage"
+
+
+def volume_name(service: ServiceSpec) -> str:
+    """Name of the PersistentVolume that the claim of a database binds."""
+    assert service.claim is not None
+    return f"{service.claim.removesuffix('-pvc')}-pv"
+
+
+def _volume(app: AppSpec, service: ServiceSpec) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": volume_name(service), "labels": _labels(app, service)},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "volumeMode": "Filesystem",
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": _storage_class(service),
+            "hostPath": {"path": f"/data/volumes/{volume_name(service)}", "type": "DirectoryOrCreate"},
+        },
+    }
+
+
+def _claim(app: AppSpec, service: ServiceSpec) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": service.claim, "labels": _labels(app, service)},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": _storage_class(service),
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+
+
+def _config(app: AppSpec) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": config_name(app)},
+        "data": {"app.yaml": write(app)},
+    }
+
+
+def _service(app: AppSpec, service: ServiceSpec) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": service.name, "labels": _labels(app, service)},
+        "spec": {
+            "type": "ClusterIP",
+            "selector": _labels(app, service),
+            "ports": [{"name": str(service.port), "protocol": "TCP", "port": service.port, "targetPort": service.port}],
+        },
+    }
+
+
+def _deployment(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str) -> Manifest:
+    strategy = "Recreate" if service.kind == "database" else "RollingUpdate"
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": service.name, "labels": _labels(app, service)},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": _labels(app, service)},
+            "strategy": {"type": strategy},
+            "template": {
+                "metadata": {"labels": _labels(app, service), "annotations": _annotations(service)},
+                "spec": {
+                    "restartPolicy": "Always",
+                    "enableServiceLinks": False,
+                    "containers": [_container(app, service, telemetry_endpoint, image_pull)],
+                    "volumes": _volumes(app, service),
+                },
+            },
+        },
+    }
+
+
+def _annotations(service: ServiceSpec) -> dict[str, str]:
+    if not service.exports_metrics:
+        return {}
+    return {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(METRICS_PORT),
+        "prometheus.io/path": "/metrics",
+    }
+
+
+def _container(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str) -> Manifest:
+    mounts = [{"name": "config", "mountPath": SPEC_PATH.rpartition("/")[0], "readOnly": True}]
+    if service.claim:
+        mounts.append({"name": "data", "mountPath": DATA_PATH})
+    return {
+        "name": service.container,
+        "image": service.image or app.image,
+        "imagePullPolicy": image_pull,
+        "command": list(service.program),
+        "ports": [{"containerPort": service.port, "protocol": "TCP"}],
+        "env": [
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": telemetry_endpoint},
+        ],
+        "resources": {
+            "requests": {"cpu": "5m", "memory": "32Mi"},
+            "limits": {"cpu": service.cpu_limit, "memory": f"{service.memory_limit_mib}Mi"},
+        },
+        "volumeMounts": mounts,
+    }
+
+
+def _volumes(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
+    volumes: list[Manifest] = [{"name": "config", "configMap": {"name": config_name(app)}}]
+    if service.claim:
+        volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": service.claim}})
+    return volumes

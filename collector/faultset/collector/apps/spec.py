@@ -1,0 +1,229 @@
+"""An application as data: services, their calls and stores, behaviour on errors, endpoints and workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple
+
+import yaml
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, model_validator
+
+from faultset.collector.apps.behaviours import Call, Frozen, Steps, stores_of, written
+from faultset.collector.apps.collections import Collection
+from faultset.collector.apps.workload import Mix, RequestSpec
+from faultset.datasets.errors import UsageError
+
+Kind = Literal["frontend", "logic", "cache", "database", "infrastructure"]
+
+
+class Entry(NamedTuple):
+    """Where clients send their requests."""
+
+    service: str
+    port: int
+
+
+class Operation(Frozen):
+    """What a service does for one RPC (`/geo.Geo/Nearby`) or HTTP endpoint (`/hotels`)."""
+
+    log: str
+    caller: str
+    method: str | None = None
+    work_ms: float = 0.0
+    steps: Annotated[Steps, PlainSerializer(written)]
+
+
+class Seed(Frozen):
+    """A collection that the service fills at its start when the store has none."""
+
+    store: str
+    collection: str
+
+
+class Index(Frozen):
+    """A collection kept in memory, read once at the service's start; empty when that read fails."""
+
+    store: str
+    collection: str
+    error: str
+
+
+class ServiceSpec(Frozen):
+    """One service: what runs in its container, and what that program does."""
+
+    name: str
+    kind: Kind
+    container: str
+    program: tuple[str, ...]
+    port: int
+    image: str | None = None
+    caller: str = "cmd/main.go"
+    registry_name: str | None = None
+    stores: tuple[str, ...] = ()
+    claim: str | None = None
+    auth: Literal["password", "open"] = "open"
+    database: str | None = None
+    collections: dict[str, Collection] = Field(default_factory=dict)
+    seeds: tuple[Seed, ...] = ()
+    indexes: dict[str, Index] = Field(default_factory=dict)
+    operations: dict[str, Operation] = Field(default_factory=dict)
+    cpu_limit: str = "1000m"
+    memory_limit_mib: int = 256
+
+    @cached_property
+    def calls(self) -> tuple[str, ...]:
+        """Services that its operations call, in order of first appearance."""
+        return tuple(dict.fromkeys(call.service for call in self.rpc_calls()))
+
+    @property
+    def reads_store_at_start(self) -> bool:
+        """Whether it answers from memory, filled only at its start, so that later faults of its store do not show."""
+        return bool(self.indexes)
+
+    @property
+    def exports_metrics(self) -> bool:
+        """Whether its process has a metrics endpoint of its own."""
+        return self.kind in ("frontend", "logic")
+
+    def rpc_calls(self) -> Iterator[Call]:
+        """Yield the calls of all its operations."""
+        for operation in self.operations.values():
+            for step in operation.steps:
+                if isinstance(step.does, Call):
+                    yield step.does
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: {"name": name, **service} if isinstance(service, dict) else service for name, service in value.items()
+        }
+    return value
+
+
+class AppSpec(Frozen):
+    """A whole application.
+
+    Everything that depends on the application is here; the runtime, the manifests and the load know none of it.
+    """
+
+    name: str
+    title: str
+    version: str
+    image: str
+    label_key: str = "app"
+    log_level: Literal["trace", "info"] = "trace"
+    registry: str | None = None
+    entry: Entry
+    services: Annotated[dict[str, ServiceSpec], BeforeValidator(_named)]
+    requests: dict[str, RequestSpec]
+    mixes: dict[str, Mix] = Field(min_length=1)
+    default_mix: str
+
+    @cached_property
+    def calls(self) -> tuple[tuple[str, str], ...]:
+        """Declared call graph: (caller, callee), stores included; the registry carries no calls."""
+        return tuple(
+            (service.name, callee) for service in self.services.values() for callee in (*service.calls, *service.stores)
+        )
+
+    def service(self, name: str) -> ServiceSpec:
+        """Return one service; raise UsageError with the nearest name for an unknown one."""
+        if name not in self.services:
+            raise UsageError(unknown("service", name, self.services, f"app {self.name}"))
+        return self.services[name]
+
+    def stores(self, service: str) -> tuple[str, ...]:
+        """Return the databases and caches that a service uses."""
+        return self.service(service).stores
+
+    def consumers(self, store: str) -> tuple[str, ...]:
+        """Return the services that use a database or cache."""
+        self.service(store)
+        return tuple(service.name for service in self.services.values() if store in service.stores)
+
+    def mix(self, name: str) -> Mix:
+        """Return one mix; raise UsageError with the nearest name for an unknown one."""
+        if name not in self.mixes:
+            raise UsageError(unknown("mix", name, self.mixes, f"app {self.name}"))
+        return self.mixes[name]
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> AppSpec:
+        known = set(self.services)
+        _need(self.entry.service, known, "entry")
+        _need(self.default_mix, set(self.mixes), "default_mix")
+        if self.registry is not None:
+            _need(self.registry, known, "registry")
+        for mix_name, mix in self.mixes.items():
+            for request in mix.shares:
+                _need(request, set(self.requests), f"mix {mix_name}")
+        for service in self.services.values():
+            self._check_service(service, known)
+        return self
+
+    def _check_service(self, service: ServiceSpec, known: set[str]) -> None:
+        where = f"service {service.name}"
+        for store in service.stores:
+            _need(store, known, where)
+        for rule in (*service.seeds, *service.indexes.values()):
+            _need(rule.store, set(service.stores), where)
+            _need(rule.collection, set(self.services[rule.store].collections), where)
+        for name, operation in service.operations.items():
+            for store in stores_of(operation.steps):
+                _need(store, set(service.stores), f"{where}, operation {name}")
+            for step in operation.steps:
+                index = getattr(step.does, "index", None)
+                if index is not None:
+                    _need(index, set(service.indexes), f"{where}, operation {name}")
+        for call in service.rpc_calls():
+            _need(call.service, known, where)
+            _need(call.operation, set(self.services[call.service].operations), f"{where}, call")
+
+
+def _need(name: str, known: set[str], where: str) -> None:
+    if name not in known:
+        raise ValueError(f"{where} names {name!r}, which is not among {', '.join(sorted(known)) or 'none'}")
+
+
+def unknown(what: str, name: str, known: Mapping[str, Any] | tuple[str, ...], where: str) -> str:
+    """Sentence for a name that does not exist."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=1)
+    hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(known)}"
+    return f'{where} has no {what} "{name}"; {hint}'
+
+
+def parse(text: str, source: str) -> AppSpec:
+    """Read a spec; raise UsageError naming the first wrong field.
+
+    Parameters
+    ----------
+    text:
+        YAML.
+    source:
+        Where the text is from, for the message.
+    """
+    try:
+        value = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        raise UsageError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"{source} is not an application spec: a mapping is wanted, found {type(value).__name__}")
+    try:
+        return AppSpec.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the whole"
+        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise UsageError(f"{source} is wrong at {field}: {first['msg']}{more}; correct the spec") from None
+
+
+def write(app: AppSpec) -> str:
+    """Return the spec as YAML, such that `parse` gives it back."""
+    value = app.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for service in value["services"].values():
+        del service["name"]
+    return yaml.dump(value, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False, width=120)

@@ -1,0 +1,119 @@
+"""What clients ask for: requests with drawn parameters, and mixes of them."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from faultset.collector.apps.behaviours import Frozen
+
+
+class IntegerDraw(Frozen):
+    """A whole number from `low` to `high`, both possible, then shifted and scaled: base + scale * n."""
+
+    kind: Literal["integer"]
+    low: int
+    high: int
+    base: float | None = None
+    scale: float = 1.0
+
+    def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
+        """Draw one value."""
+        number = int(rng.integers(self.low, self.high + 1))
+        return str(number) if self.base is None else f"{self.base + self.scale * number:.4f}"
+
+
+class DateDraw(Frozen):
+    """A day from `low` to `high`, or `1..most` days after an earlier field, at most `high`."""
+
+    kind: Literal["date"]
+    low: datetime.date | None = None
+    high: datetime.date | None = None
+    after: str | None = None
+    most: int | None = None
+
+    @model_validator(mode="after")
+    def _has_bounds(self) -> DateDraw:
+        if self.after is None and (self.low is None or self.high is None):
+            raise ValueError("a date needs low and high, or after")
+        if self.after is not None and self.high is None and self.most is None:
+            raise ValueError("a date after another one needs high or most")
+        return self
+
+    def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
+        """Draw one value."""
+        if self.after is None:
+            assert self.low is not None
+            assert self.high is not None
+            days = int(rng.integers(0, (self.high - self.low).days + 1))
+            return str(self.low + datetime.timedelta(days=days))
+        start = datetime.date.fromisoformat(drawn[self.after])
+        most = self.most if self.high is None else min((self.high - start).days, self.most or 10**6)
+        assert most is not None
+        return str(start + datetime.timedelta(days=int(rng.integers(1, max(most, 1) + 1))))
+
+
+class ChoiceDraw(Frozen):
+    """One of several values, with weights."""
+
+    kind: Literal["choice"]
+    values: dict[str, float]
+
+    def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
+        """Draw one value."""
+        weights = np.array(list(self.values.values()), dtype=float)
+        return list(self.values)[int(rng.choice(len(weights), p=weights / weights.sum()))]
+
+
+class TextDraw(Frozen):
+    """A text made of earlier fields: `{name}` stands for the field."""
+
+    kind: Literal["text"]
+    text: str
+
+    def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
+        """Fill in the text."""
+        return self.text.format_map(drawn)
+
+
+Draw = Annotated[IntegerDraw | DateDraw | ChoiceDraw | TextDraw, Field(discriminator="kind")]
+
+
+class RequestSpec(Frozen):
+    """One kind of request: where it goes and how its query parameters are drawn, in this order.
+
+    Parameters whose name begins with `_` are drawn for later ones and not sent.
+    """
+
+    method: str
+    path: str
+    parameters: dict[str, Draw]
+
+    @property
+    def endpoint(self) -> str:
+        """Name in the table of requests."""
+        return f"{self.method} {self.path}"
+
+    def draw(self, rng: np.random.Generator) -> dict[str, str]:
+        """Draw the query parameters of one request."""
+        drawn: dict[str, str] = {}
+        for name, rule in self.parameters.items():
+            drawn[name] = rule.draw(rng, drawn)
+        return {name: value for name, value in drawn.items() if not name.startswith("_")}
+
+
+class Mix(Frozen):
+    """Shares of the kinds of requests; they add up to one."""
+
+    title: str
+    shares: dict[str, float]
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Mix:
+        total = sum(self.shares.values())
+        if not 0.999 < total < 1.001:
+            raise ValueError(f"the shares of a mix add up to 1; found {total:g}")
+        return self
