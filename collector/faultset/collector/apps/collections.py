@@ -11,32 +11,17 @@ from typing import Any
 from faultset.collector.apps.behaviours import Frozen
 
 
-class Linear(Frozen):
-    """A number that grows with the document's index `i`: start + step * i."""
-
-    start: float
-    step: float
-
-
-class Sha256(Frozen):
-    """The SHA-256 of a text, in hexadecimal; `{i}` stands for the index."""
-
-    sha256: str
-
-
-class Cycle(Frozen):
-    """Values in turn: the index modulo their number."""
-
-    cycle: tuple[Any, ...]
-
-
 class Generated(Frozen):
-    """Documents for the indices from `first` to `last`, or only for multiples of a number among them."""
+    """Documents for the indices `i` from `first` to `last`, or only for multiples of a number among them.
+
+    A field is a constant, a text in which `{i}` stands for the index, a list or mapping of such, or one of the rules
+    `{start: a, step: b}` (a + b * i), `{cycle: [...]}` (values in turn) and `{sha256: text}` (hexadecimal).
+    """
 
     first: int
     last: int
     multiple_of: int = 1
-    fields: dict[str, Linear | Sha256 | Cycle | dict[str, Any] | list[Any] | str | int | float]
+    fields: dict[str, Any]
 
 
 class Collection(Frozen):
@@ -57,12 +42,12 @@ class Collection(Frozen):
 
 def _value(value: Any, index: int) -> Any:
     match value:
-        case Linear():
-            return round(value.start + value.step * index, 6)
-        case Sha256():
-            return hashlib.sha256(value.sha256.replace("{i}", str(index)).encode()).hexdigest()
-        case Cycle():
-            return value.cycle[index % len(value.cycle)]
+        case {"start": start, "step": step}:
+            return round(start + step * index, 6)
+        case {"cycle": list() | tuple() as values}:
+            return values[index % len(values)]
+        case {"sha256": str() as text}:
+            return hashlib.sha256(text.replace("{i}", str(index)).encode()).hexdigest()
         case str():
             return value.replace("{i}", str(index))
         case dict():

@@ -159,7 +159,7 @@ def _container(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, imag
         ],
         "resources": {
             "requests": {"cpu": "5m", "memory": "32Mi"},
-            "limits": {"cpu": service.cpu_limit, "memory": f"{service.memory_limit_mib}Mi"},
+            "limits": {"cpu": f"{round(1000 * service.cpu_limit)}m", "memory": f"{service.memory_limit_mib}Mi"},
         },
         "volumeMounts": mounts,
     }

@@ -68,7 +68,7 @@ class ServiceSpec(Frozen):
     seeds: tuple[Seed, ...] = ()
     indexes: dict[str, Index] = Field(default_factory=dict)
     operations: dict[str, Operation] = Field(default_factory=dict)
-    cpu_limit: str = "1000m"
+    cpu_limit: float = 1.0
     memory_limit_mib: int = 256
 
     @cached_property
