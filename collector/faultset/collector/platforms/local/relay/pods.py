@@ -1,0 +1,60 @@
+"""What the relay knows about one pod: its counters and the state of its network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from faultset.collector.platforms.local.relay.schedule import CLEAR, Road
+
+COUNTERS = (
+    "receive_bytes",
+    "transmit_bytes",
+    "receive_packets",
+    "transmit_packets",
+    "receive_packets_dropped",
+    "transmit_packets_dropped",
+)
+
+
+class Pod:
+    """One end of connections, known by its address; counters grow from its start."""
+
+    __slots__ = (*COUNTERS, "name", "road")
+
+    def __init__(self, name: str):
+        self.name = name
+        self.road = CLEAR
+        self.receive_bytes = self.transmit_bytes = 0
+        self.receive_packets = self.transmit_packets = 0
+        self.receive_packets_dropped = self.transmit_packets_dropped = 0
+
+    def stats(self) -> dict[str, int]:
+        """Return all counters."""
+        return {counter: getattr(self, counter) for counter in COUNTERS}
+
+
+def drop(sender: Pod, receiver: Pod, packets: int) -> None:
+    """Count lost packets where they were lost: at the sender, or before a receiver that is cut off."""
+    if sender.road.cut or sender.road.loss:
+        sender.transmit_packets_dropped += packets
+    else:
+        receiver.receive_packets_dropped += packets
+
+
+def road_of(impairments: Iterable[Mapping[str, Any]]) -> Road:
+    """Combine the impairments of one pod: delays add up, losses are independent."""
+    passing, latency_s, jitter_s, cut = 1.0, 0.0, 0.0, False
+    for impairment in impairments:
+        match impairment["kind"]:
+            case "loss":
+                passing *= 1.0 - impairment["probability"]
+            case "delay":
+                latency_s += impairment["latency_s"]
+                jitter_s += impairment.get("jitter_s") or 0.0
+            case "partition":
+                cut = True
+            case kind:
+                raise ValueError(f"unknown impairment {kind!r}; known are loss, delay and partition")
+    road = Road(loss=1.0 - passing, latency_s=latency_s, jitter_s=jitter_s, cut=cut)
+    return CLEAR if road == CLEAR else road

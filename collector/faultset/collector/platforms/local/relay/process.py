@@ -1,0 +1,148 @@
+"""The relay as a process: configured over its socket, it holds one state for all addresses of an episode."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from faultset.collector.platforms.local.channel import serve
+from faultset.collector.platforms.local.relay.forwards import Forward, Target
+from faultset.collector.platforms.local.relay.listening import ListeningSockets
+from faultset.collector.platforms.local.relay.parent import die_with_parent
+from faultset.collector.platforms.local.relay.pods import Pod, road_of
+from faultset.collector.platforms.local.relay.schedule import CLEAR
+
+PROBE_INTERVAL_S = 0.05
+
+
+class Relay:
+    """All forwards and pods of one episode. Needs a running event loop."""
+
+    def __init__(self, seed: int = 0):
+        self._rng = Random(seed)
+        self._seed = seed
+        self._kernel = ListeningSockets()
+        self._pods: dict[str, Pod] = {}
+        self._by_ip: dict[str, Pod] = {}
+        self._forwards: dict[tuple[str, int], Forward] = {}
+        self._stranger = Pod("")
+        self._probing = asyncio.get_running_loop().create_task(self._probe())
+
+    def configure(
+        self,
+        pods: Mapping[str, str],
+        forwards: Sequence[Mapping[str, Any]],
+        impairments: Sequence[Mapping[str, Any]] = (),
+        seed: int | None = None,
+    ) -> dict[str, Any]:
+        """Take over a full state; what it says already is left alone, and connections stay.
+
+        Parameters
+        ----------
+        pods
+            Name of the pod at each address.
+        forwards
+            Addresses to listen on, each with `name`, `ip`, `port` and `targets` (`pod` or null, `ip`, `port`).
+        impairments
+            Each with `pod` and `kind`: loss (`probability`), delay (`latency_s`, `jitter_s`) or partition.
+        seed
+            Starts the random draws again when it differs from the one before.
+
+        Returns
+        -------
+        dict
+            `listening`: forwards that accept now; `errors`: name to reason, of addresses that cannot be used.
+        """
+        if seed is not None and seed != self._seed:
+            self._seed = seed
+            self._rng.seed(seed)
+        roads = {
+            name: road_of([impairment for impairment in impairments if impairment["pod"] == name])
+            for name in {impairment["pod"] for impairment in impairments}
+        }
+        for name in self._pods.keys() - set(pods.values()):
+            self._pods.pop(name).road = CLEAR
+        for name in pods.values():
+            self._pods.setdefault(name, Pod(name)).road = roads.get(name, CLEAR)
+        self._by_ip = {ip: self._pods[name] for ip, name in pods.items()}
+        wanted = {(forward["ip"], int(forward["port"])): forward for forward in forwards}
+        for address in self._forwards.keys() - wanted.keys():
+            self._forwards.pop(address).close()
+        for address, forward in wanted.items():
+            self._forward(forward["name"], address).retarget(
+                tuple(
+                    Target(pod=target["pod"], ip=target["ip"], port=int(target["port"]))
+                    for target in forward["targets"]
+                )
+            )
+        return self._state()
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Return the counters of every configured pod since it was first configured."""
+        return {name: pod.stats() for name, pod in self._pods.items()}
+
+    async def close(self) -> None:
+        """Stop listening and probing."""
+        self._probing.cancel()
+        for forward in self._forwards.values():
+            forward.close()
+        self._kernel.close()
+
+    def _forward(self, name: str, address: tuple[str, int]) -> Forward:
+        if address not in self._forwards:
+            self._forwards[address] = Forward(
+                name,
+                address,
+                rng=self._rng,
+                kernel=self._kernel,
+                by_ip=lambda ip: self._by_ip.get(ip, self._stranger),
+                by_name=lambda pod: self._pods.get(pod or "", self._stranger),
+            )
+        return self._forwards[address]
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "listening": [forward.name for forward in self._forwards.values() if forward.listening],
+            "errors": {forward.name: forward.error for forward in self._forwards.values() if forward.error},
+        }
+
+    async def _probe(self) -> None:
+        while True:
+            for forward in list(self._forwards.values()):
+                forward.probe()
+            await asyncio.sleep(PROBE_INTERVAL_S)
+
+
+async def run(socket_path: Path, seed: int = 0) -> None:
+    """Serve `configure` and `stats` on a Unix socket until cancelled."""
+    relay = Relay(seed)
+    server = await serve(socket_path, {"configure": relay.configure, "stats": relay.stats})
+    async with server:
+        try:
+            await server.serve_forever()
+        finally:
+            await relay.close()
+
+
+def main(socket_path: Path, seed: int = 0, parent: int | None = None) -> None:
+    """Run the relay in this process until it is killed or its parent ends.
+
+    Parameters
+    ----------
+    socket_path
+        Where to listen for `configure` and `stats`.
+    seed
+        Seed of the draws that decide which packets are lost.
+    parent
+        Process id that must still be the parent; see `die_with_parent`.
+    """
+    die_with_parent(parent)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    gc.freeze()
+    asyncio.run(run(Path(socket_path), seed))
