@@ -103,6 +103,9 @@ TABLES: dict[str, pa.Schema] = {
     "requests": REQUESTS,
 }
 
+TIME_COLUMN = {table: "scheduled" if table == "requests" else "time" for table in TABLES}
+"""The column that places a table's rows in time."""
+
 _ROOT_CAUSE = pa.struct([
     pa.field("kind", pa.string()),
     pa.field("name", pa.string()),
@@ -149,3 +152,24 @@ EVIDENCE = pa.schema([
     _field("p_value", pa.float64(), "where the check is a test"),
     _field("detail", pa.string(), "what was seen, in words", nullable=False),
 ])  # fmt: skip
+
+LABEL_JSON_FIELDS = ("parameters", "workload", "host", "clock_offsets")
+"""Fields of the label that hold canonical JSON."""
+
+TRUTH_TABLES: dict[str, pa.Schema] = {"label": LABEL, "evidence": EVIDENCE}
+
+
+def stored(schema: pa.Schema) -> pa.Schema:
+    """Return the schema as it stands in a file: plain strings where memory holds dictionaries.
+
+    Parquet's own dictionary encoding keeps the files small; a dictionary *type* in the file's schema would
+    shut out readers that do not know it.
+    """
+    return pa.schema(
+        [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in schema]
+    )
+
+
+def dictionary_columns(schema: pa.Schema) -> list[str]:
+    """Name the columns that are held as dictionaries (categories) in memory."""
+    return [field.name for field in schema if pa.types.is_dictionary(field.type)]

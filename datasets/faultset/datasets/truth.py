@@ -1,0 +1,62 @@
+"""Reading what really happened in an episode. Methods must not; a test holds the baselines to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from faultset.datasets.episodes import TRUTH
+from faultset.datasets.errors import DataError
+from faultset.datasets.schemas import LABEL_JSON_FIELDS
+from faultset.datasets.storage import damage_named, open_parquet
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_label(episode_path: Path | str) -> dict[str, Any]:
+    """Return an episode's label: times as integers (UTC nanoseconds), JSON fields as objects."""
+    path = Path(episode_path) / TRUTH / "label.parquet"
+    file = open_parquet(path)
+    with damage_named(path):
+        table = file.read()
+    if len(table) != 1:
+        raise DataError(f"{path} must have one row, it has {len(table)}; restore the file")
+    row = {
+        name: column.cast("int64")[0].as_py() if str(column.type).startswith("timestamp") else column[0].as_py()
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+    for name in LABEL_JSON_FIELDS:
+        row[name] = json.loads(row[name])
+    return row
+
+
+def read_evidence(episode_path: Path | str) -> pd.DataFrame:
+    """Return the checks that were made on an episode and what they saw."""
+    path = Path(episode_path) / TRUTH / "evidence.parquet"
+    file = open_parquet(path)
+    with damage_named(path):
+        return file.read().to_pandas()
+
+
+def read_journal(episode_path: Path | str) -> list[dict[str, Any]]:
+    """Return the records of what was done to the platform, in order; a torn last line is left out."""
+    path = Path(episode_path) / TRUTH / "journal.jsonl"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing; restore it or collect the episode again") from None
+    records = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError:
+            if number == len(lines):
+                break
+            raise DataError(f"{path} line {number} is not JSON; restore the file") from None
+        if isinstance(record, dict):
+            records.append(record)
+    return records
