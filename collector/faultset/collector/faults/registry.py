@@ -18,8 +18,7 @@ import numpy as np
 
 from faultset.collector.apps.spec import AppSpec
 from faultset.collector.platforms.protocol import Platform
-from faultset.datasets.errors import UsageError
-from faultset.datasets.suggestions import suggest
+from faultset.datasets.suggestions import unknown_name
 
 Parameters = dict[str, Any]
 Inject = Callable[[Platform, str, np.random.Generator], Parameters]
@@ -148,5 +147,5 @@ def get_fault(name: str) -> FaultSpec:
     """
     known = faults()
     if name not in known:
-        raise UsageError(f"there is no fault {name!r}{suggest(name, [*known, 'noop'])}; see 'faultset list faults'")
+        raise unknown_name("fault", name, [*known, "noop", "all"])
     return known[name]

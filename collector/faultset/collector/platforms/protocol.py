@@ -126,6 +126,10 @@ class Platform(Protocol):
         """Return the sources of every table."""
         ...
 
+    def host_load(self) -> dict[str, Any]:
+        """Return how loaded the host was during the episode: load average, worst scheduling delay in ms."""
+        ...
+
     def stop_load(self) -> None:
         """Stop the load; requests without an answer count as unfinished."""
         ...

@@ -1,0 +1,215 @@
+"""Running the episodes of a campaign side by side, each in a process tree of its own; resuming what was left."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from faultset.collector.campaigns.scratch import scratches
+from faultset.collector.plans.plan import Plan
+from faultset.datasets.errors import DataError
+
+CAMPAIGNS = "campaigns"
+ATTEMPTS = 2
+STAGGER_S = 2.0
+
+
+@dataclass
+class Running:
+    """One episode under way."""
+
+    plan: Plan
+    process: subprocess.Popen[str]
+    attempt: int
+    errors: IO[str]
+    phase: str = "new"
+    phase_end_ns: int | None = None
+    started: float = field(default_factory=time.monotonic)
+    outcome: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """How a planned episode ended in this run of the campaign, or that it was there already."""
+
+    plan: Plan
+    outcome: Mapping[str, Any]
+    wall_s: float
+    resumed: bool = False
+
+
+Watcher = Callable[[Mapping[str, Running], Sequence[Result], int], None]
+
+
+def write_campaign(root: Path, campaign: str, plans: Sequence[Plan], request: Mapping[str, Any]) -> Path:
+    """Write the campaign's plans and seeds, whole or not at all; a campaign that exists stays as it is."""
+    folder = root / CAMPAIGNS
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{campaign}.json"
+    if not path.exists():
+        record = {"campaign": campaign, "request": dict(request), "plans": [json.loads(p.to_json()) for p in plans]}
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps({**record, "failures": {}}, indent=1, sort_keys=True))
+        part.rename(path)
+    return path
+
+
+def record_failures(path: Path, failures: Mapping[str, str]) -> None:
+    """Note in the campaign which episodes came to nothing, and why."""
+    record = json.loads(path.read_text())
+    record["failures"] = dict(failures)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(record, indent=1, sort_keys=True))
+    part.rename(path)
+
+
+def check_root(root: Path) -> None:
+    """Refuse an output folder that holds something else.
+
+    Raises
+    ------
+    DataError
+        The path is a file, or a folder with content that is no dataset.
+    """
+    if root.exists() and not root.is_dir():
+        raise DataError(f"--out must be a folder, but {root} is a file; name another")
+    ours = {"episodes", "versions", "campaigns", "README.md", ".running", ".failed"}
+    if root.exists() and (content := {p.name for p in root.iterdir()}) and not content & ours:
+        raise DataError(
+            f"{root} holds {sorted(content)[0]!r} and is not a faultset dataset; name an empty or new folder with --out"
+        )
+
+
+def remove_abandoned(root: Path) -> list[str]:
+    """Remove what killed runs left on the embedded platform; return the episodes concerned.
+
+    Their processes have died with the collector, so that only files are left.
+    """
+    removed = []
+    for scratch in scratches(root):
+        if scratch.is_abandoned():
+            removed.append(scratch.note.stem)
+            scratch.release()
+    for folder in (root / "episodes").glob("*.incomplete"):
+        episode = folder.name.removesuffix(".incomplete")
+        if not (root / ".running" / f"{episode}.json").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+    return removed
+
+
+def run_campaign(
+    plans: Sequence[Plan],
+    root: Path,
+    *,
+    jobs: int,
+    settings: Mapping[str, Any],
+    watch: Watcher,
+    stopping: Callable[[], bool],
+) -> list[Result]:
+    """Run all plans that have no episode yet, at most `jobs` at a time.
+
+    An episode that fails is tried once more; a second failure is a result, not a gap. When `stopping` says so, no
+    more are begun, and those under way are told to undo and end.
+    """
+    done = [p for p in plans if (root / "episodes" / p.episode).exists()]
+    results = [Result(plan=p, outcome={"failure": "", "verdict": None}, wall_s=0.0, resumed=True) for p in done]
+    waiting = [(p, 1) for p in plans if p not in done]
+    running: dict[str, Running] = {}
+    selector = selectors.DefaultSelector()
+    last_start, told = 0.0, False
+    try:
+        while running or (waiting and not stopping()):
+            if stopping() and not told:
+                told = True
+                for episode in running.values():
+                    episode.process.terminate()
+            may_start = not stopping() and time.monotonic() - last_start >= (STAGGER_S if running else 0.0)
+            if waiting and len(running) < jobs and may_start:
+                plan, attempt = waiting.pop(0)
+                running[plan.episode] = _start(plan, attempt, root, jobs, settings)
+                selector.register(_output(running[plan.episode]), selectors.EVENT_READ, plan.episode)
+                last_start = time.monotonic()
+            for key, _ in selector.select(timeout=0.25):
+                episode = running[key.data]
+                line = _output(episode).readline()
+                if line:
+                    _hear(episode, line)
+                    continue
+                selector.unregister(key.fileobj)
+                del running[key.data]
+                result = _finish(episode)
+                retry = result.outcome["failure"] and not result.outcome.get("interrupted")
+                if retry and episode.attempt < ATTEMPTS and not stopping():
+                    waiting.append((episode.plan, episode.attempt + 1))
+                else:
+                    results.append(result)
+            watch(running, results, len(waiting))
+    finally:
+        for episode in running.values():
+            episode.process.terminate()
+        for episode in running.values():
+            episode.process.wait()
+        selector.close()
+    return results
+
+
+def _start(plan: Plan, attempt: int, root: Path, jobs: int, settings: Mapping[str, Any]) -> Running:
+    errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by _finish)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "faultset.collector.episodes.process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    request = {
+        "plan": plan.to_json(),
+        "root": str(root),
+        "parent": os.getpid(),
+        "parallel": jobs,
+        "settings": dict(settings),
+    }
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(request) + "\n")
+    process.stdin.flush()
+    return Running(plan=plan, process=process, attempt=attempt, errors=errors)
+
+
+def _output(episode: Running) -> Any:
+    return episode.process.stdout
+
+
+def _hear(episode: Running, line: str) -> None:
+    message = json.loads(line)
+    if message.pop("kind") == "phase":
+        episode.phase, episode.phase_end_ns = message["phase"], message["end_ns"]
+    else:
+        episode.outcome = message
+
+
+def _finish(episode: Running) -> Result:
+    episode.process.wait()
+    for stream in (episode.process.stdin, episode.process.stdout):
+        if stream:
+            stream.close()
+    episode.errors.seek(0)
+    errors = episode.errors.read()
+    episode.errors.close()
+    outcome = episode.outcome
+    if outcome is None:
+        last = (errors.strip().splitlines() or [f"exit code {episode.process.returncode}"])[-1]
+        outcome = {"failure": f"the episode's process ended: {last}", "verdict": None, "traceback": errors}
+    return Result(plan=episode.plan, outcome=outcome, wall_s=time.monotonic() - episode.started)

@@ -1,0 +1,72 @@
+"""The working folder of a running episode: where it is, whose it is, and how it is found again after a crash.
+
+It lies in the system's folder for temporary files, because socket paths must be short; the dataset holds a note
+of it in `.running/`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+RUNNING = ".running"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scratch:
+    """Working folder of one episode and the note that leads to it."""
+
+    folder: Path
+    note: Path
+    owner: int
+    owner_started: float
+
+    @property
+    def journal(self) -> Path:
+        """The episode's journal."""
+        return self.folder / "journal.jsonl"
+
+    @staticmethod
+    def claim(root: Path, episode: str) -> Scratch:
+        """Make a working folder for an episode that this process runs."""
+        folder = Path(tempfile.mkdtemp(prefix="faultset-"))
+        notes = root / RUNNING
+        notes.mkdir(parents=True, exist_ok=True)
+        note = notes / f"{episode}.json"
+        owner, started = os.getpid(), psutil.Process().create_time()
+        text = json.dumps({"folder": str(folder), "owner": owner, "owner_started": started})
+        part = note.with_suffix(".part")
+        part.write_text(text)
+        part.rename(note)
+        return Scratch(folder=folder, note=note, owner=owner, owner_started=started)
+
+    def is_abandoned(self) -> bool:
+        """Say whether the process that ran the episode is gone."""
+        try:
+            return abs(psutil.Process(self.owner).create_time() - self.owner_started) > 1.0
+        except psutil.NoSuchProcess:
+            return True
+
+    def release(self) -> None:
+        """Remove the folder and its note."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.note.unlink(missing_ok=True)
+
+
+def scratches(root: Path) -> Iterator[Scratch]:
+    """Yield the working folders that a dataset's notes lead to."""
+    for note in sorted((root / RUNNING).glob("*.json")):
+        record = json.loads(note.read_text())
+        yield Scratch(
+            folder=Path(record["folder"]),
+            note=note,
+            owner=int(record["owner"]),
+            owner_started=float(record["owner_started"]),
+        )

@@ -1,0 +1,55 @@
+"""Is the application healthy? Judged from what is collected anyway: object states and client requests."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow as pa
+
+from faultset.collector.platforms.protocol import Platform
+
+LARGEST_ERROR_RATE = 0.01
+LEAST_COMPLETION = 0.9
+SETTLE_NS = 1_500_000_000
+
+
+def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataFrame:
+    """Return the client requests scheduled in `[start_ns, end_ns)`."""
+    source = next(source for source in platform.sources() if source.table == "requests")
+    batches = list(source.snapshot(start_ns, end_ns))
+    if not batches:
+        return pd.DataFrame({"scheduled": [], "outcome": [], "endpoint": [], "latency_ns": []})
+    return pa.Table.from_batches(batches).to_pandas()
+
+
+def unready(platform: Platform) -> str:
+    """Name the Deployments that lack ready replicas; empty when there are none."""
+    names = []
+    for deployment in platform.list("Deployment"):
+        wanted = deployment["spec"].get("replicas", 1)
+        status = deployment.get("status", {})
+        if status.get("availableReplicas", 0) < wanted or status.get("updatedReplicas", wanted) < wanted:
+            names.append(deployment["metadata"]["name"])
+    return f"{', '.join(sorted(names))} not ready" if names else ""
+
+
+def unhealthy(platform: Platform, start_ns: int, end_ns: int, rate_rps: float) -> str:
+    """Say what is wrong with the application in `[start_ns, end_ns)`; empty when it is healthy.
+
+    Requests that were sent in the last second and a half may still be under way and do not count.
+    """
+    wrong = unready(platform)
+    if wrong:
+        return wrong
+    end_ns -= SETTLE_NS
+    requests = requests_between(platform, start_ns, end_ns)
+    planned = rate_rps * (end_ns - start_ns) / 1e9
+    if len(requests) < min(0.5 * planned, planned - 4 * planned**0.5):
+        return f"only {len(requests)} of about {planned:.0f} planned requests were sent"
+    outcome = requests["outcome"].astype(str)
+    errors = int(outcome.isin(["http_error", "refused", "timeout"]).sum())
+    if errors > LARGEST_ERROR_RATE * len(requests):
+        return f"{errors} of {len(requests)} requests failed"
+    answered = int(outcome.isin(["ok", "http_error"]).sum())
+    if answered < LEAST_COMPLETION * len(requests):
+        return f"only {answered} of {len(requests)} requests were answered"
+    return ""

@@ -1,0 +1,198 @@
+"""An episode as a pure state machine: events in, commands out; no clock and no I/O.
+
+    deploy → warm-up → baseline → inject → fault → recover → cool-down → collect → teardown → done
+
+Whatever goes wrong, what was injected is undone and what was deployed is removed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from faultset.collector.plans.plan import Draws, Plan
+
+SECOND = 1_000_000_000
+
+
+class Phase(StrEnum):
+    """Where an episode is."""
+
+    NEW = "new"
+    DEPLOY = "deploy"
+    WARMUP = "warm-up"
+    BASELINE = "baseline"
+    INJECT = "inject"
+    FAULT = "fault"
+    RECOVER = "recover"
+    COOLDOWN = "cool-down"
+    COLLECT = "collect"
+    TEARDOWN = "teardown"
+    DONE = "done"
+
+
+class Command(StrEnum):
+    """What the runner is to do; it answers each with an event."""
+
+    DEPLOY = "deploy"
+    START_LOAD = "start-load"
+    CHECK_WARM = "check-warm"
+    CHECK_REFERENCE = "check-reference"
+    CHANGE = "change"
+    INJECT = "inject"
+    UNDO = "undo"
+    COLLECT = "collect"
+    TEARDOWN = "teardown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """What happened; `ok` and `reason` tell how a command ended, a bare event only lets time pass."""
+
+    now_ns: int
+    command: Command | None = None
+    ok: bool = True
+    reason: str = ""
+    interrupt: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long the machine tries before it gives an episode up, in seconds."""
+
+    warm_grace_s: float = 60.0
+
+
+@dataclass
+class EpisodeMachine:
+    """Decides what comes next in one episode.
+
+    Attributes
+    ----------
+    phase
+        Where the episode is.
+    view_start_ns
+        Begin of the view, known from the baseline on.
+    deadline_ns
+        When the machine wants to be told the time next; None while it waits for an answer.
+    failure
+        Why the episode came to nothing; empty when it did not.
+    """
+
+    plan: Plan
+    draws: Draws
+    repeat_s: float | None = None
+    limits: Limits = field(default_factory=Limits)
+    phase: Phase = Phase.NEW
+    view_start_ns: int = 0
+    deadline_ns: int | None = None
+    failure: str = ""
+    interrupted: bool = False
+    _injected: bool = False
+    _warm_since_ns: int = 0
+    _todo: list[tuple[int, Command]] = field(default_factory=list)
+
+    @property
+    def view_end_ns(self) -> int:
+        """End of the view, half-open."""
+        return self.view_start_ns + int(self.plan.phases.view_s * SECOND)
+
+    @property
+    def reference_end_ns(self) -> int:
+        """End of the window that is healthy in every episode."""
+        return self.view_start_ns + int(self.plan.phases.reference_s * SECOND)
+
+    def handle(self, event: Event) -> list[Command]:
+        """Take one event and return what to do now, in order."""
+        if event.interrupt and self.phase not in (Phase.TEARDOWN, Phase.DONE):
+            self.interrupted = True
+            return self._abandon("interrupted")
+        if not event.ok and self.phase not in (Phase.TEARDOWN, Phase.DONE):
+            if event.command is Command.CHECK_WARM:
+                return self._still_cold(event)
+            return self._abandon(event.reason)
+        match self.phase:
+            case Phase.NEW:
+                self.phase = Phase.DEPLOY
+                return [Command.DEPLOY]
+            case Phase.DEPLOY if event.command is Command.DEPLOY:
+                self.phase = Phase.WARMUP
+                return [Command.START_LOAD]
+            case Phase.WARMUP:
+                return self._warm_up(event)
+            case Phase.BASELINE | Phase.INJECT | Phase.FAULT:
+                return self._in_view(event)
+            case Phase.RECOVER if event.command is Command.UNDO:
+                self.phase = Phase.COOLDOWN
+                self.deadline_ns = event.now_ns + int(self.plan.phases.cooldown_s * SECOND)
+                return []
+            case Phase.COOLDOWN if self._is_due(event):
+                self.phase, self.deadline_ns = Phase.COLLECT, None
+                return [Command.COLLECT]
+            case Phase.COLLECT if event.command is Command.COLLECT:
+                self.phase = Phase.TEARDOWN
+                return [Command.TEARDOWN]
+            case Phase.TEARDOWN if event.command is Command.TEARDOWN:
+                self.phase, self.deadline_ns = Phase.DONE, None
+                return []
+            case _:
+                return []
+
+    def _is_due(self, event: Event) -> bool:
+        return self.deadline_ns is not None and event.now_ns >= self.deadline_ns
+
+    def _warm_up(self, event: Event) -> list[Command]:
+        if event.command is Command.START_LOAD:
+            self._warm_since_ns = event.now_ns
+            self.deadline_ns = event.now_ns + int(self.plan.phases.warmup_s * SECOND)
+            return []
+        if event.command is Command.CHECK_WARM:
+            self._begin_view(event.now_ns)
+            return []
+        if self._is_due(event):
+            self.deadline_ns = None
+            return [Command.CHECK_WARM]
+        return []
+
+    def _still_cold(self, event: Event) -> list[Command]:
+        patience_s = self.plan.phases.warmup_s + self.limits.warm_grace_s
+        if event.now_ns > self._warm_since_ns + patience_s * SECOND:
+            return self._abandon(event.reason)
+        self.deadline_ns = event.now_ns + 2 * SECOND
+        return []
+
+    def _begin_view(self, now_ns: int) -> None:
+        self.phase = Phase.BASELINE
+        self.view_start_ns = -(-now_ns // SECOND) * SECOND
+        onset_ns = self.view_start_ns + int(self.draws.onset_s * SECOND)
+        timed = [(self.view_start_ns + int(s * SECOND), Command.CHANGE) for s in self.draws.change_s]
+        timed += [(onset_ns - SECOND, Command.CHECK_REFERENCE), (onset_ns, Command.INJECT)]
+        repeat_ns = onset_ns
+        while self.repeat_s and (repeat_ns := repeat_ns + int(self.repeat_s * SECOND)) < self.view_end_ns - SECOND:
+            timed.append((repeat_ns, Command.INJECT))
+        self._todo = sorted(timed)
+        self.deadline_ns = self._todo[0][0]
+
+    def _in_view(self, event: Event) -> list[Command]:
+        if event.command is Command.INJECT:
+            self.phase = Phase.FAULT
+        if event.now_ns >= self.view_end_ns:
+            return self._recover()
+        due = [command for at_ns, command in self._todo if at_ns <= event.now_ns]
+        self._todo = [(at_ns, command) for at_ns, command in self._todo if at_ns > event.now_ns]
+        if Command.INJECT in due:
+            self._injected = True
+            if self.phase is Phase.BASELINE:
+                self.phase = Phase.INJECT
+        self.deadline_ns = min([at_ns for at_ns, _ in self._todo[:1]] + [self.view_end_ns])
+        return due
+
+    def _recover(self) -> list[Command]:
+        self.phase, self.deadline_ns = Phase.RECOVER, None
+        return [Command.UNDO]
+
+    def _abandon(self, reason: str) -> list[Command]:
+        self.failure = self.failure or reason
+        needs_undo = self.phase in (Phase.BASELINE, Phase.INJECT, Phase.FAULT)
+        self.phase, self.deadline_ns, self._todo = Phase.TEARDOWN, None, []
+        return [Command.UNDO, Command.TEARDOWN] if needs_undo else [Command.TEARDOWN]

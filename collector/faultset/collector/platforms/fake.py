@@ -1,0 +1,229 @@
+"""A platform in memory, for tests of faults and episodes: objects, journal and undo are real, pods are not.
+
+A Deployment's pods appear at once and are Running; `requests` says what clients saw.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from faultset.collector.apps.manifests import manifests
+from faultset.collector.apps.spec import AppSpec
+from faultset.collector.platforms.inverses import (
+    inverse_of_delete,
+    inverse_of_exec,
+    inverse_of_impairment,
+    inverse_of_patch,
+    merge,
+)
+from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.protocol import Impairment, Object, Source
+from faultset.collector.platforms.undoing import replay
+from faultset.datasets.errors import PlatformError
+from faultset.datasets.schemas import TABLES
+
+
+class FakeSource:
+    """A source that answers with the rows it was given."""
+
+    def __init__(self, table: str, rows: list[dict[str, Any]]):
+        self.table, self.rows, self.interval_s = table, rows, 1.0
+
+    def ready(self) -> bool:
+        """Always."""
+        return True
+
+    def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows whose time lies in the window."""
+        schema = pa.schema([field for field in TABLES[self.table] if field.name != "episode"])
+        column = "scheduled" if self.table == "requests" else "time"
+        rows = [row for row in self.rows if start_ns <= row[column] < end_ns]
+        yield from pa.Table.from_pylist(rows, schema=schema).to_batches()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class FakePlatform:
+    """See the module; `calls` lists all verbs in order."""
+
+    name = "fake"
+
+    def __init__(self, app: AppSpec, journal: Journal):
+        self.app, self.journal = app, journal
+        self.objects: dict[tuple[str, str], Object] = {}
+        self.calls: list[tuple[Any, ...]] = []
+        self.impairments: dict[str, Impairment] = {}
+        self.rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
+        self._numbers = itertools.count(1)
+        self.torn_down = False
+
+    def deploy(self) -> None:
+        """Apply the manifests."""
+        self.calls.append(("deploy",))
+        self.apply(manifests(self.app, telemetry_endpoint="http://telemetry:4318"))
+
+    def start_load(self, *, seed: int, rate_rps: float, mix: str) -> None:
+        """Note it."""
+        self.calls.append(("start_load", seed, rate_rps, mix))
+
+    def step_load(self, factor: float) -> None:
+        """Note it."""
+        self.calls.append(("step_load", factor))
+
+    def apply(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        """Create or replace, then bring pods in line."""
+        for given in objects:
+            made = copy.deepcopy(dict(given))
+            made["metadata"].setdefault("creationTimestamp", f"2026-01-01T00:00:{next(self._numbers):02d}Z")
+            self.objects[made["kind"], made["metadata"]["name"]] = made
+        self._reconcile()
+
+    def get(self, kind: str, name: str) -> Object:
+        """Return a copy."""
+        if (kind, name) not in self.objects:
+            raise PlatformError(f"there is no {kind} {name}")
+        return copy.deepcopy(self.objects[kind, name])
+
+    def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
+        """Return copies."""
+        wanted = (labels or {}).items()
+        return [
+            copy.deepcopy(found)
+            for (found_kind, _), found in self.objects.items()
+            if found_kind == kind and wanted <= found["metadata"].get("labels", {}).items()
+        ]
+
+    def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> Object:
+        """Merge, through the journal."""
+        before = self.get(kind, name)
+        with self.journal.act("patch", {"kind": kind, "name": name}, inverse_of_patch(before, change)):
+            self._patch(kind, name, change)
+        return self.get(kind, name)
+
+    def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        self.calls.append(("patch", kind, name, copy.deepcopy(dict(change))))
+        self.objects[kind, name] = merge(self.objects[kind, name], change)
+        self._reconcile()
+
+    def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
+        """Remove, through the journal."""
+        before = self.get(kind, name)
+        with self.journal.act("delete", {"kind": kind, "name": name}, inverse_of_delete(before)):
+            self.calls.append(("delete", kind, name))
+            del self.objects[kind, name]
+            self._reconcile()
+
+    def exec(self, pod: str, argv: Sequence[str], *, undo: Sequence[str] | None = None) -> str:
+        """Note it, through the journal when there is an undo."""
+        labels = self.get("Pod", pod)["metadata"]["labels"]
+        inverse = inverse_of_exec(labels, undo) if undo else None
+        with self.journal.act("exec", {"pod": pod, "argv": list(argv)}, inverse):
+            self.calls.append(("exec", pod, tuple(argv)))
+        return ""
+
+    def kill(self, pod: str) -> None:
+        """Note it."""
+        with self.journal.act("kill", {"pod": pod}):
+            self.calls.append(("kill", pod))
+
+    def impair(self, pod: str, impairment: Impairment) -> None:
+        """Note it, through the journal."""
+        with self.journal.act("impair", {"pod": pod}, inverse_of_impairment(pod)):
+            self.calls.append(("impair", pod, impairment))
+            self.impairments[pod] = impairment
+
+    def impaired_packets(self, pod: str) -> int:
+        """Return 1 while the pod is impaired."""
+        return int(pod in self.impairments)
+
+    def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
+        """Look once."""
+        if not condition():
+            raise PlatformError(f"waited {timeout_s:g} s for {what}")
+
+    def undo(self) -> None:
+        """Replay the journal."""
+        replay(self.journal, self)
+
+    def perform(self, inverse: Mapping[str, Any]) -> None:
+        """Do one inverse act."""
+        match inverse["verb"]:
+            case "patch":
+                self._patch(inverse["kind"], inverse["name"], inverse["change"])
+            case "apply":
+                made = inverse["object"]
+                if (made["kind"], made["metadata"]["name"]) not in self.objects:
+                    self.apply([made])
+            case "lift":
+                self.impairments.pop(inverse["pod"], None)
+            case "exec":
+                self.calls.append(("undo-exec", tuple(inverse["argv"])))
+            case "release-claim":
+                self.calls.append(("release-claim", inverse["volume"]))
+
+    def sources(self) -> Sequence[Source]:
+        """Return one source a table."""
+        return [FakeSource(table, rows) for table, rows in self.rows.items()]
+
+    def host_load(self) -> dict[str, Any]:
+        """Return a quiet host."""
+        return {"load_average": 0.0, "worst_delay_ms": 0.0}
+
+    def stop_load(self) -> None:
+        """Note it."""
+        self.calls.append(("stop_load",))
+
+    def teardown(self) -> None:
+        """Note it."""
+        self.torn_down = True
+        self.calls.append(("teardown",))
+
+    def _reconcile(self) -> None:
+        for (kind, name), deployment in [*self.objects.items()]:
+            if kind != "Deployment":
+                continue
+            wanted = deployment["spec"].get("replicas", 1)
+            template = deployment["spec"]["template"]
+            key = self.app.label_key
+            pods = [p for p in self.list("Pod", {key: name}) if p["spec"] == template["spec"]]
+            for pod in self.list("Pod", {key: name}):
+                if (
+                    pod["spec"] != template["spec"]
+                    and pod["metadata"].get("patched") is None
+                    and deployment.get("seen")
+                ):
+                    if deployment["seen"] != template["spec"]:
+                        del self.objects["Pod", pod["metadata"]["name"]]
+                    else:
+                        pods.append(pod)
+            deployment["seen"] = copy.deepcopy(template["spec"])
+            for pod in pods[wanted:]:
+                del self.objects["Pod", pod["metadata"]["name"]]
+            for _ in range(wanted - len(pods)):
+                number = next(self._numbers)
+                container = template["spec"]["containers"][0]
+                status = {
+                    "name": container["name"],
+                    "image": container["image"],
+                    "restartCount": 0,
+                    "state": {"running": {}},
+                    "ready": True,
+                }
+                self.objects["Pod", f"{name}-{number}"] = {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {
+                        "name": f"{name}-{number}",
+                        "labels": dict(template["metadata"]["labels"]),
+                        "creationTimestamp": f"2026-01-01T00:01:{number:04d}Z",
+                    },
+                    "spec": copy.deepcopy(template["spec"]),
+                    "status": {"phase": "Running", "containerStatuses": [status]},
+                }
+            deployment["status"] = {"availableReplicas": wanted, "readyReplicas": wanted, "updatedReplicas": wanted}

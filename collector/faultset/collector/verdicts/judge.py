@@ -1,0 +1,89 @@
+"""Verdict of an episode from its evidence: manifest, latent or silent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from faultset.collector.verdicts.latent import LatentScore, service_scores, threshold
+from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_tests
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """Verdict with the rows of evidence behind it.
+
+    Attributes
+    ----------
+    verdict
+        manifest, latent or silent; in a no-fault episode what the same tests say of it, which should be silent.
+    first_manifest_ns
+        End of the first second in which the SLI test fires.
+    """
+
+    verdict: str
+    first_manifest_ns: int | None
+    evidence: tuple[dict[str, Any], ...]
+    sli_fires: bool
+    latent_fires: bool
+
+
+def judge(
+    requests: pd.DataFrame,
+    wide: pd.DataFrame,
+    *,
+    targets: Sequence[str],
+    start_ns: int,
+    reference_end_ns: int,
+    onset_ns: int,
+    end_ns: int,
+) -> Judgement:
+    """Test client requests and the targets' telemetry after the onset against the healthy reference.
+
+    Parameters
+    ----------
+    targets
+        Services whose own telemetry decides between latent and silent; in a no-fault episode all services.
+    """
+    seen = as_seen_at(requests, end_ns)
+    window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns, "end_ns": end_ns}
+    tests = sli_tests(seen, **window)
+    rows: list[dict[str, Any]] = [
+        {
+            "check": "sli",
+            "subject": f"{test.endpoint} {test.test}",
+            "time": None,
+            "passed": test.fires,
+            "statistic": test.effect,
+            "p_value": test.p_value,
+            "detail": test.detail,
+        }
+        for test in tests
+    ]
+    sli_fires = any(test.fires for test in tests)
+    scores = {s.service: s for s in service_scores(wide, reference_end_ns=reference_end_ns, onset_ns=onset_ns)}
+    limit = threshold()
+    moved = [scores.get(t, LatentScore(service=t, score=0.0, series="")) for t in targets]
+    rows += [
+        {
+            "check": "latent",
+            "subject": f"{score.service} {score.series}",
+            "time": None,
+            "passed": score.score > limit,
+            "statistic": score.score,
+            "p_value": None,
+            "detail": f"largest robust |z| kept for three samples {score.score:.1f}, limit {limit:.1f}",
+        }
+        for score in moved
+    ]
+    latent_fires = any(score.score > limit for score in moved)
+    return Judgement(
+        verdict="manifest" if sli_fires else "latent" if latent_fires else "silent",
+        first_manifest_ns=first_manifest_ns(requests, **window) if sli_fires else None,
+        evidence=tuple(rows),
+        sli_fires=sli_fires,
+        latent_fires=latent_fires,
+    )

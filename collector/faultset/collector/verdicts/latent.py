@@ -1,0 +1,74 @@
+"""Did the target's own telemetry move, though no user noticed?
+
+The score of a service is the largest robust |z| that one of its series keeps for three samples in a row after the
+onset, against median and MAD of the healthy reference. A series that ends counts with the largest score. The
+threshold is what 1 % of service x no-fault windows exceed; it is committed with the windows it was drawn from.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+import pandas as pd
+
+RUN = 3
+CAP = 1000.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentScore:
+    """How far a service's telemetry moved, and which of its series did most."""
+
+    service: str
+    score: float
+    series: str
+
+
+def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) -> list[LatentScore]:
+    """Score every service of a wide frame.
+
+    Parameters
+    ----------
+    wide
+        Regular grid over the view, columns (service, metric), as `EpisodeView.wide` gives it.
+    """
+    index = wide.index.astype("int64").to_numpy()
+    values = wide.to_numpy(dtype="float64")
+    reference, after = values[index < reference_end_ns], values[index >= onset_ns]
+    if len(reference) == 0 or len(after) < RUN:
+        return []
+    present = np.isfinite(reference).mean(axis=0) >= 0.5
+    with np.errstate(all="ignore"):
+        median = np.array([np.nanmedian(c) if p else np.nan for c, p in zip(reference.T, present, strict=True)])
+        mad = np.array(
+            [np.nanmedian(np.abs(c - m)) if p else np.nan for c, m, p in zip(reference.T, median, present, strict=True)]
+        )
+        spread = np.array([np.nanstd(c) if p else np.nan for c, p in zip(reference.T, present, strict=True)])
+    scale = np.maximum.reduce([1.4826 * mad, 0.5 * spread, 0.02 * np.abs(median), np.full_like(mad, 1e-6)])
+    z = np.abs(after - median) / scale
+    gone = np.isnan(after) & present
+    z = np.minimum(np.where(gone, CAP, np.where(np.isnan(z), 0.0, z)), CAP)
+    kept = np.minimum.reduce([z[i : len(z) - RUN + 1 + i] for i in range(RUN)])
+    best = np.where(present, kept.max(axis=0), 0.0)
+    scores: dict[str, LatentScore] = {}
+    for (service, metric), score in zip(wide.columns, best, strict=True):
+        known = scores.get(service)
+        if known is None or score > known.score:
+            scores[service] = LatentScore(service=str(service), score=float(score), series=str(metric))
+    return list(scores.values())
+
+
+@cache
+def calibration() -> dict:
+    """Return the committed calibration: threshold, quantile, and the scores that it was drawn from."""
+    text = files("faultset.collector.verdicts").joinpath("calibration.json").read_text()
+    return json.loads(text)
+
+
+def threshold() -> float:
+    """Return the score above which a service's telemetry counts as moved."""
+    return float(calibration()["threshold"])

@@ -1,0 +1,148 @@
+"""Did users notice? The SLI-impact test on client requests.
+
+Per endpoint three tests compare the healthy reference with the time after the onset: error rate (Fisher exact and
+at least one percentage point), latency (Mann-Whitney and a p95 ratio of at least 1.5), completed requests (below
+70 % of the schedule). The family of all tests is held at 0.01 by Holm's method. Sample sizes make almost any
+p-value small, so the effect limits decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+LEVEL = 0.01
+LEAST_ERROR_EFFECT = 0.01
+LEAST_LATENCY_RATIO = 1.5
+LEAST_COMPLETION = 0.7
+UNFINISHED_AFTER_NS = 2_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliTest:
+    """Outcome of one test on one endpoint.
+
+    Attributes
+    ----------
+    effect
+        Error rate: difference of shares. Latency: ratio of the p95. Completion: completed share of the schedule.
+    p_value
+        Unadjusted; NaN where the test has none or there were too few requests.
+    fires
+        Effect beyond its limit and significant after Holm's correction.
+    """
+
+    endpoint: str
+    test: str
+    effect: float
+    p_value: float
+    fires: bool
+    detail: str
+
+
+def _is_error(requests: pd.DataFrame, end_ns: int) -> np.ndarray:
+    outcome = requests["outcome"].astype(str).to_numpy()
+    scheduled = requests["scheduled"].astype("int64").to_numpy()
+    stale = (outcome == "unfinished") & (end_ns - scheduled > UNFINISHED_AFTER_NS)
+    return np.isin(outcome, ("http_error", "refused", "timeout")) | stale
+
+
+def _latency(requests: pd.DataFrame, end_ns: int) -> np.ndarray:
+    """Latencies in ns; a request that hangs counts with the time it has waited so far."""
+    latency = requests["latency_ns"].to_numpy(dtype="float64", na_value=np.nan)
+    waited = end_ns - requests["scheduled"].astype("int64").to_numpy().astype("float64")
+    latency = np.where(np.isnan(latency), np.where(waited > UNFINISHED_AFTER_NS, waited, np.nan), latency)
+    return latency[~np.isnan(latency)]
+
+
+def _raw_tests(
+    healthy: pd.DataFrame, suspect: pd.DataFrame, reference_end_ns: int, end_ns: int
+) -> Iterator[tuple[str, str, float, float, bool, str]]:
+    for endpoint in sorted(healthy["endpoint"].astype(str).unique()):
+        before = healthy[healthy["endpoint"] == endpoint]
+        after = suspect[suspect["endpoint"] == endpoint]
+        if len(after) == 0:
+            continue
+        wrong_before = _is_error(before, reference_end_ns)
+        wrong_after = _is_error(after, end_ns)
+        table = [
+            [int(wrong_before.sum()), int((~wrong_before).sum())],
+            [int(wrong_after.sum()), int((~wrong_after).sum())],
+        ]
+        effect = wrong_after.mean() - wrong_before.mean()
+        p = float(stats.fisher_exact(table, alternative="less")[1])
+        counts = f"{table[0][0]}/{len(before)} errors before, {table[1][0]}/{len(after)} after"
+        yield endpoint, "error-rate", float(effect), p, bool(effect >= LEAST_ERROR_EFFECT), counts
+        slow_before, slow_after = _latency(before, reference_end_ns), _latency(after, end_ns)
+        if len(slow_before) >= 5 and len(slow_after) >= 5:
+            p95 = np.quantile(slow_before, 0.95), np.quantile(slow_after, 0.95)
+            ratio = float(p95[1] / max(p95[0], 1.0))
+            p = float(stats.mannwhitneyu(slow_after, slow_before, alternative="greater").pvalue)
+            words = f"p95 {p95[0] / 1e6:.1f} ms before, {p95[1] / 1e6:.1f} ms after"
+            yield endpoint, "latency", ratio, p, ratio >= LEAST_LATENCY_RATIO, words
+        settled = after[end_ns - after["scheduled"].astype("int64") > UNFINISHED_AFTER_NS]
+        if len(settled) >= 5:
+            share = float(np.isin(settled["outcome"].astype(str), ("ok", "http_error")).mean())
+            p = float(stats.binomtest(round(share * len(settled)), len(settled), 0.9, alternative="less").pvalue)
+            words = f"{share:.0%} of {len(settled)} scheduled requests were answered"
+            yield endpoint, "completion", share, p, share < LEAST_COMPLETION, words
+
+
+def sli_tests(
+    requests: pd.DataFrame, *, start_ns: int, reference_end_ns: int, onset_ns: int, end_ns: int
+) -> list[SliTest]:
+    """Compare requests scheduled in `[onset_ns, end_ns)` with those in `[start_ns, reference_end_ns)`.
+
+    Parameters
+    ----------
+    requests
+        The `requests` table as seen at `end_ns`: what was unanswered then is `unfinished`.
+    """
+    scheduled = requests["scheduled"].astype("int64")
+    healthy = requests[(scheduled >= start_ns) & (scheduled < reference_end_ns)]
+    suspect = requests[(scheduled >= onset_ns) & (scheduled < end_ns)]
+    raw = list(_raw_tests(healthy, suspect, reference_end_ns, end_ns))
+    significant = _holm([p for _, _, _, p, _, _ in raw])
+    return [
+        SliTest(endpoint=endpoint, test=test, effect=effect, p_value=p, fires=beyond and holds, detail=detail)
+        for (endpoint, test, effect, p, beyond, detail), holds in zip(raw, significant, strict=True)
+    ]
+
+
+def _holm(p_values: list[float]) -> list[bool]:
+    order = np.argsort(p_values)
+    reject = [False] * len(p_values)
+    for step, index in enumerate(order):
+        if not p_values[index] <= LEVEL / (len(p_values) - step):
+            break
+        reject[index] = True
+    return reject
+
+
+def as_seen_at(requests: pd.DataFrame, end_ns: int) -> pd.DataFrame:
+    """Return the requests scheduled before `end_ns` as a client knew them then: later answers are not in yet."""
+    seen = requests[requests["scheduled"].astype("int64") < end_ns].copy()
+    answered = seen["scheduled"].astype("int64") + seen["latency_ns"].fillna(np.iinfo("int64").max // 4)
+    late = (answered >= end_ns).to_numpy()
+    seen["outcome"] = seen["outcome"].astype(str).where(~late, "unfinished")
+    seen["latency_ns"] = seen["latency_ns"].astype("Int64").mask(late)
+    seen["status"] = seen["status"].astype("Int32").mask(late)
+    return seen
+
+
+def first_manifest_ns(
+    requests: pd.DataFrame, *, start_ns: int, reference_end_ns: int, onset_ns: int, end_ns: int
+) -> int | None:
+    """Return the end of the first whole second after the onset at which the test fires; None if it never does."""
+    second = 1_000_000_000
+    for now_ns in range(onset_ns + second, end_ns + second, second):
+        now_ns = min(now_ns, end_ns)
+        seen = as_seen_at(requests, now_ns)
+        tests = sli_tests(seen, start_ns=start_ns, reference_end_ns=reference_end_ns, onset_ns=onset_ns, end_ns=now_ns)
+        if any(test.fires for test in tests):
+            return now_ns
+    return None
