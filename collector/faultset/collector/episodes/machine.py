@@ -193,6 +193,6 @@ class EpisodeMachine:
 
     def _abandon(self, reason: str) -> list[Command]:
         self.failure = self.failure or reason
-        needs_undo = self.phase in (Phase.BASELINE, Phase.INJECT, Phase.FAULT)
+        needs_undo = self.phase in (Phase.BASELINE, Phase.INJECT, Phase.FAULT, Phase.RECOVER)
         self.phase, self.deadline_ns, self._todo = Phase.TEARDOWN, None, []
         return [Command.UNDO, Command.TEARDOWN] if needs_undo else [Command.TEARDOWN]

@@ -1,0 +1,101 @@
+"""The durable journal and the inverses in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faultset.collector.platforms.inverses import inverse_change, inverse_of_delete, merge
+from faultset.collector.platforms.journal import Journal, read_journal
+from faultset.collector.platforms.undoing import replay
+from faultset.datasets.errors import PlatformError
+
+OBJECT = {"spec": {"replicas": 1, "selector": {"a": "b"}, "ports": [{"port": 1}]}, "metadata": {"labels": {}}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"replicas": 0}},
+        {"spec": {"ports": [{"port": 2}, {"port": 3}]}},
+        {"spec": {"nodeSelector": {"host": "x"}}},
+        {"spec": {"selector": None}},
+        {"spec": {"selector": {"a": None, "c": "d"}}},
+        {"metadata": {"annotations": {"x": "y"}}, "spec": {"replicas": 3}},
+        {"spec": "not a mapping any more"},
+    ],
+)
+def test_the_inverse_of_a_merge_patch_brings_the_object_back(change: dict) -> None:
+    after = merge(OBJECT, change)
+    assert after != OBJECT
+    assert merge(after, inverse_change(OBJECT, change)) == OBJECT
+
+
+def test_merge_changes_neither_argument() -> None:
+    change = {"spec": {"selector": {"c": "d"}}}
+    merge(OBJECT, change)
+    assert OBJECT["spec"]["selector"] == {"a": "b"}
+    assert change == {"spec": {"selector": {"c": "d"}}}
+
+
+def test_a_deleted_claim_comes_back_after_its_volume_was_released() -> None:
+    claim = {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "geo-pvc", "uid": "u1", "resourceVersion": "5"},
+        "spec": {"volumeName": "geo-pv"},
+        "status": {"phase": "Bound"},
+    }
+    release, apply = inverse_of_delete(claim)
+    assert release == {"verb": "release-claim", "volume": "geo-pv"}
+    assert apply["object"]["metadata"] == {"name": "geo-pvc"}
+    assert "status" not in apply["object"]
+
+
+class Recorder:
+    """Performs acts by noting them; can be told to fail on one."""
+
+    def __init__(self, fails_on: str = ""):
+        self.done, self.fails_on = [], fails_on
+
+    def perform(self, inverse) -> None:
+        if inverse["name"] == self.fails_on:
+            raise PlatformError("no")
+        self.done.append(inverse["name"])
+
+
+def test_what_was_begun_is_undone_newest_first_even_when_the_act_never_ended(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    for name in ("one", "two"):
+        with journal.act("patch", {}, [{"verb": "patch", "name": name}]):
+            pass
+    with pytest.raises(RuntimeError), journal.act("patch", {}, [{"verb": "patch", "name": "three"}]):
+        raise RuntimeError("torn")
+    performer = Recorder()
+    replay(journal, performer)
+    assert performer.done == ["three", "two", "one"]
+    replay(journal, performer)
+    assert len(performer.done) == 3
+
+
+def test_a_journal_read_again_after_a_crash_knows_what_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    journal = Journal(path)
+    with journal.act("patch", {}, [{"verb": "patch", "name": "one"}]):
+        pass
+    path.write_bytes(path.read_bytes() + b'{"seq": 9, "sta')
+    again = Journal(path)
+    assert [seq for seq, _ in again.open_inverses()] == [1]
+    assert len(read_journal(path)) == 2
+
+
+def test_one_failing_undo_does_not_keep_the_others_and_stays_open(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    for name in ("one", "two"):
+        with journal.act("patch", {}, [{"verb": "patch", "name": name}]):
+            pass
+    performer = Recorder(fails_on="two")
+    with pytest.raises(PlatformError, match="faultset recover"):
+        replay(journal, performer)
+    assert performer.done == ["one"]
+    assert [seq for seq, _ in journal.open_inverses()] == [2]
