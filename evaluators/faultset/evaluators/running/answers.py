@@ -1,0 +1,123 @@
+"""Turning what a baseline returned into plain data, and refusing what is no answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from faultset.baselines.protocol import Detection, Evidence, Ranking
+
+EVIDENCE_KEPT = 10
+
+
+class InvalidAnswer(Exception):
+    """What a baseline returned cannot be scored; the text says why."""
+
+
+def plain_detection(answer: object, view_start_ns: int, view_end_ns: int) -> dict[str, Any]:
+    """Check a detector's answer and make it plain data.
+
+    `alarm_ns` is kept apart from the flags. `consecutive` is the length of a run of flags at which this
+    detector raises an alarm, so that later alarms of the same episode can be found by the same rule; it is
+    null for an alarm that no run of flags explains.
+    """
+    if not isinstance(answer, Detection):
+        raise InvalidAnswer(f"a detector must return a Detection, got {type(answer).__name__}")
+    times = np.asarray(answer.times_ns)
+    scores = np.asarray(answer.scores, dtype=float)
+    flags = np.asarray(answer.flags, dtype=bool)
+    if times.ndim != 1 or not len(times) == len(scores) == len(flags):
+        raise InvalidAnswer("times, scores and flags must be one-dimensional and of one length")
+    if len(times) and not np.issubdtype(times.dtype, np.integer):
+        raise InvalidAnswer(f"times must be integer nanoseconds, got {times.dtype}")
+    if len(times) > 1 and not (np.diff(times) > 0).all():
+        raise InvalidAnswer("times must increase")
+    if np.isnan(scores).any():
+        raise InvalidAnswer(f"{int(np.isnan(scores).sum())} of {len(scores)} scores are NaN")
+    if len(times) and not (view_start_ns <= times[0] and times[-1] <= view_end_ns):
+        raise InvalidAnswer("times must lie in the episode's view")
+    alarm = answer.alarm_ns
+    if alarm is not None:
+        if isinstance(alarm, bool) or not isinstance(alarm, int | np.integer):
+            raise InvalidAnswer(f"the alarm must be integer nanoseconds or None, got {type(alarm).__name__}")
+        if not view_start_ns <= alarm <= view_end_ns:
+            raise InvalidAnswer("the alarm must lie in the episode's view")
+    threshold = float(answer.threshold)
+    return {
+        "alarm_ns": None if alarm is None else int(alarm),
+        "times_ns": [int(t) for t in times],
+        "scores": [_short(s) for s in scores],
+        "flags": "".join("1" if flag else "0" for flag in flags),
+        "threshold": _short(threshold),
+        "consecutive": infer_consecutive([int(t) for t in times], flags.tolist(), alarm),
+        "evidence": _plain_evidence(answer.evidence),
+    }
+
+
+def plain_ranking(answer: object, candidates: Sequence[str]) -> dict[str, Any]:
+    """Check a localizer's answer and make it plain data; names outside the candidates are set aside."""
+    if not isinstance(answer, Ranking):
+        raise InvalidAnswer(f"a localizer must return a Ranking, got {type(answer).__name__}")
+    if not isinstance(answer.scores, Mapping):
+        raise InvalidAnswer(f"scores must map services to numbers, got {type(answer.scores).__name__}")
+    scores: dict[str, float] = {}
+    unknown: list[str] = []
+    for name, value in answer.scores.items():
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise InvalidAnswer(f"the score of {name!r} is not a number: {value!r}") from None
+        if math.isnan(number):
+            raise InvalidAnswer(f"the score of {name!r} is NaN")
+        if name in candidates:
+            scores[str(name)] = max(-1e300, min(1e300, number))
+        else:
+            unknown.append(str(name))
+    if answer.scores and not scores:
+        raise InvalidAnswer(f"none of the named services exists: {', '.join(sorted(unknown)[:3])}")
+    ordered = dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
+    return {
+        "ranking": ordered,
+        "unknown": sorted(unknown),
+        "confidence": _short(float(answer.confidence)),
+        "evidence": _plain_evidence(answer.evidence),
+    }
+
+
+def infer_consecutive(times_ns: Sequence[int], flags: Sequence[bool], alarm_ns: int | None) -> int | None:
+    """Number of flags in a row after which a detector raised its alarm; None if flags do not explain it.
+
+    Without an alarm it is one more than the longest run, which is as much as can be known.
+    """
+    run, longest = 0, 0
+    seen: dict[int, int] = {}
+    for time_ns, flag in zip(times_ns, flags, strict=True):
+        run = run + 1 if flag else 0
+        if run > longest:
+            longest = run
+            seen[run] = time_ns
+    if alarm_ns is None:
+        return longest + 1
+    return next((length for length, time_ns in seen.items() if time_ns == alarm_ns), None)
+
+
+def _plain_evidence(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
+    return [
+        {
+            "service": str(item.service),
+            "subject": str(item.subject)[:200],
+            "score": _short(float(item.score)),
+            "detail": str(item.detail)[:300],
+        }
+        for item in list(evidence)[:EVIDENCE_KEPT]
+    ]
+
+
+def _short(value: float) -> float:
+    """Six digits are more than any score means; infinities become the largest that JSON can hold."""
+    if math.isnan(value):
+        return 0.0
+    return float(f"{max(-1e300, min(1e300, float(value))):.6g}")

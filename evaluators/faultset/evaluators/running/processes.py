@@ -1,0 +1,130 @@
+"""Looking at and ending a process with everything it started, also what it tried to detach."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of every descendant that loses its own, so that none can hide."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent ends, and do so if it already has."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below `pid`, parents first; processes that end meanwhile may be missing."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        children = list(_children(waiting.pop()))
+        found += children
+        waiting += children
+    return found
+
+
+def kill_descendants(pid: int, patience_s: float = 5.0) -> None:
+    """Kill everything below `pid`, again and again until nothing is left that could start more."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        living = [child for child in descendants(pid) if not is_zombie(child)]
+        if not living:
+            return
+        for child in living:
+            kill(child)
+        time.sleep(0.005)
+
+
+def kill(pid: int) -> None:
+    """Send SIGKILL; a process that is already gone is fine."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether a process is gone or only waits to be reaped."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return stat.rpartition(")")[2].split()[0] in {"Z", "X"}
+
+
+def resident_bytes(pids: list[int]) -> int:
+    """Resident memory of several processes; pages that they share are counted once for each."""
+    total = 0
+    for pid in pids:
+        try:
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+        except (FileNotFoundError, ProcessLookupError, IndexError):
+            continue
+    return total
+
+
+def proportional_bytes(pids: list[int]) -> int:
+    """Memory of several processes with shared pages split among their users; slower to read."""
+    total = 0
+    for pid in pids:
+        try:
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) * 1024
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return total
+
+
+def reset_own_peak() -> None:
+    """Start a new measurement of this process's peak memory, where the kernel allows it."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pass
+
+
+def own_peak_bytes() -> int:
+    """Peak resident memory of this process since `reset_own_peak`; 0 where it cannot be read."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return 0
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _children(pid: int) -> Iterator[int]:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    for thread in threads:
+        try:
+            text = Path(f"/proc/{pid}/task/{thread}/children").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        yield from (int(child) for child in text.split())
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

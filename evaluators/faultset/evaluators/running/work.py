@@ -1,0 +1,162 @@
+"""What happens inside the runner process: fit, detect and localize, one request at a time."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from faultset.evaluators.running import processes
+
+if TYPE_CHECKING:
+    from faultset.evaluators.running.views import Memo, SharedView
+
+EPISODES_KEPT = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One thing to do with one baseline."""
+
+    number: int
+    kind: Literal["fit", "detect", "localize"]
+    spec: bytes
+    """The baseline's spec, by cloudpickle, so that baselines written in a notebook or test arrive too."""
+    seed: int
+    episodes: tuple[str, ...]
+    """Folders: all training episodes for "fit", one for the others."""
+    model: bytes = b""
+    told_ns: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What came of a request; `failure` is empty when `value` is an answer."""
+
+    number: int
+    status: Literal["ok", "invalid", "error"]
+    value: Any = None
+    failure: str = ""
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+
+READY = "ready"
+
+
+def work(tasks: int, answers: int) -> None:
+    """Answer requests until the pipe of tasks is closed."""
+    import cloudpickle  # noqa: F401  imported before the first request, so that its time is nobody's
+    import numpy as np
+
+    import faultset.baselines.registry
+    from faultset.evaluators.running import messages
+    from faultset.evaluators.running.views import prepare_pandas
+
+    prepare_pandas()
+    me = os.getpid()
+    worker = _Worker()
+    messages.send(answers, READY)
+    while True:
+        try:
+            request: Request = messages.receive(tasks)
+        except EOFError:
+            return
+        random.seed(request.seed)
+        np.random.seed(request.seed % 2**32)
+        processes.reset_own_peak()
+        reply = worker.answer(request)
+        if os.getpid() != me:
+            # a baseline forked and its child came back here as well; only one of them may go on
+            os._exit(0)
+        messages.send(answers, reply)
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self._memos: OrderedDict[str, Memo] = OrderedDict()
+        self._training: dict[str, Memo] = {}
+
+    def answer(self, request: Request) -> Reply:
+        from faultset.evaluators.running.answers import InvalidAnswer
+
+        started = time.perf_counter()
+        try:
+            value, seconds = self._act(request)
+        except InvalidAnswer as wrong:
+            return self._failed(request, "invalid", str(wrong), started)
+        except MemoryError:
+            raise
+        except BaseException as error:
+            # foreign code: whatever it raises, SystemExit included, is its answer
+            return self._failed(request, "error", describe(error), started)
+        peak = processes.own_peak_bytes()
+        return Reply(number=request.number, status="ok", value=value, seconds=seconds, peak_bytes=peak)
+
+    def _failed(self, request: Request, status: Literal["invalid", "error"], failure: str, started: float) -> Reply:
+        return Reply(
+            number=request.number,
+            status=status,
+            failure=failure,
+            seconds=time.perf_counter() - started,
+            peak_bytes=processes.own_peak_bytes(),
+        )
+
+    def _act(self, request: Request) -> tuple[Any, float]:
+        import pickle
+
+        import cloudpickle
+
+        from faultset.evaluators.running.answers import InvalidAnswer, plain_detection, plain_ranking
+
+        spec = pickle.loads(request.spec)
+        sli = "sli" in spec.needs
+        if request.kind == "fit":
+            views = self._training_set(request.episodes, sli)
+            started = time.perf_counter()
+            fitted = spec.build(seed=request.seed).fit(views)
+            seconds = time.perf_counter() - started
+            if fitted is None:
+                raise InvalidAnswer("fit must return the baseline itself, got None")
+            return cloudpickle.dumps(fitted), seconds
+        self._training = {}
+        method = pickle.loads(request.model)
+        view = self._view(request.episodes[0], sli)
+        started = time.perf_counter()
+        if request.kind == "detect":
+            answer = method.detect(view)
+            seconds = time.perf_counter() - started
+            start, end = view.view
+            return plain_detection(answer, start, end), seconds
+        answer = method.localize(view, request.told_ns)
+        seconds = time.perf_counter() - started
+        return plain_ranking(answer, view.services), seconds
+
+    def _training_set(self, folders: Sequence[str], sli: bool) -> list[SharedView]:
+        from faultset.evaluators.running.views import SharedView
+
+        # a training set is used by one baseline after the other, and not again once episodes are scored
+        self._training = {folder: self._training.get(folder, {}) for folder in folders}
+        return [SharedView(folder, memo, sli=sli) for folder, memo in self._training.items()]
+
+    def _view(self, folder: str, sli: bool) -> SharedView:
+        from faultset.evaluators.running.views import SharedView
+
+        memo = self._memos.setdefault(folder, {})
+        self._memos.move_to_end(folder)
+        while len(self._memos) > EPISODES_KEPT:
+            self._memos.popitem(last=False)
+        return SharedView(folder, memo, sli=sli)
+
+
+def describe(error: BaseException) -> str:
+    """One line for a table: kind, text, and the innermost place in the baseline."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"

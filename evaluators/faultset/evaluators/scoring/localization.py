@@ -1,0 +1,159 @@
+"""Localization: where does the cause stand in a ranking of a closed list of candidates?
+
+Every number is the expected value over random orders of tied candidates (McSherry and Najork, ECIR 2008), so
+the alphabet decides nothing. A cause is a set of names accepted for it; candidates that a ranking leaves out
+share its last place. An empty ranking is the answer "no fault" and a miss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+Causes = Sequence[AbstractSet[str]]
+AVG_DEPTH = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalizationScore:
+    """Scores of one ranking. `ac` is the field's AC@k: found causes over min(k, number of causes)."""
+
+    ac: dict[int, float]
+    hit: dict[int, float]
+    recall: dict[int, float]
+    avg5: float
+    reciprocal_rank: float
+    expected_rank: float
+
+
+def score_ranking(
+    scores: Mapping[str, float],
+    causes: Causes,
+    candidates: Sequence[str],
+    depths: Sequence[int] = (1, 2, 3, 4, 5),
+) -> LocalizationScore:
+    """Score one ranking against the causes of one episode.
+
+    Parameters
+    ----------
+    scores
+        Candidate to score, higher is more likely; unknown names and NaN are as if left out.
+    causes
+        For every root cause the names that count as finding it.
+    candidates
+        Closed list that was published to the method.
+    """
+    if not causes:
+        raise ValueError("an episode without a root cause cannot be scored for localization")
+    ks = sorted({*depths, *range(1, AVG_DEPTH + 1)})
+    blocks = tied_blocks(scores, candidates)
+    if not blocks:
+        zero = dict.fromkeys(ks, 0.0)
+        return LocalizationScore(
+            ac=zero,
+            hit=dict(zero),
+            recall=dict(zero),
+            avg5=0.0,
+            reciprocal_rank=0.0,
+            expected_rank=float(len(candidates)),
+        )
+    found = {k: [chance_in_top(blocks, cause, k) for cause in causes] for k in ks}
+    anything = frozenset().union(*causes)
+    ac = {k: sum(found[k]) / min(k, len(causes)) for k in ks}
+    return LocalizationScore(
+        ac=ac,
+        hit={k: chance_in_top(blocks, anything, k) for k in ks},
+        recall={k: sum(found[k]) / len(causes) for k in ks},
+        avg5=sum(ac[k] for k in range(1, AVG_DEPTH + 1)) / AVG_DEPTH,
+        reciprocal_rank=expected_of_first(blocks, anything, lambda rank: 1.0 / rank, missing=0.0),
+        expected_rank=expected_of_first(blocks, anything, float, missing=float(len(candidates))),
+    )
+
+
+def tied_blocks(scores: Mapping[str, float], candidates: Sequence[str]) -> list[frozenset[str]]:
+    """Candidates from best to worst, equal scores together; empty when no candidate has a score."""
+    known = {name: float(scores[name]) for name in candidates if name in scores and not math.isnan(scores[name])}
+    if not known:
+        return []
+    levels = sorted(set(known.values()), reverse=True)
+    blocks = [frozenset(name for name, value in known.items() if value == level) for level in levels]
+    rest = frozenset(candidates) - known.keys()
+    return [*blocks, rest] if rest else blocks
+
+
+def chance_in_top(blocks: Sequence[AbstractSet[str]], names: AbstractSet[str], k: int) -> float:
+    """Probability that at least one of `names` is among the first k when ties are broken at random."""
+    above = 0
+    for block in blocks:
+        wanted, size, room = len(block & names), len(block), k - above
+        if room <= 0:
+            return 0.0
+        if wanted:
+            if room >= size:
+                return 1.0
+            return 1.0 - math.comb(size - wanted, room) / math.comb(size, room)
+        above += size
+    return 0.0
+
+
+def expected_of_first(blocks: Sequence[AbstractSet[str]], names: AbstractSet[str], of, missing: float) -> float:
+    """Expected value of `of(rank)` at the first of `names`, ranks from 1, ties broken at random."""
+    above = 0
+    for block in blocks:
+        wanted, size = len(block & names), len(block)
+        if wanted:
+            ways = math.comb(size, wanted)
+            return sum(
+                math.comb(size - place, wanted - 1) / ways * of(above + place) for place in range(1, size - wanted + 2)
+            )
+        above += size
+    return missing
+
+
+def failed_score(candidates: Sequence[str]) -> LocalizationScore:
+    """Score of a run that gave no answer: a miss at every depth."""
+    return score_ranking({}, [frozenset({"-"})], candidates)
+
+
+def random_floor(causes: Causes, candidates: Sequence[str]) -> LocalizationScore:
+    """What ranking the candidates at random scores, in closed form: everything is one tied block."""
+    return score_ranking(dict.fromkeys(candidates, 0.0), causes, candidates)
+
+
+def lift(value: float, floor: float) -> float:
+    """Chance-corrected value: 0 at the floor, 1 when perfect; NaN where the floor is already perfect."""
+    return (value - floor) / (1.0 - floor) if floor < 1.0 else math.nan
+
+
+def services_by_first_occurrence(ranked: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Service scores from a ranking of indicators: the best indicator of a service speaks for it."""
+    best: dict[str, float] = {}
+    for service, score in ranked:
+        best[service] = max(score, best.get(service, -math.inf))
+    return best
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetScore:
+    """Agreement of a returned set with the true set."""
+
+    exact: bool
+    precision: float
+    recall: float
+    f1: float
+    jaccard: float
+
+
+def score_set(answer: AbstractSet[str], truth: AbstractSet[str]) -> SetScore:
+    """Score a set of names; precision is NaN for an empty answer, recall NaN for an empty truth."""
+    hit = len(answer & truth)
+    union = len(answer | truth)
+    return SetScore(
+        exact=answer == truth,
+        precision=hit / len(answer) if answer else math.nan,
+        recall=hit / len(truth) if truth else math.nan,
+        f1=2 * hit / (len(answer) + len(truth)) if answer or truth else math.nan,
+        jaccard=hit / union if union else math.nan,
+    )

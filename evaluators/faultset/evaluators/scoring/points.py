@@ -1,0 +1,123 @@
+"""Detection sample by sample: point-wise and range-based scores, AUC-PR and VUS-PR.
+
+These are companions of the event scores, not headlines. Point-adjusted F1 is not offered: a detector that
+flags at random reaches high values of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from faultset.evaluators.scoring.alarms import Range, events
+
+Weight = Callable[[int, int], float]
+
+
+def flat(index: int, length: int) -> float:
+    """Every sample of a range counts the same."""
+    return 1.0
+
+
+def front(index: int, length: int) -> float:
+    """Early samples of a range count more: length, length - 1, ..., 1."""
+    return float(length - index)
+
+
+def point_scores(truth: npt.ArrayLike, flags: npt.ArrayLike) -> tuple[float, float, float]:
+    """Precision, recall and F1 over samples; NaN where nothing was flagged or nothing was true."""
+    y, p = np.asarray(truth, dtype=bool), np.asarray(flags, dtype=bool)
+    tp, fp, fn = int((y & p).sum()), int((~y & p).sum()), int((y & ~p).sum())
+    precision = tp / (tp + fp) if tp + fp else math.nan
+    recall = tp / (tp + fn) if tp + fn else math.nan
+    f1 = 2 * tp / (2 * tp + fp + fn) if tp + fn and tp + fp else math.nan
+    return precision, recall, f1
+
+
+def range_score(of: Sequence[Range], by: Sequence[Range], alpha: float = 0.0, weight: Weight = flat) -> float:
+    """How well the ranges `of` are covered by the ranges `by`, after Tatbul et al. (NeurIPS 2018).
+
+    `range_score(truth, predicted)` is range recall, `range_score(predicted, truth)` range precision.
+    Cardinality is reciprocal: coverage is divided by the number of ranges it came in. `alpha` is the weight
+    of mere existence of an overlap. NaN without ranges to cover.
+    """
+    if not of:
+        return math.nan
+    total = 0.0
+    for start, end in of:
+        weights = np.array([weight(i, end - start) for i in range(end - start)])
+        covered = np.zeros(end - start, dtype=bool)
+        touching = 0
+        for a, b in by:
+            low, high = max(start, a), min(end, b)
+            if low < high:
+                touching += 1
+                covered[low - start : high - start] = True
+        if touching:
+            total += alpha + (1 - alpha) * weights[covered].sum() / weights.sum() / touching
+    return float(total / len(of))
+
+
+def average_precision(truth: npt.ArrayLike, scores: npt.ArrayLike) -> float:
+    """Area under the precision-recall curve in steps; NaN without positive samples.
+
+    Its floor is the share of positive samples. Samples without a score count as the least anomalous.
+    """
+    y, s = np.asarray(truth, dtype=bool), _without_nan(scores)
+    if not y.any():
+        return math.nan
+    order = np.argsort(-s, kind="stable")
+    last_of_tie = np.append(np.diff(s[order]) != 0, True)
+    hits = np.cumsum(y[order])[last_of_tie]
+    flagged = np.flatnonzero(last_of_tie) + 1
+    return float(np.sum(np.diff(np.concatenate(([0], hits))) / y.sum() * hits / flagged))
+
+
+def vus_pr(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: int) -> float:
+    """Volume under the precision-recall surface (Paparrizos et al., VLDB 2022) for buffers 0..`buffer` samples.
+
+    The step form that TSB-AD uses; aeon integrates trapezoids and gives other numbers. The floor is not the
+    share of positives and grows with the buffer, and a large buffer forgives lateness: report it with the
+    buffer and the value of a constant score. NaN without positive samples.
+    """
+    y = np.asarray(truth, dtype=bool)
+    if not y.any():
+        return math.nan
+    s = _without_nan(scores)
+    return float(np.mean([_range_area(y, s, width) for width in range(buffer + 1)]))
+
+
+def _without_nan(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    values = np.asarray(scores, dtype=float)
+    return np.where(np.isnan(values), -np.inf, values)
+
+
+def _soften(truth: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.float64]:
+    soft = truth.astype(float)
+    for start, end in events(truth):
+        for distance in range(1, width // 2 + 1):
+            for i in (start - distance, end - 1 + distance):
+                if 0 <= i < len(soft):
+                    soft[i] = min(1.0, soft[i] + math.sqrt(1 - distance / width))
+    return soft
+
+
+def _range_area(truth: npt.NDArray[np.bool_], scores: npt.NDArray[np.float64], width: int) -> float:
+    soft = _soften(truth, width)
+    zones = events(soft > 0)
+    positives = int(truth.sum())
+    order = np.argsort(-scores, kind="stable")
+    last_of_tie = np.append(np.diff(scores[order]) != 0, True)
+    flagged = np.flatnonzero(last_of_tie) + 1
+    hit = np.cumsum(soft[order])[last_of_tie]
+    # a threshold touches a zone as soon as it lets the zone's best sample through
+    best = np.sort(np.array([scores[a:b].max() for a, b in zones]))[::-1]
+    cuts = scores[order][last_of_tie]
+    touched = np.array([(best >= cut).mean() for cut in cuts])
+    buffered = np.cumsum(np.where(truth, 0.0, soft)[order])[last_of_tie]
+    mass = (positives + positives + buffered) / 2
+    recall = np.minimum(1.0, hit / mass) * touched
+    return float(np.sum(np.diff(np.concatenate(([0.0], recall))) * hit / flagged))

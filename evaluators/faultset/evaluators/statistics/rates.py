@@ -1,0 +1,49 @@
+"""Exact or score intervals for rates: Wilson for shares of independent episodes, Poisson for alarms per hour."""
+
+from __future__ import annotations
+
+import math
+
+from faultset.evaluators.statistics.estimates import Estimate, unknown
+
+_Z95 = 1.959963984540054
+
+
+def wilson_interval(k: float, n: int, z: float = _Z95) -> tuple[float, float]:
+    """Wilson score interval of k successes in n trials; still sensible at 0 and n, where p ± 2 SE is not."""
+    p = k / n
+    centre = p + z * z / (2 * n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+
+
+def share(k: int, n: int, what: str = "episodes") -> Estimate:
+    """Share of n independent episodes with its Wilson interval."""
+    if n == 0:
+        return unknown(f"no {what}")
+    low, high = wilson_interval(k, n)
+    return Estimate(value=k / n, low=low, high=high, n=n, k=k, method="Wilson")
+
+
+def poisson_interval(count: int, hours: float, level: float = 0.95) -> tuple[float, float]:
+    """Exact interval of a rate per hour from a count of independent events."""
+    from scipy.special import chdtri
+
+    tail = (1 - level) / 2
+    # chdtri(v, p) is the chi-square value whose upper tail is p
+    low = float(chdtri(2 * count, 1 - tail)) / 2 / hours if count else 0.0
+    return low, float(chdtri(2 * count + 2, tail)) / 2 / hours
+
+
+def hourly_rate(count: int, hours: float) -> Estimate:
+    """Events per hour with the exact Poisson interval; zero events still leave an upper end near 3.7 / hours."""
+    if hours <= 0:
+        return unknown("no observed time without a fault")
+    low, high = poisson_interval(count, hours)
+    return Estimate(value=count / hours, low=low, high=high, n=count, k=count, method="exact Poisson")
+
+
+def upper_bound_without_events(hours: float, level: float = 0.95) -> float:
+    """One-sided bound on an hourly rate after `hours` with no event: close to 3 / hours."""
+    return -math.log(1 - level) / hours

@@ -1,0 +1,152 @@
+"""Localization and diagnosis scores against vectors computed by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from faultset.evaluators.scoring.diagnosis import best_constant, score_pairs
+from faultset.evaluators.scoring.localization import (
+    expected_of_first,
+    failed_score,
+    lift,
+    random_floor,
+    score_ranking,
+    score_set,
+    services_by_first_occurrence,
+    tied_blocks,
+)
+
+
+def ranked(*names: str) -> dict[str, float]:
+    return {name: float(len(names) - i) for i, name in enumerate(names)}
+
+
+def test_three_definitions_of_accuracy_part_for_several_causes():
+    score = score_ranking(ranked("a", "c", "b"), [{"a"}, {"b"}], ["a", "b", "c"])
+    assert [score.hit[k] for k in (1, 2, 3)] == [1, 1, 1]
+    assert [score.ac[k] for k in (1, 2, 3)] == [1, 0.5, 1]
+    assert [score.recall[k] for k in (1, 2, 3)] == [0.5, 0.5, 1]
+
+
+def test_averages_over_cases_count_a_cause_that_never_appears():
+    cases = [
+        (ranked("cart", "pay", "db", "web"), "pay"),
+        (ranked("db", "web", "cart", "pay"), "db"),
+        (ranked("web", "cart", "db", "pay"), "auth"),
+    ]
+    scores = [score_ranking(r, [{v}], ["cart", "pay", "db", "web"]) for r, v in cases]
+    means = [np.mean([s.ac[k] for s in scores]) for k in (1, 2, 3)]
+    assert np.allclose(means, [1 / 3, 2 / 3, 2 / 3])
+    assert math.isclose(float(np.mean(means)), 5 / 9)
+    assert np.mean([s.reciprocal_rank for s in scores]) == 0.5
+
+
+def test_ties_score_their_expected_value():
+    scores = {"a": 0.9, "b": 0.5, "c": 0.5, "d": 0.5, "e": 0.1}
+    score = score_ranking(scores, [{"c"}], list(scores))
+    assert np.allclose([score.hit[k] for k in (1, 2, 3, 4)], [0, 1 / 3, 2 / 3, 1])
+    assert math.isclose(score.reciprocal_rank, 13 / 36)
+    assert math.isclose(score.expected_rank, 3.0)
+
+
+def test_the_alphabet_does_not_matter_when_all_scores_are_equal():
+    flat = dict.fromkeys("abcdefghij", 0.0)
+    assert score_ranking(flat, [{"a"}], list(flat)) == score_ranking(flat, [{"j"}], list(flat))
+
+
+def test_services_left_out_share_the_last_place():
+    candidates = list("abcde")
+    score = score_ranking({"a": 1.0}, [{"c"}], candidates)
+    assert np.allclose([score.hit[k] for k in (1, 2, 3, 5)], [0, 1 / 4, 2 / 4, 1])
+    assert math.isclose(score.reciprocal_rank, (1 / 2 + 1 / 3 + 1 / 4 + 1 / 5) / 4)
+    assert tied_blocks({"a": 1.0, "b": math.nan, "x": 9.0}, candidates) == [{"a"}, {"b", "c", "d", "e"}]
+
+
+def test_expected_values_equal_an_enumeration_of_all_orders():
+    scores = {"a": 2.0, "b": 1.0, "c": 1.0, "d": 1.0, "e": 1.0, "f": 0.0}
+    causes = [{"b", "f"}, {"d"}]
+    score = score_ranking(scores, causes, list(scores))
+    orders = [["a", *middle, "f"] for middle in itertools.permutations("bcde")]
+    anything = {"b", "f", "d"}
+    for k in (1, 2, 3, 4, 5, 6):
+        score = score_ranking(scores, causes, list(scores), depths=(k,))
+        hits = [bool(anything & set(order[:k])) for order in orders]
+        found = [sum(bool(c & set(order[:k])) for c in causes) for order in orders]
+        assert math.isclose(score.hit[k], np.mean(hits))
+        assert math.isclose(score.ac[k], np.mean(found) / min(k, 2))
+    ranks = [min(order.index(name) for name in anything) + 1 for order in orders]
+    assert math.isclose(score.reciprocal_rank, np.mean([1 / rank for rank in ranks]))
+    assert math.isclose(score.expected_rank, np.mean(ranks))
+
+
+def test_an_empty_answer_and_a_failure_are_misses_not_ties():
+    candidates = list("abcde")
+    for score in (score_ranking({}, [{"a"}], candidates), failed_score(candidates)):
+        assert score.ac[5] == score.avg5 == score.reciprocal_rank == 0.0
+        assert score.expected_rank == 5.0
+
+
+@pytest.mark.parametrize("size", [5, 8, 10, 19])
+def test_the_random_floor_has_a_closed_form(size: int):
+    candidates = [f"service-{i}" for i in range(size)]
+    floor = random_floor([{"service-3"}], candidates)
+    assert math.isclose(floor.avg5, 3 / size)
+    assert all(math.isclose(floor.ac[k], k / size) for k in (1, 3, 5))
+    assert math.isclose(floor.reciprocal_rank, sum(1 / i for i in range(1, size + 1)) / size)
+
+
+def test_the_floor_of_ten_services_and_the_lift_over_it():
+    floor = random_floor([{"s3"}], [f"s{i}" for i in range(10)])
+    assert round(floor.reciprocal_rank, 4) == 0.2929
+    assert math.isclose(lift(0.5, 0.3), 2 / 7)
+    assert math.isnan(lift(1.0, 1.0))
+
+
+def test_any_accepted_name_finds_a_cause():
+    score = score_ranking(ranked("store", "web"), [{"geo", "store"}], ["geo", "store", "web"])
+    assert score.ac[1] == 1.0
+
+
+def test_expected_of_first_falls_back_when_nothing_is_ranked():
+    assert expected_of_first([frozenset("ab")], {"z"}, float, missing=7.0) == 7.0
+
+
+def test_a_service_ranks_by_its_best_indicator():
+    indicators = [("cart", 5.0), ("cart", 4.0), ("cart", 3.0), ("pay", 2.0), ("db", 1.0)]
+    services = services_by_first_occurrence(indicators)
+    assert services == {"cart": 5.0, "pay": 2.0, "db": 1.0}
+    assert score_ranking(services, [{"pay"}], ["cart", "pay", "db"]).ac[3] == 1.0
+
+
+def test_set_answers():
+    score = score_set({"a", "b"}, {"b", "c"})
+    assert (score.exact, score.jaccard, score.precision, score.recall) == (False, 1 / 3, 0.5, 0.5)
+    assert math.isnan(score_set(set(), {"a"}).precision)
+
+
+def test_an_episode_without_cause_is_refused():
+    with pytest.raises(ValueError, match="without a root cause"):
+        score_ranking({"a": 1.0}, [], ["a"])
+
+
+def test_joint_diagnosis_is_harder_than_its_parts():
+    truths = [("V", "m"), ("V", "m"), ("V", "m"), ("V", "m")]
+    answers = [("V", "m"), ("V", "x"), ("A", "x"), ("V", "m")]
+    score = score_pairs(answers, truths)
+    assert (score.joint, score.parts) == (0.5, 0.625)
+    assert score_pairs([None], [("V", "m")]).joint == 0.0
+
+
+def test_the_best_constant_pair_gets_half_of_the_parts():
+    truth = [("V", "mis")] * 3
+    truth += [("A", "mis"), ("A", "auth"), ("A", "auth"), ("A", "net"), ("A", "net"), ("A", "mis")]
+    truth += [("V", "op"), ("V", "dep")]
+    score = score_pairs([("A", "mis")] * 11, truth)
+    assert math.isclose(score.parts, 11 / 22)
+    assert math.isclose(score.joint, 2 / 11)
+    assert best_constant(truth) == ("V", "mis")
+    assert best_constant([]) is None

@@ -1,0 +1,136 @@
+"""Intervals and tests against published or hand-computed values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from faultset.evaluators.statistics.clusters import (
+    clustered_mean,
+    clustered_se,
+    clustered_statistic,
+    draws,
+    effective_size,
+    resampled_means,
+)
+from faultset.evaluators.statistics.comparison import holm, mcnemar_exact, paired_difference, sign_flip
+from faultset.evaluators.statistics.rates import (
+    hourly_rate,
+    poisson_interval,
+    share,
+    upper_bound_without_events,
+    wilson_interval,
+)
+
+VALUES = [1.0, 1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0]
+CLUSTERS = ["a", "a", "a", "b", "b", "c", "c", "c"]
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "expected"),
+    [
+        (10, 13, (0.4974, 0.9182)),
+        (9, 13, (0.4237, 0.8732)),
+        (13, 13, (0.7719, 1.0)),
+        (2, 13, (0.0433, 0.4223)),
+    ],
+)
+def test_wilson(k: int, n: int, expected: tuple[float, float]):
+    assert np.allclose(wilson_interval(k, n), expected, atol=1e-4)
+
+
+def test_a_share_of_nothing_is_unknown_with_a_reason():
+    estimate = share(0, 0, "no-fault episodes")
+    assert not estimate.known
+    assert estimate.reason == "no no-fault episodes"
+
+
+def test_poisson_rates_keep_an_upper_end_without_events():
+    assert np.allclose((3 / 12, *poisson_interval(3, 12)), (0.25, 0.0516, 0.7306), atol=1e-4)
+    assert np.allclose(poisson_interval(0, 10), (0.0, 0.3689), atol=1e-4)
+    assert round(upper_bound_without_events(10), 3) == 0.300
+    assert hourly_rate(0, 0.0).reason == "no observed time without a fault"
+
+
+def test_clustered_standard_error_is_larger_than_the_naive_one():
+    assert np.mean(VALUES) == 0.25
+    assert round(clustered_se(VALUES, CLUSTERS), 4) == 0.3380
+    assert math.isclose(np.std(VALUES, ddof=1) / math.sqrt(8), 0.25)
+    assert math.isnan(clustered_se([1.0, 0.0], ["a", "a"]))
+    assert round(effective_size(100, 10, 0.5), 1) == 18.2
+
+
+def test_few_clusters_are_enumerated():
+    means = resampled_means(VALUES, CLUSTERS)
+    assert len(means) == 27
+    assert np.allclose(np.quantile(means, [0.025, 0.975]), (-0.1979, 0.6396), atol=1e-4)
+    estimate = clustered_mean(VALUES, CLUSTERS)
+    assert np.allclose((estimate.low, estimate.high), (-0.1979, 0.6396), atol=1e-4)
+    assert estimate.method == "bootstrap over 3 clusters, all 27 resamples"
+
+
+def test_many_clusters_are_sampled_with_a_seed():
+    assert np.array_equal(draws(9, seed=4), draws(9, seed=4))
+    assert draws(9, seed=4).shape == (2000, 9)
+
+
+def test_unscored_values_are_left_out_and_counted():
+    estimate = clustered_mean([1.0, math.nan, 0.0], ["a", "b", "c"])
+    assert (estimate.value, estimate.n) == (0.5, 2)
+    assert clustered_mean([math.nan], ["a"]).reason == "no scored episode"
+
+
+def test_a_perfect_score_does_not_get_an_interval_of_no_width():
+    estimate = clustered_mean([1.0] * 8, list("aabbccdd"))
+    assert np.allclose((estimate.low, estimate.high), wilson_interval(4, 4))
+    assert estimate.method == "Wilson over clusters"
+
+
+def test_one_cluster_gives_a_value_but_no_interval():
+    estimate = clustered_mean([1.0, 0.0], ["a", "a"])
+    assert estimate.value == 0.5
+    assert not estimate.interval_known
+    assert estimate.reason == "one cluster: no interval"
+
+
+def test_a_median_with_misses_can_have_an_infinite_upper_end():
+    from faultset.evaluators.scoring.alarms import median_with_misses
+
+    estimate = clustered_statistic(median_with_misses, [5.0, 7.0, math.inf], ["a", "b", "c"])
+    assert estimate.value == 7.0
+    assert estimate.high == math.inf
+
+
+def test_mcnemar_counts_only_discordant_episodes():
+    assert np.allclose((mcnemar_exact(6, 1).p, mcnemar_exact(6, 1).mid_p), (0.125, 0.0703), atol=1e-4)
+    assert math.isclose(mcnemar_exact(4, 0).p, 0.125)
+    assert mcnemar_exact(5, 0).p > 0.05 > mcnemar_exact(6, 0).p
+    assert math.isnan(mcnemar_exact(0, 0).p)
+
+
+def test_sign_flips_claim_nothing_below_six_clusters():
+    five = sign_flip([1.0] * 5, list("abcde"))
+    assert math.isnan(five.p)
+    assert five.reason == "5 clusters; a test needs 6"
+    assert math.isclose(sign_flip([1.0] * 6, list("abcdef")).p, 2 / 2**6)
+    assert math.isnan(sign_flip([0.0] * 6, list("abcdef")).p)
+
+
+def test_a_paired_difference_has_an_interval_and_a_test():
+    keys = list("abcdef")
+    paired = paired_difference([1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1], keys)
+    assert math.isclose(paired.difference.value, 5 / 6)
+    assert paired.test.p == 2 * 2 / 2**6
+
+
+def test_holm_is_the_one_of_statsmodels():
+    from statsmodels.stats.multitest import multipletests
+
+    values = [0.01, 0.04, 0.03, 0.2, 0.011]
+    assert np.allclose(holm(values), multipletests(values, method="holm")[1])
+    assert np.allclose(holm([0.01, 0.04, 0.03]), [0.03, 0.06, 0.06])
+    mixed = holm([0.01, math.nan, 0.04])
+    assert mixed[0] == 0.02
+    assert math.isnan(mixed[1])
