@@ -1,0 +1,64 @@
+"""Columns that grow row by row and become Arrow arrays: the building blocks of the telemetry in memory."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Numbers = npt.NDArray[Any]
+
+_HEX = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), dtype="S2")
+
+
+class Words:
+    """Numbers distinct strings in the order in which they first come; None is -1."""
+
+    __slots__ = ("_numbers", "words")
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, word: str | None) -> int:
+        """Return the number of a string, a new one when it was not seen before."""
+        if word is None:
+            return -1
+        number = self._numbers.setdefault(word, len(self.words))
+        if number == len(self.words):
+            self.words.append(word)
+        return number
+
+
+def frozen(column: array[Any] | bytearray, dtype: str) -> Numbers:
+    """Return a copy of a growing column that no longer changes with it."""
+    return np.frombuffer(bytes(column), dtype=dtype)
+
+
+def name_array(codes: Numbers, words: Sequence[str]) -> pa.DictionaryArray:
+    """Return a dictionary array of words by number (-1 is null) that holds no word without a row."""
+    used = np.unique(codes)
+    used = used[used >= 0]
+    position = np.full(len(words) + 1, -1, dtype=np.int32)
+    position[used] = np.arange(len(used), dtype=np.int32)
+    compact = position[codes]
+    indices = pa.array(compact, pa.int32(), mask=compact < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array([words[number] for number in used], pa.string()))
+
+
+def hex_array(ids: Numbers) -> pa.StringArray:
+    """Return ids, one per row of bytes, as strings of hex digits; an id of zeros is null."""
+    count, width = ids.shape
+    offsets = np.arange(count + 1, dtype=np.int32) * (2 * width)
+    valid = np.packbits(ids.any(axis=1), bitorder="little")
+    buffers = (offsets, _HEX[ids].tobytes(), valid)
+    return pa.StringArray.from_buffers(count, *(pa.py_buffer(buffer) for buffer in buffers))
+
+
+def without_episode(schema: pa.Schema) -> pa.Schema:
+    """Return a table's schema as sources write it."""
+    return schema.remove(schema.get_field_index("episode"))

@@ -1,0 +1,88 @@
+"""Samples of all series in memory: 20 bytes each."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.collector.platforms.local.telemetry.columns import (
+    Words,
+    frozen,
+    name_array,
+    without_episode,
+)
+from faultset.collector.sources.series import Series
+from faultset.datasets.schemas import METRICS, TIME
+
+SCHEMA = without_episode(METRICS)
+
+
+class MetricStore:
+    """Rows of (time, series, value) and the series they belong to."""
+
+    def __init__(self) -> None:
+        self._times = array("q")
+        self._numbers = array("i")
+        self._values = array("d")
+        self._series: list[Series] = []
+        self._index: dict[Series, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def number(self, series: Series) -> int:
+        """Return the number under which samples of a series are added."""
+        number = self._index.setdefault(series, len(self._series))
+        if number == len(self._series):
+            self._series.append(series)
+        return number
+
+    def add(self, time_ns: int, numbers: Sequence[int], values: Sequence[float]) -> None:
+        """Add one sample for each of several series, all taken at the same time."""
+        self._times.extend([time_ns] * len(numbers))
+        self._numbers.extend(numbers)
+        self._values.extend(values)
+
+    def window(self, start_ns: int, end_ns: int) -> MetricWindow:
+        """Return the samples with `start_ns <= time < end_ns`, detached from what comes later."""
+        times = frozen(self._times, "i8")
+        chosen = np.flatnonzero((times >= start_ns) & (times < end_ns))
+        order = chosen[np.argsort(times[chosen], kind="stable")]
+        return MetricWindow(
+            times[order],
+            frozen(self._numbers, "i4")[order],
+            frozen(self._values, "f8")[order],
+            tuple(self._series),
+        )
+
+
+class MetricWindow:
+    """Samples of one window, in order of time."""
+
+    def __init__(self, times: np.ndarray, numbers: np.ndarray, values: np.ndarray, series: Sequence[Series]):
+        self._times = times
+        self._numbers = numbers
+        self._values = values
+        self._series = series
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def table(self, services: Mapping[str, str]) -> pa.Table:
+        """Return the rows, with the service of each pod where the series does not name one."""
+        columns: dict[str, pa.Array] = {
+            "time": pa.array(self._times, TIME),
+            "value": pa.array(self._values, pa.float64()),
+        }
+        resolved = [
+            series if series.service or series.pod is None else series._replace(service=services.get(series.pod))
+            for series in self._series
+        ]
+        for field in Series._fields:
+            words = Words()
+            codes = np.array([words.number(getattr(series, field)) for series in resolved] or [-1], dtype=np.int32)
+            columns[field] = name_array(codes[self._numbers], words.words)
+        return pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)

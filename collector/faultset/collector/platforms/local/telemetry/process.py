@@ -1,0 +1,153 @@
+"""The telemetry process: scraper, receiver and snapshots behind one socket."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from faultset.collector.platforms.local.channel import serve
+from faultset.collector.platforms.local.relay.parent import die_with_parent
+from faultset.collector.platforms.local.telemetry.metric_store import MetricStore, MetricWindow
+from faultset.collector.platforms.local.telemetry.peers import Peer
+from faultset.collector.platforms.local.telemetry.receiver import Receiver
+from faultset.collector.platforms.local.telemetry.scraping import Scraper
+from faultset.collector.platforms.local.telemetry.span_store import SpanStore, SpanWindow
+
+TABLES = ("metrics", "spans")
+_BATCH_ROWS = 1 << 16
+
+
+class Telemetry:
+    """The verbs of the process. Needs a running event loop."""
+
+    def __init__(self, *, node: Peer | None, relay: Peer | None, interval_s: float, folder: Path):
+        self._metrics = MetricStore()
+        self._spans = SpanStore()
+        self._folder = folder
+        self._scraper = Scraper(self._metrics, interval_s=interval_s, node=node, relay=relay)
+        self._receiver = Receiver(self._spans)
+
+    async def run(self, otlp_ip: str, otlp_port: int, socket_path: Path) -> None:
+        """Receive, scrape and serve until cancelled."""
+        await self._receiver.start(otlp_ip, otlp_port)
+        server = await serve(
+            socket_path,
+            {
+                "configure": self.configure,
+                "kube_state": self.kube_state,
+                "snapshot": self.snapshot,
+                "health": self.health,
+            },
+        )
+        async with server:
+            try:
+                await self._scraper.run()
+            finally:
+                await self._scraper.close()
+                await self._receiver.close()
+
+    def configure(self, pods: Sequence[Mapping[str, Any]]) -> None:
+        """Take over the full list of pods.
+
+        Parameters
+        ----------
+        pods
+            Each with `pod`, `service`, `container` and `scrape`, the address that leads to its metrics or null.
+        """
+        self._scraper.configure(pods)
+
+    def kube_state(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Replace the samples of the objects' state: metric, service, pod, container, labels, kind, value."""
+        self._scraper.set_state(rows)
+
+    async def snapshot(
+        self,
+        start_ns: int,
+        end_ns: int,
+        folder: str | None = None,
+        tables: Sequence[str] = TABLES,
+    ) -> dict[str, int]:
+        """Write the rows of `[start_ns, end_ns)` as `<table>.arrow` and return how many there are."""
+        target = Path(folder) if folder else self._folder
+        services = dict(self._scraper.services)
+        stores = {"metrics": self._metrics, "spans": self._spans}
+        rows = {}
+        for table in tables:
+            window = stores[table].window(start_ns, end_ns)
+            await asyncio.to_thread(_write, window, services, target / f"{table}.arrow")
+            rows[table] = len(window)
+        return rows
+
+    def health(self) -> dict[str, Any]:
+        """Return what has arrived so far and how late the scraper was at worst."""
+        health = self._scraper.health
+        return {
+            "spans": len(self._spans),
+            "samples": len(self._metrics),
+            "scrapes": health.scrapes,
+            "scrape_failures": dict(health.failures),
+            "last_scrape_ns": health.last_scrape_ns,
+            "worst_lag_ms": health.worst_lag_ns / 1e6,
+        }
+
+
+def _write(window: MetricWindow | SpanWindow, services: Mapping[str, str], path: Path) -> None:
+    table = window.table(services)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=_BATCH_ROWS)
+    os.replace(unfinished, path)
+
+
+async def _run(
+    socket_path: Path,
+    node_socket: Path | None,
+    relay_socket: Path | None,
+    otlp_ip: str,
+    otlp_port: int,
+    interval_s: float,
+    folder: Path,
+) -> None:
+    node = None if node_socket is None else Peer(Path(node_socket))
+    relay = None if relay_socket is None else Peer(Path(relay_socket))
+    telemetry = Telemetry(node=node, relay=relay, interval_s=interval_s, folder=Path(folder))
+    await telemetry.run(otlp_ip, otlp_port, Path(socket_path))
+
+
+def main(
+    socket_path: Path,
+    node_socket: Path | None,
+    relay_socket: Path | None,
+    otlp_ip: str,
+    otlp_port: int,
+    interval_s: float,
+    folder: Path,
+    parent: int | None = None,
+) -> None:
+    """Run the telemetry process until it is killed or its parent ends.
+
+    Parameters
+    ----------
+    socket_path
+        Where to listen for `configure`, `kube_state`, `snapshot` and `health`; exists once spans are received.
+    node_socket, relay_socket
+        Processes to ask for `stats`; None, or not there yet, leaves their samples out.
+    otlp_ip, otlp_port
+        Where to receive spans.
+    interval_s
+        Time between two scrapes.
+    folder
+        Where snapshots go that name no folder.
+    parent
+        Process id that must still be the parent; see `die_with_parent`.
+    """
+    die_with_parent(parent)
+    gc.freeze()
+    asyncio.run(_run(socket_path, node_socket, relay_socket, otlp_ip, otlp_port, interval_s, folder))

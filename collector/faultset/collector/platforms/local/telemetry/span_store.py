@@ -1,0 +1,107 @@
+"""Spans of all pods in memory: 80 bytes each and their attributes."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.collector.platforms.local.telemetry.columns import (
+    Numbers,
+    Words,
+    frozen,
+    hex_array,
+    name_array,
+    without_episode,
+)
+from faultset.collector.sources.otlp import SpanRow
+from faultset.datasets.schemas import SPANS, TIME
+
+SCHEMA = without_episode(SPANS)
+
+_WORDS = ("reported_service", "pod", "peer_service", "operation", "kind", "status", "attributes")
+_NO_STATUS_CODE = -(2**31)
+_TRACE_BYTES, _SPAN_BYTES = 16, 8
+
+
+class SpanStore:
+    """Rows of finished spans in the order in which they arrive."""
+
+    def __init__(self) -> None:
+        self._starts = array("q")
+        self._durations = array("q")
+        self._status_codes = array("i")
+        self._trace_ids = bytearray()
+        self._span_ids = bytearray()
+        self._parent_ids = bytearray()
+        self._words = {column: Words() for column in _WORDS}
+        self._codes = {column: array("i") for column in _WORDS}
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def add(self, span: SpanRow) -> None:
+        """Add one span; a span that was sent twice is kept once in every window."""
+        self._starts.append(span.start_ns)
+        self._durations.append(span.duration_ns)
+        self._status_codes.append(_NO_STATUS_CODE if span.status_code is None else span.status_code)
+        self._trace_ids += span.trace_id[:_TRACE_BYTES].rjust(_TRACE_BYTES, b"\0")
+        self._span_ids += span.span_id[:_SPAN_BYTES].rjust(_SPAN_BYTES, b"\0")
+        self._parent_ids += span.parent_span_id[:_SPAN_BYTES].rjust(_SPAN_BYTES, b"\0")
+        for column in _WORDS:
+            self._codes[column].append(self._words[column].number(getattr(span, column)))
+
+    def window(self, start_ns: int, end_ns: int) -> SpanWindow:
+        """Return the spans with `start_ns <= start < end_ns`, detached from what comes later."""
+        starts = frozen(self._starts, "i8")
+        chosen = np.flatnonzero((starts >= start_ns) & (starts < end_ns))
+        ids = [frozen(self._trace_ids, ">u8").reshape(-1, 2), frozen(self._span_ids, ">u8").reshape(-1, 1)]
+        keys = np.hstack(ids)[chosen]
+        _, first = np.unique(keys, axis=0, return_index=True) if len(keys) else (keys, np.empty(0, dtype=np.intp))
+        order = chosen[np.sort(first)]
+        order = order[np.argsort(starts[order], kind="stable")]
+        numbers = {
+            "start": starts[order],
+            "duration": frozen(self._durations, "i8")[order],
+            "status_code": frozen(self._status_codes, "i4")[order],
+        } | {column: frozen(codes, "i4")[order] for column, codes in self._codes.items()}
+        raw = {
+            "trace_id": frozen(self._trace_ids, "u1").reshape(-1, _TRACE_BYTES)[order],
+            "span_id": frozen(self._span_ids, "u1").reshape(-1, _SPAN_BYTES)[order],
+            "parent_span_id": frozen(self._parent_ids, "u1").reshape(-1, _SPAN_BYTES)[order],
+        }
+        return SpanWindow(numbers, raw, {column: tuple(words.words) for column, words in self._words.items()})
+
+
+class SpanWindow:
+    """Spans of one window, in order of their start."""
+
+    def __init__(self, numbers: dict[str, Numbers], ids: dict[str, Numbers], words: dict[str, tuple[str, ...]]):
+        self._numbers = numbers
+        self._ids = ids
+        self._words = words
+
+    def __len__(self) -> int:
+        return len(self._numbers["start"])
+
+    def table(self, services: Mapping[str, str]) -> pa.Table:
+        """Return the rows, with the service of the pod that sent each."""
+        status_codes = self._numbers["status_code"]
+        pods = self._words["pod"]
+        owners = Words()
+        owner_of_pod = np.array([owners.number(services.get(pod)) for pod in pods] + [-1], dtype=np.int32)
+        columns: dict[str, pa.Array] = {
+            column: name_array(self._numbers[column], self._words[column]) for column in _WORDS
+        } | {
+            "time": pa.array(self._numbers["start"], TIME),
+            "duration_ns": pa.array(self._numbers["duration"], pa.int64()),
+            "status_code": pa.array(status_codes, pa.int32(), mask=status_codes == _NO_STATUS_CODE),
+            "trace_id": hex_array(self._ids["trace_id"]),
+            "span_id": hex_array(self._ids["span_id"]),
+            "parent_span_id": hex_array(self._ids["parent_span_id"]),
+            "service": name_array(owner_of_pod[self._numbers["pod"]], owners.words),
+        }
+        columns["attributes"] = columns["attributes"].cast(pa.string())
+        return pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)

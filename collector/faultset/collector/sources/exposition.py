@@ -1,0 +1,85 @@
+"""Prometheus' text exposition format, read again and again from the same targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from faultset.collector.sources.series import canonical_labels
+
+_SUFFIX_KINDS = (("_bucket", "bucket"), ("_sum", "sum"), ("_count", "count"))
+
+
+def sample_kind(name: str, family: str, family_type: str) -> str:
+    """Return the kind of a sample: counter, gauge, or the part of a histogram or summary that it is.
+
+    >>> sample_kind("request_seconds_bucket", "request_seconds", "histogram")
+    'bucket'
+    >>> sample_kind("requests_total", "requests_total", "counter")
+    'counter'
+    """
+    if family_type in ("histogram", "summary"):
+        for suffix, kind in _SUFFIX_KINDS:
+            if name == family + suffix:
+                return kind
+        return "gauge"
+    return "counter" if family_type == "counter" else "gauge"
+
+
+class ExpositionReader:
+    """Reads the scrapes of one target.
+
+    A line without its value is the same text in every scrape, so each is parsed once and looked up afterwards.
+    Time stamps of the target are ignored: the scraper's clock is the one that counts.
+
+    Parameters
+    ----------
+    register
+        Called once for every new series with metric, canonical labels and kind; returns its number.
+    """
+
+    def __init__(self, register: Callable[[str, str, str], int]):
+        self._register = register
+        self._numbers: dict[str, int] = {}
+
+    def read(self, text: str) -> tuple[list[int], list[float]]:
+        """Return the numbers and values of all samples of one scrape.
+
+        Raises
+        ------
+        ValueError
+            When the text is not in the exposition format.
+        """
+        numbers: list[int] = []
+        values: list[float] = []
+        known = self._numbers
+        family, family_type = "", "untyped"
+        for line in text.splitlines():
+            if line.startswith("#"):
+                words = line.split(None, 3)
+                if len(words) == 4 and words[1] == "TYPE":
+                    family, family_type = words[2], words[3].strip()
+                continue
+            head, _, tail = line.rpartition(" ")
+            if not head:
+                if line.strip():
+                    raise ValueError(f"not a sample: {line!r}")
+                continue
+            number = known.get(head)
+            if number is None:
+                number, tail, cacheable = self._parse(line, family, family_type)
+                if cacheable:
+                    known[head] = number
+            numbers.append(number)
+            values.append(float(tail))
+        return numbers, values
+
+    def _parse(self, line: str, family: str, family_type: str) -> tuple[int, str, bool]:
+        samples = [sample for parsed in text_string_to_metric_families(line + "\n") for sample in parsed.samples]
+        if len(samples) != 1:
+            raise ValueError(f"not a sample: {line!r}")
+        sample = samples[0]
+        kind = sample_kind(sample.name, family, family_type) if sample.name.startswith(family) else "gauge"
+        number = self._register(sample.name, canonical_labels(sample.labels), kind)
+        return number, repr(sample.value), sample.timestamp is None

@@ -1,0 +1,126 @@
+"""Spans as OpenTelemetry's exporters send them (OTLP, protobuf), as rows of the spans table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from faultset.datasets.json_text import canonical_json
+
+SPAN_KINDS = ("internal", "internal", "server", "client", "producer", "consumer")
+SPAN_STATUSES = ("unset", "ok", "error")
+
+STATUS_CODE_ATTRIBUTES = (
+    "http.response.status_code",
+    "http.status_code",
+    "rpc.grpc.status_code",
+    "response_code",
+    "http.response_code",
+)
+
+
+class SpanRow(NamedTuple):
+    """One finished span; ids are bytes, `parent_span_id` is empty at the root, times are nanoseconds."""
+
+    start_ns: int
+    duration_ns: int
+    trace_id: bytes
+    span_id: bytes
+    parent_span_id: bytes
+    reported_service: str
+    pod: str | None
+    peer_service: str | None
+    operation: str
+    kind: str
+    status: str
+    status_code: int | None
+    attributes: str
+
+
+def read_spans(body: bytes) -> Iterator[SpanRow]:
+    """Yield the spans of one export request; the whole body is decoded before the first.
+
+    Raises
+    ------
+    ValueError
+        When the body is not an export request.
+    """
+    try:
+        request = ExportTraceServiceRequest.FromString(body)
+    except DecodeError as error:
+        raise ValueError(f"not an OTLP trace export request: {error}") from None
+    return _rows(request)
+
+
+def _rows(request: Any) -> Iterator[SpanRow]:
+    for resource_spans in request.resource_spans:
+        resource = _attributes(resource_spans.resource.attributes)
+        service = str(resource.get("service.name", "unknown_service"))
+        pod = resource.get("k8s.pod.name")
+        for scope in resource_spans.scope_spans:
+            for span in scope.spans:
+                yield _row(span, service, None if pod is None else str(pod))
+
+
+def _row(span: Any, service: str, pod: str | None) -> SpanRow:
+    attributes = _attributes(span.attributes)
+    peer = attributes.pop("peer.service", None)
+    status_code = None
+    for name in STATUS_CODE_ATTRIBUTES:
+        if status_code is None and name in attributes:
+            status_code = _status_code(attributes[name])
+            if status_code is not None:
+                del attributes[name]
+    if span.status.message:
+        attributes["otel.status_description"] = span.status.message
+    return SpanRow(
+        start_ns=span.start_time_unix_nano,
+        duration_ns=span.end_time_unix_nano - span.start_time_unix_nano,
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        parent_span_id=span.parent_span_id,
+        reported_service=service,
+        pod=pod,
+        peer_service=None if peer is None else str(peer),
+        operation=span.name,
+        kind=SPAN_KINDS[span.kind] if span.kind < len(SPAN_KINDS) else "internal",
+        status=SPAN_STATUSES[span.status.code] if span.status.code < len(SPAN_STATUSES) else "unset",
+        status_code=status_code,
+        attributes=canonical_json(attributes),
+    )
+
+
+def _status_code(value: Any) -> int | None:
+    try:
+        code = int(value)
+    except (TypeError, ValueError):
+        return None
+    return code if -(2**31) <= code < 2**31 else None
+
+
+def _attributes(pairs: Iterable[Any]) -> dict[str, Any]:
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(value: Any) -> Any:
+    match value.WhichOneof("value"):
+        case "string_value":
+            return value.string_value
+        case "int_value":
+            return value.int_value
+        case "bool_value":
+            return value.bool_value
+        case "double_value":
+            return value.double_value if math.isfinite(value.double_value) else str(value.double_value)
+        case "array_value":
+            return [_value(item) for item in value.array_value.values]
+        case "kvlist_value":
+            return _attributes(value.kvlist_value.values)
+        case "bytes_value":
+            return value.bytes_value.hex()
+        case _:
+            return None
