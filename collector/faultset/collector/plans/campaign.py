@@ -105,11 +105,11 @@ def _pick_targets(
     return pairs
 
 
-def plan_campaign(request: Request) -> list[Plan]:
+def plan_campaign(request: Request, *, run: int = 1) -> list[Plan]:
     """Return the episodes of a campaign in the order in which they run.
 
     The same request gives the same plans. Targets are balanced over services, no-fault episodes are mixed in,
-    ids tell nothing.
+    ids tell nothing. A further `run` of the same request has other ids.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def plan_campaign(request: Request) -> list[Plan]:
         seed = int(np.random.SeedSequence([request.seed, 2, index]).generate_state(1)[0])
         plans.append(
             Plan(
-                episode=_opaque_id(request, index),
+                episode=_opaque_id(request, index, run),
                 app=app.name,
                 platform=request.platform,
                 fault=fault,
@@ -163,5 +163,5 @@ def campaign_id(request: Request) -> str:
     return hashlib.sha256(repr(request).encode()).hexdigest()[:12]
 
 
-def _opaque_id(request: Request, index: int) -> str:
-    return hashlib.sha256(f"{campaign_id(request)}/{index}".encode()).hexdigest()[:12]
+def _opaque_id(request: Request, index: int, run: int) -> str:
+    return hashlib.sha256(f"{campaign_id(request)}/{index}/{run}".encode()).hexdigest()[:12]

@@ -1,0 +1,84 @@
+"""`faultset list faults` and `faultset list apps`."""
+
+from __future__ import annotations
+
+import click
+
+from faultset.datasets.console import command, json_option
+
+
+@command("faults")
+@click.option("--app", default="hotel", show_default=True, help="Application whose targets are shown.")
+@json_option
+def faults(app: str, as_json: bool) -> None:
+    """List the faults with their labels, their number in the AIOpsLab paper and their possible targets.
+
+    \b
+    Example:
+      faultset list faults --json
+    """
+    from faultset.collector.apps import load_app
+    from faultset.collector.faults.registry import faults as registered
+    from faultset.datasets.console import show_records
+
+    spec = load_app(app)
+    noop = {
+        "fault": "noop",
+        "paper": 10,
+        "system_level": "",
+        "fault_type": "",
+        "category": "no fault",
+        "targets": [],
+        "summary": "Run without a fault: plain, with a harmless disturbance, or with a fault's acts but no harm.",
+    }
+    rows = [
+        {
+            "fault": name,
+            "paper": fault.paper_number,
+            "system_level": fault.system_level,
+            "fault_type": fault.fault_type,
+            "category": fault.category,
+            "targets": list(fault.targets(spec)),
+            "summary": fault.summary,
+        }
+        for name, fault in registered().items()
+    ]
+    rows = sorted([*rows, noop], key=lambda row: (row["paper"] or 99, row["fault"]))
+    show_records(
+        rows,
+        columns={
+            "paper": "no.",
+            "fault": "fault",
+            "system_level": "system level",
+            "fault_type": "fault type",
+            "category": "category",
+            "targets": "targets",
+        },
+        as_json=as_json,
+    )
+
+
+@command("apps")
+@json_option
+def apps(as_json: bool) -> None:
+    """List the applications with their services and workload mixes.
+
+    \b
+    Example:
+      faultset list apps
+    """
+    from faultset.collector.apps import app_names, load_app
+    from faultset.datasets.console import show_records
+
+    rows = [
+        {
+            "app": name,
+            "title": spec.title,
+            "services": list(spec.services),
+            "mixes": list(spec.mixes),
+            "default_mix": spec.default_mix,
+        }
+        for name in app_names()
+        for spec in [load_app(name)]
+    ]
+    show_records(rows, columns=["app", "title", "services", "mixes", "default_mix"], as_json=as_json)
