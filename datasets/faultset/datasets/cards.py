@@ -121,8 +121,9 @@ logs = load_dataset("<this folder>", "logs", split="train")
 
 
 def _configs() -> str:
-    lines = []
-    for folder, tables in (("telemetry", TABLES), ("truth", TRUTH_TABLES)):
-        for table in tables:
-            lines.append(f"- config_name: {table}\n  data_files: episodes/*/{folder}/{table}.parquet")
-    return "\n".join(lines)
+    folders = (("telemetry", TABLES), ("truth", TRUTH_TABLES))
+    return "\n".join(
+        f"- config_name: {table}\n  data_files: episodes/*/{folder}/{table}.parquet"
+        for folder, tables in folders
+        for table in tables
+    )

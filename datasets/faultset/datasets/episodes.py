@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from faultset.datasets.contexts import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.errors import DataError
@@ -189,7 +188,7 @@ def _conformed(table: str, wanted: pa.Schema, batch: pa.RecordBatch | pa.Table) 
         column = rows[field.name]
         if column.type != field.type:
             if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(column.type):
-                column = pc.dictionary_encode(column.cast(pa.string()))
+                column = column.cast(pa.string()).dictionary_encode()
             column = column.cast(field.type)
         columns.append(column)
     conformed = pa.Table.from_arrays(columns, schema=wanted)

@@ -30,7 +30,7 @@ METRICS = pa.schema([
     _field("metric", NAME, "metric name as Prometheus stores it, unit suffix kept", nullable=False),
     _field("labels", NAME, "other labels as canonical JSON with sorted keys", nullable=False),
     _field("kind", NAME, "counter, gauge, or bucket/sum/count for parts of a histogram", nullable=False),
-    _field("value", pa.float64(), "raw sample; counters are not rates and restart with their container", nullable=False),
+    _field("value", pa.float64(), "raw sample; counters are no rates and restart with their container", nullable=False),
 ])  # fmt: skip
 
 SPANS = pa.schema([

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,13 +24,13 @@ def write_parquet(path: Path, table: pa.Table) -> None:
     """Write one table with zstd, dictionary-encoded strings and statistics, and flush it to disk."""
     schema = table.schema
     plain = stored(schema)
-    dictionaries = dictionary_columns(schema) or False
+    encoded: Any = dictionary_columns(schema) or False
     writer = pq.ParquetWriter(
         path,
         schema,
         compression="zstd",
         compression_level=5,
-        use_dictionary=dictionaries,
+        use_dictionary=encoded,
         write_statistics=True,
         store_schema=False,
     )

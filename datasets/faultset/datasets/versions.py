@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -274,5 +274,6 @@ def _bumped(version: str, bump: Bump) -> str:
     raise DataError(f'"{bump}" is not a part of a version; it is major, minor or patch')
 
 
-def _numbers(version: str) -> Sequence[int]:
-    return [int(part) for part in version.split(".")]
+def _numbers(version: str) -> tuple[int, int, int]:
+    major, minor, patch = (int(part) for part in version.split("."))
+    return major, minor, patch

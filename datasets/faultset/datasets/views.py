@@ -109,7 +109,7 @@ class EpisodeView:
                 return file.read(columns=chosen)
         open_parquet(path).close()
         with damage_named(path):
-            return pq.read_table(path, columns=chosen, filters=filters, read_dictionary=dictionaries, partitioning=None)
+            return pq.read_table(path, columns=chosen, filters=filters, read_dictionary=dictionaries)
 
     def metrics(self) -> pd.DataFrame:
         """Return all raw metric samples."""
