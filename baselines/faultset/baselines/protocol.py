@@ -52,6 +52,8 @@ class Detection:
     threshold: float
     alarm_ns: int | None
     """First alarm; None is the verdict "no fault"."""
+    consecutive: int = CONSECUTIVE
+    """Flags in a row that make an alarm."""
     evidence: tuple[Evidence, ...] = ()
 
     def __post_init__(self) -> None:
@@ -77,6 +79,7 @@ class Detection:
             flags=flags,
             threshold=float(threshold),
             alarm_ns=first_alarm(times_ns, flags, consecutive),
+            consecutive=consecutive,
             evidence=tuple(evidence),
         )
 
@@ -86,10 +89,10 @@ class Detection:
         nothing = np.empty(0)
         return cls.from_scores(nothing.astype(np.int64), nothing, threshold)
 
-    def at_threshold(self, threshold: float, *, consecutive: int = CONSECUTIVE) -> Detection:
+    def at_threshold(self, threshold: float) -> Detection:
         """Give the same scores another threshold, for policies that set it from training episodes."""
         flags = np.asarray(self.scores > threshold)
-        alarm_ns = first_alarm(self.times_ns, flags, consecutive)
+        alarm_ns = first_alarm(self.times_ns, flags, self.consecutive)
         return replace(self, flags=flags, threshold=float(threshold), alarm_ns=alarm_ns)
 
 
@@ -120,14 +123,17 @@ class Ranking:
     """Between 0 (abstains) and 1."""
 
     @classmethod
-    def of(
-        cls, scores: Mapping[str, float], services: Sequence[str], evidence: Sequence[Evidence] = ()
-    ) -> Self:
+    def of(cls, scores: Mapping[str, float], services: Sequence[str], evidence: Sequence[Evidence] = ()) -> Self:
         """Keep candidates with a positive finite score; abstain when none is left."""
         kept = {name: float(scores[name]) for name in services if 0 < scores.get(name, 0.0) < np.inf}
         if not kept:
-            return cls(confidence=0.0)
+            return cls.abstain()
         return cls(scores=kept, evidence=tuple(item for item in evidence if item.service in kept))
+
+    @classmethod
+    def abstain(cls) -> Self:
+        """The answer where there is no evidence: it names nobody."""
+        return cls(confidence=0.0)
 
     @property
     def abstains(self) -> bool:
@@ -172,3 +178,15 @@ class Localizer(Protocol):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank the services of `episode.services`, given when the alarm was raised."""
         ...
+
+
+class Untrained:
+    """What a baseline needs that learns nothing from other episodes: each brings its own reference."""
+
+    name: str
+    needs: frozenset[str]
+    tables: tuple[str, ...]
+
+    def fit(self, healthy: Sequence[EpisodeView]) -> Self:
+        """Take note of nothing."""
+        return self

@@ -7,7 +7,6 @@ Built-in baselines do exactly what those of other distributions do.
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from faultset.baselines.protocol import Detector, Localizer, Need, Task
 from faultset.datasets.errors import UsageError
+from faultset.datasets.suggestions import unknown_name
 
 GROUP = "faultset.baselines"
 Kind = Literal["named", "control", "rule", "method"]
@@ -120,12 +120,7 @@ def get(name: str) -> BaselineSpec:
         for entry in entry_points(group=GROUP, name=name):
             _load(entry)
     if name not in _announced:
-        known = baselines()
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = (
-            f'did you mean "{close[0]}"?' if close else f"choose from {', '.join(known) or 'none installed'}"
-        )
-        raise UsageError(f'there is no baseline "{name}"; {hint}')
+        raise unknown_name("baseline", name, baselines())
     return _announced[name]
 
 
@@ -149,9 +144,7 @@ def _check(spec: BaselineSpec) -> None:
         raise UsageError(f'baseline "{spec.name}" is for {spec.task} but its class has no method "{method}"')
     owner = _announced.get(spec.name)
     if owner is not None and _origin(owner) != _origin(spec):
-        raise UsageError(
-            f'two baselines are called "{spec.name}": {_origin(owner)} and {_origin(spec)}; rename one'
-        )
+        raise UsageError(f'two baselines are called "{spec.name}": {_origin(owner)} and {_origin(spec)}; rename one')
 
 
 def _origin(spec: BaselineSpec) -> str:

@@ -1,0 +1,89 @@
+"""K-sigma with Bonferroni: the plain detector whose alarm starts every localizer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import stats
+
+from faultset.baselines.protocol import Detection, Evidence, Untrained, first_alarm
+from faultset.baselines.registry import baseline
+from faultset.baselines.scaling import Matrix, deviations, mean_and_sd
+from faultset.baselines.windows import Windows, detection_windows
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+LEVEL = 0.0027
+_TOLD = 5
+
+
+def bonferroni_sigmas(series: int, *, level: float = LEVEL) -> float:
+    """Sigmas beyond which one of `series` independent normal values lies with probability `level`.
+
+    >>> round(bonferroni_sigmas(1), 2), round(bonferroni_sigmas(100), 2)
+    (3.0, 4.2)
+    """
+    return float(stats.norm.isf(level / (2 * max(series, 1))))
+
+
+def largest_deviations(z: Matrix, windows: Windows, row: int, detail: str) -> tuple[Evidence, ...]:
+    """Name the series that deviate most in one row."""
+    order = np.argsort(-np.abs(z[row]), kind="stable")[:_TOLD]
+    return tuple(
+        Evidence(
+            service=windows.series[column][0],
+            subject=windows.series[column][1],
+            score=float(abs(z[row, column])),
+            detail=f"{detail}, {'up' if z[row, column] > 0 else 'down'}"
+            if not windows.absent[row, column]
+            else "series stopped",
+        )
+        for column in order
+    )
+
+
+@baseline(
+    "ksigma",
+    title="K-sigma with Bonferroni",
+    task="detection",
+    paper="Textbook rule; the named source of alarms for every localizer",
+    kind="rule",
+    tables=("metrics",),
+    speed="instant",
+    departures=("Series that stop count as deviating by ten sigma.",),
+)
+class KSigma(Untrained):
+    """Detect when some series is K standard deviations from its reference for two samples in a row.
+
+    K is chosen so that, with as many series as there are, three sigma's worth of false flags per sample
+    remains.
+
+    Parameters
+    ----------
+    level
+        Probability that a healthy sample is flagged, for normal and independent series.
+
+    References
+    ----------
+    The rule is older than this field; Shewhart, Economic Control of Quality of Manufactured Product, 1931.
+    """
+
+    def __init__(self, *, level: float = LEVEL) -> None:
+        self.level = level
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every sample after the reference by its largest |z|."""
+        windows = detection_windows(episode)
+        threshold = bonferroni_sigmas(len(windows.series), level=self.level)
+        if windows.empty:
+            return Detection.silent(threshold)
+        z = deviations(windows.values, *mean_and_sd(windows.reference), windows.absent)
+        scores = np.abs(z).max(axis=1)
+        alarm = first_alarm(windows.times_ns, scores > threshold)
+        evidence: tuple[Evidence, ...] = ()
+        if alarm is not None:
+            row = int(np.searchsorted(windows.times_ns, alarm))
+            evidence = largest_deviations(z, windows, row, "sigmas from the reference mean")
+        return Detection.from_scores(windows.times_ns, scores, threshold, evidence=evidence)

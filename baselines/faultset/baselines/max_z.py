@@ -1,0 +1,142 @@
+"""The max-z rule: whoever moved most is to blame. The bar that any cleverer method has to clear."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from faultset.baselines.ksigma import largest_deviations
+from faultset.baselines.protocol import Detection, Evidence, Ranking, Untrained, first_alarm
+from faultset.baselines.registry import baseline
+from faultset.baselines.scaling import Matrix, deviations, mean_and_sd, median_and_mad
+from faultset.baselines.windows import detection_windows, localization_windows
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+SUSTAINED = 3
+CLIP = 100.0
+_PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA-like, metrics only); rationale in arXiv 2406.05014"
+
+
+def robust_deviations(reference: Matrix, values: Matrix, absent: np.ndarray) -> Matrix:
+    """|z| by the median and the larger of the two spreads, capped.
+
+    The median absolute deviation alone is zero for a series that is idle more than half of the time.
+    """
+    center, mad = median_and_mad(reference)
+    _, sd = mean_and_sd(reference)
+    z = np.abs(deviations(values, center, np.maximum(mad, sd), absent))
+    return np.minimum(z, CLIP)
+
+
+def sustained(z: Matrix, steps: int = SUSTAINED) -> Matrix:
+    """Smallest value of each series over the last `steps` rows: what a single spike does not reach."""
+    padded = np.vstack([np.zeros((steps - 1, z.shape[1])), z])
+    return np.lib.stride_tricks.sliding_window_view(padded, steps, axis=0).min(axis=-1)
+
+
+@baseline(
+    "max-z-detector",
+    title="Max-z",
+    task="detection",
+    paper=_PAPER,
+    kind="control",
+    tables=("metrics",),
+    speed="instant",
+)
+class MaxZDetector(Untrained):
+    """Control: detect when some series stays further from normal than any did within the reference.
+
+    A deviation counts when it lasts for three samples. The limit is the largest that a quarter of the
+    reference shows against the rest of it, and at least `least`.
+
+    References
+    ----------
+    Fang et al., arXiv 2510.04711, 2025, for how far such rules go.
+    """
+
+    def __init__(self, *, least: float = 3.0) -> None:
+        self.least = least
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every sample after the reference by its largest sustained |z|."""
+        windows = detection_windows(episode)
+        if windows.empty:
+            return Detection.silent(self.least)
+        limit = self.least
+        pieces = np.array_split(np.arange(len(windows.reference)), 4)
+        for piece in pieces if min(map(len, pieces)) >= SUSTAINED else []:
+            rest = np.setdiff1d(np.arange(len(windows.reference)), piece)
+            there = np.zeros((len(piece), len(windows.series)), dtype=bool)
+            z = robust_deviations(windows.reference[rest], windows.reference[piece], there)
+            limit = max(limit, float(sustained(z).max()))
+        z = sustained(robust_deviations(windows.reference, windows.values, windows.absent))
+        scores = z.max(axis=1)
+        alarm = first_alarm(windows.times_ns, scores > limit)
+        evidence: tuple[Evidence, ...] = ()
+        if alarm is not None:
+            row = int(np.searchsorted(windows.times_ns, alarm))
+            evidence = largest_deviations(z, windows, row, "robust sigmas for three samples")
+        return Detection.from_scores(windows.times_ns, scores, limit, evidence=evidence)
+
+
+@baseline(
+    "max-z",
+    title="Max-z",
+    task="localization",
+    paper=_PAPER,
+    kind="control",
+    tables=("metrics",),
+    speed="instant",
+    departures=("Two-sided, on metrics only, and a deviation must last for three samples.",),
+)
+class MaxZ(Untrained):
+    """Control: blame the service with the series that stayed furthest from normal.
+
+    Deviations are capped at 100 sigma, beyond which units decide; among services at the cap the one with more
+    series moving comes first.
+
+    References
+    ----------
+    Fang et al., arXiv 2510.04711, 2025; Li et al., arXiv 2406.05014, 2024, for why the rule is principled.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by their most deviating series since the alarm."""
+        windows = localization_windows(episode, alarm_ns)
+        if windows.empty:
+            return Ranking.abstain()
+        z = robust_deviations(windows.reference, windows.values, windows.absent)
+        return rank_by_series(
+            sustained(z).max(axis=0),
+            windows.series,
+            episode.services,
+            breadth=1 / CLIP,
+            detail="robust sigmas for three samples",
+        )
+
+
+def rank_by_series(
+    score: Matrix,
+    series: tuple[tuple[str, str], ...],
+    services: tuple[str, ...],
+    *,
+    breadth: float = 0.0,
+    detail: str,
+    told: int = 10,
+) -> Ranking:
+    """Give each service the score of its highest series, plus `breadth` times the mean over its series."""
+    owner = np.array([service for service, _ in series])
+    scores = {
+        service: float(score[owner == service].max() + breadth * score[owner == service].mean())
+        for service in services
+        if (owner == service).any()
+    }
+    order = sorted(range(len(series)), key=lambda column: (-score[column], series[column]))[:told]
+    evidence = [
+        Evidence(service=series[column][0], subject=series[column][1], score=float(score[column]), detail=detail)
+        for column in order
+    ]
+    return Ranking.of(scores, services, evidence)

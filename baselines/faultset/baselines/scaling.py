@@ -1,0 +1,55 @@
+"""Distance from normal in units of the healthy spread, with the floor that keeps constant series sane."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Matrix = npt.NDArray[np.float64]
+
+RELATIVE_FLOOR = 0.01
+ABSOLUTE_FLOOR = 1e-9
+ABSENT_Z = 10.0
+MAD_TO_SD = 1.4826
+
+
+def with_floor(spread: Matrix, center: Matrix) -> Matrix:
+    """Raise a spread to one percent of the level it is measured at.
+
+    A limit or a thread cap never moves in the reference; without the floor its first wiggle would be
+    infinitely surprising.
+    """
+    return np.maximum(np.maximum(spread, RELATIVE_FLOOR * np.abs(center)), ABSOLUTE_FLOOR)
+
+
+def mean_and_sd(reference: Matrix, *, ddof: int = 0) -> tuple[Matrix, Matrix]:
+    """Mean and floored standard deviation of each column, leaving gaps out."""
+    present = np.isfinite(reference)
+    count = present.sum(axis=0)
+    filled = np.where(present, reference, 0.0)
+    mean = filled.sum(axis=0) / np.maximum(count, 1)
+    squares = np.where(present, (reference - mean) ** 2, 0.0).sum(axis=0)
+    sd = np.sqrt(squares / np.maximum(count - ddof, 1))
+    return mean, with_floor(sd, mean)
+
+
+def median_and_mad(reference: Matrix) -> tuple[Matrix, Matrix]:
+    """Median and floored, normal-consistent median absolute deviation of each column, leaving gaps out."""
+    masked = np.ma.masked_invalid(reference)
+    median = np.ma.median(masked, axis=0).filled(0.0)
+    mad = MAD_TO_SD * np.ma.median(np.abs(masked - median), axis=0).filled(0.0)
+    return np.asarray(median, dtype=float), with_floor(np.asarray(mad, dtype=float), median)
+
+
+def median_and_iqr(reference: Matrix) -> tuple[Matrix, Matrix]:
+    """Median and floored interquartile range of each column; columns must not be wholly empty."""
+    low, median, high = np.nanpercentile(reference, (25, 50, 75), axis=0)
+    return median, with_floor(high - low, median)
+
+
+def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArray[np.bool_]) -> Matrix:
+    """Signed z of each value; 0 where there is no sample, `ABSENT_Z` where a series has stopped."""
+    z = (values - center) / scale
+    z[~np.isfinite(z)] = 0.0
+    z[absent] = ABSENT_Z
+    return z
