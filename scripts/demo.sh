@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Installs faultset into .venv, collects a small dataset from live episodes, and evaluates every baseline on it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ -x .venv/bin/python ] || python3 -m venv .venv
+.venv/bin/pip install --quiet --editable .
+.venv/bin/collect --profile quick --apps hotel --normal 3 \
+  --faults target-port,revoke-auth,network-delay,pod-failure,memory-leak,wrong-binary --out faultset-data
+.venv/bin/evaluate faultset-data
