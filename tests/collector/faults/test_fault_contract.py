@@ -1,0 +1,113 @@
+"""What every registered fault promises, on the platform in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from faultset.collector.apps import load_app
+from faultset.collector.faults.registry import FaultSpec, fault, faults
+from faultset.collector.platforms.fake import FakePlatform
+from faultset.collector.platforms.journal import Journal
+
+LEVELS = {"Hardware", "Operating System", "Virtualization", "Application"}
+TYPES = {
+    "Misconfiguration",
+    "Code Defect",
+    "Authentication Issue",
+    "Network/Storage Issue",
+    "Operation Error",
+    "Dependency Problem",
+}
+HOTEL_FAULTS_OF_THE_PAPER = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 14, 15}
+CASES = [
+    pytest.param(spec, target, id=f"{name}-{target}")
+    for name, spec in faults().items()
+    for target in spec.targets(load_app("hotel"))
+]
+
+
+def platform(folder: Path) -> FakePlatform:
+    made = FakePlatform(load_app("hotel"), Journal(folder / "journal.jsonl"))
+    made.deploy()
+    return made
+
+
+def spec_of(subject: FakePlatform) -> dict:
+    kept = ("Deployment", "Service", "PersistentVolumeClaim", "ConfigMap", "Secret")
+    return {
+        key: {k: v for k, v in o.items() if k in ("spec", "data")}
+        for key, o in subject.objects.items()
+        if key[0] in kept
+    }
+
+
+def test_every_applicable_fault_of_the_papers_table_is_there() -> None:
+    assert {spec.paper_number for spec in faults().values()} - {None} == HOTEL_FAULTS_OF_THE_PAPER
+
+
+@pytest.mark.parametrize("spec", faults().values(), ids=faults())
+def test_a_fault_is_labelled_and_described(spec: FaultSpec) -> None:
+    assert spec.system_level in LEVELS
+    assert spec.fault_type in TYPES
+    assert spec.summary.endswith(".")
+    assert spec.targets(load_app("hotel"))
+
+
+@pytest.mark.parametrize(("spec", "target"), CASES)
+def test_undo_brings_every_object_back(spec: FaultSpec, target: str, tmp_path: Path) -> None:
+    subject = platform(tmp_path)
+    before = spec_of(subject)
+    parameters = spec.inject(subject, target, np.random.default_rng(5))
+    json.dumps(parameters)
+    assert subject.calls != [("deploy",)]
+    subject.undo()
+    assert spec_of(subject) == before
+    assert subject.impairments == {}
+    assert subject.journal.open_inverses() == []
+
+
+@pytest.mark.parametrize(("spec", "target"), CASES)
+def test_the_same_seed_gives_the_same_parameters(spec: FaultSpec, target: str, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    one = spec.inject(platform(tmp_path / "a"), target, np.random.default_rng(5))
+    two = spec.inject(platform(tmp_path / "b"), target, np.random.default_rng(5))
+    assert one == two
+
+
+@pytest.mark.parametrize(("spec", "target"), CASES)
+def test_nothing_is_confirmed_on_a_healthy_target(spec: FaultSpec, target: str, tmp_path: Path) -> None:
+    faulty, healthy = tmp_path / "a", tmp_path / "b"
+    faulty.mkdir()
+    healthy.mkdir()
+    parameters = spec.inject(platform(faulty), target, np.random.default_rng(5))
+    if spec.name != "pod-kill":  # its parameter is the pod that is to vanish, and pod names differ
+        subject = platform(healthy)
+        parameters = {
+            **parameters,
+            **(
+                {"pod": subject.list("Pod", {subject.app.label_key: target})[0]["metadata"]["name"]}
+                if "pod" in parameters
+                else {}
+            ),
+        }
+        assert spec.check(subject, target, parameters) is None
+
+
+def test_a_second_fault_of_a_name_is_refused_with_both_owners() -> None:
+    with pytest.raises(ValueError, match=r"target_port and .*test_fault_contract"):
+
+        @fault(
+            "target-port",
+            system_level="Virtualization",
+            fault_type="Misconfiguration",
+            targets=lambda app: (),
+            check=lambda platform, target, parameters: None,
+        )
+        def another(platform, target, rng):
+            """Never."""
+            return {}
