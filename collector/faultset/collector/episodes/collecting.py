@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from faultset.collector.episodes.machine import EpisodeMachine
 from faultset.collector.faults.registry import FaultSpec
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 def _finished(batch: pa.RecordBatch, end_ns: int) -> pa.RecordBatch:
     """Keep the spans that had ended by the end of the view: a later end would tell when the fault was undone."""
-    ends = pc.add(batch["time"].cast(pa.int64()), batch["duration_ns"])
-    return batch.filter(pc.less(ends, end_ns))
+    ends = batch["time"].cast(pa.int64()).to_numpy() + batch["duration_ns"].to_numpy()
+    return batch.filter(pa.array(ends < end_ns))
 
 
 def _table(platform: Platform, name: str, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:

@@ -22,6 +22,9 @@ FEWEST_NO_FAULT = 6
 NOOP = "noop"
 
 
+_Draft = tuple[AppSpec, str | None, NoFaultKind | None, str | None]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What `collect` was asked for; `None` in `normal` means one no-fault episode for two with a fault."""
@@ -120,7 +123,7 @@ def plan_campaign(request: Request, *, run: int = 1) -> list[Plan]:
     if not request.rate_rps > 0:
         raise UsageError(f"--rate must be more than 0 requests per second, but is {request.rate_rps:g}")
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 1]))
-    drafts: list[tuple[AppSpec, str | None, NoFaultKind | None, str | None]] = []
+    drafts: list[_Draft] = []
     for name in request.apps:
         app = load_app(name)
         if request.mix is not None and request.mix not in app.mixes:
@@ -132,7 +135,8 @@ def plan_campaign(request: Request, *, run: int = 1) -> list[Plan]:
             count = max(FEWEST_NO_FAULT, math.ceil(len(pairs) / 2))
         elif count == 0 and NOOP in request.faults:
             count = request.repeat
-        drafts += [(app, None, NO_FAULT_KINDS[i % len(NO_FAULT_KINDS)], None) for i in range(count)]
+        for number in range(count):
+            drafts.append((app, None, NO_FAULT_KINDS[number % len(NO_FAULT_KINDS)], None))
     if not drafts:
         raise UsageError("nothing to collect: name a fault with --faults, or no-fault episodes with --normal")
     plans = []

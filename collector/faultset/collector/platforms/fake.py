@@ -32,7 +32,8 @@ class FakeSource:
     """A source that answers with the rows it was given."""
 
     def __init__(self, table: str, rows: list[dict[str, Any]]):
-        self.table, self.rows, self.interval_s = table, rows, 1.0
+        self.table, self.rows = table, rows
+        self.interval_s: float | None = 1.0
 
     def ready(self) -> bool:
         """Always."""

@@ -74,7 +74,7 @@ def _raw_tests(
             [int(wrong_after.sum()), int((~wrong_after).sum())],
         ]
         effect = wrong_after.mean() - wrong_before.mean()
-        p = float(stats.fisher_exact(table, alternative="less")[1])
+        p = float(stats.fisher_exact(table, alternative="less").pvalue)
         counts = f"{table[0][0]}/{len(before)} errors before, {table[1][0]}/{len(after)} after"
         yield endpoint, "error-rate", float(effect), p, bool(effect >= LEAST_ERROR_EFFECT), counts
         slow_before, slow_after = _latency(before, reference_end_ns), _latency(after, end_ns)
