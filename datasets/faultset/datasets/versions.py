@@ -54,6 +54,8 @@ class Dataset:
         Ids of the version's episodes, sorted.
     splits
         Name of a split -> {"train": ids, "test": ids}.
+    split_keys
+        Name of a split -> what is never on both of its sides.
     provenance
         What the collector said about how the data was made.
     """
@@ -71,6 +73,7 @@ class Dataset:
             name: {"train": list(sides["train"]), "test": list(sides["test"])}
             for name, sides in manifest["splits"].items()
         }
+        self.split_keys: dict[str, str] = {name: sides["key"] for name, sides in manifest["splits"].items()}
 
     def __repr__(self) -> str:
         return f"Dataset({str(self.root)!r}, version={self.version!r}, episodes={len(self.files)})"
@@ -231,6 +234,20 @@ def write_manifest(root: Path, manifest: Mapping[str, Any]) -> Path:
             Path(temporary).unlink(missing_ok=True)
         flush(folder)
     return path
+
+
+def compare_versions(root: Path | str, old: str, new: str) -> list[dict[str, Any]]:
+    """Return what happened to episodes between two versions: change (added, removed, changed), episode, files."""
+    before = read_manifest(root, old)["episodes"]
+    after = read_manifest(root, new)["episodes"]
+    changes = []
+    for episode in sorted(before.keys() | after.keys()):
+        first, second = before.get(episode, {}), after.get(episode, {})
+        files = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
+        if files:
+            change = "added" if not first else "removed" if not second else "changed"
+            changes.append({"change": change, "episode": episode, "files": files if change == "changed" else []})
+    return changes
 
 
 def complete_episodes(root: Path | str) -> list[str]:

@@ -1,0 +1,91 @@
+"""Does anything about an episode's making predict whether it has a fault? It must not.
+
+Start time, order, length, set of files and the number of rows in the healthy window are no signals of a fault. A
+small classifier that sees only them must do no better than on shuffled labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.datasets.findings import Finding
+from faultset.datasets.schemas import TABLES, TIME_COLUMN
+from faultset.datasets.views import EpisodeView
+
+LEVEL = 0.05
+FEWEST = 8
+"""Episodes with and without a fault that the check needs of each."""
+_PERMUTATIONS = 499
+_DAY_NS = 86_400 * 10**9
+
+
+def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]) -> list[Finding]:
+    """Return a finding when circumstances predict the fault, or a note when there are too few episodes to say."""
+    counts = (sum(faulty.values()), len(faulty) - sum(faulty.values()))
+    if min(counts) < FEWEST:
+        return [
+            _finding(
+                "note",
+                f"not decided: {counts[0]} episodes with a fault and {counts[1]} without, {FEWEST} of each are needed",
+            )
+        ]
+    features = circumstances(views)
+    episodes = sorted(views)
+    score, p_value = predictability(features, np.array([faulty[episode] for episode in episodes]))
+    if p_value > LEVEL:
+        return []
+    return [
+        _finding(
+            "warning",
+            f"start time, order, length, files and healthy row counts predict the fault with balanced accuracy "
+            f"{score:.2f} (permutation p = {p_value:.3f}, at chance it would exceed {LEVEL}); one in "
+            f"{round(1 / LEVEL)} clean datasets shows this too",
+        )
+    ]
+
+
+def circumstances(views: Mapping[str, EpisodeView]) -> np.ndarray:
+    """Return one row per episode, in the order of sorted ids, of what is known without looking at signals."""
+    episodes = sorted(views)
+    starts = np.array([views[episode].view[0] for episode in episodes])
+    rows = []
+    for episode, order in zip(episodes, np.argsort(np.argsort(starts)), strict=True):
+        view = views[episode]
+        start, end = view.view
+        angle = 2 * np.pi * (start % _DAY_NS) / _DAY_NS
+        counts = [_reference_rows(view, table) for table in TABLES]
+        present = [count is not None for count in counts]
+        filled = [np.log1p(count or 0) for count in counts]
+        rows.append([np.sin(angle), np.cos(angle), order, (end - start) / 1e9, *present, *filled])
+    return np.array(rows, dtype=float)
+
+
+def predictability(features: np.ndarray, faulty: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
+    """Return the balanced accuracy of a depth-2 tree in five folds, and its permutation p-value."""
+    from sklearn.model_selection import StratifiedKFold, permutation_test_score
+    from sklearn.tree import DecisionTreeClassifier
+
+    score, _, p_value = permutation_test_score(
+        DecisionTreeClassifier(max_depth=2, min_samples_leaf=2, random_state=seed),
+        features,
+        faulty,
+        cv=StratifiedKFold(5, shuffle=True, random_state=seed),
+        n_permutations=_PERMUTATIONS,
+        scoring="balanced_accuracy",
+        random_state=seed,
+    )
+    return float(score), float(p_value)
+
+
+def _reference_rows(view: EpisodeView, table: str) -> int:
+    column = TIME_COLUMN[table]
+    times = view.table(table, columns=[column])[column].cast(pa.int64()).to_numpy()
+    start, end = view.reference
+    return int(((times >= start) & (times < end)).sum())
+
+
+def _finding(severity: str, message: str) -> Finding:
+    return Finding(severity=severity, check="chance", episode=None, file=None, message=message)  # type: ignore[arg-type]

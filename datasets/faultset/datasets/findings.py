@@ -1,0 +1,26 @@
+"""What a check of a dataset has to say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that is wrong with a dataset, or worth knowing about a check."""
+
+    severity: Severity
+    """error: do not use the data as it is; warning: look at it; note: how far a check could go."""
+    check: str
+    """files, checksum, parquet, schema, window, label, leak or chance."""
+    episode: str | None
+    file: str | None
+    """Path below the dataset folder."""
+    message: str
+
+    def __str__(self) -> str:
+        place = self.file or self.episode
+        return f"{self.severity} {self.check}: {place + ': ' if place else ''}{self.message}"
