@@ -35,7 +35,9 @@ def write_parquet(path: Path, table: pa.Table) -> None:
         store_schema=False,
     )
     with writer:
-        writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        if len(table):
+            # An empty table gets no row group: some readers take the first one's size as their batch size.
+            writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
         # The Arrow schema that is kept names plain strings: some readers refuse dictionary types.
         arrow_schema = base64.b64encode(plain.serialize().to_pybytes()).decode()
         writer.add_key_value_metadata({"ARROW:schema": arrow_schema, "faultset:schema_version": str(SCHEMA_VERSION)})
