@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pyarrow.compute as pc
 
 from faultset.baselines.kpi_flags import (
     Combine,
@@ -16,22 +14,38 @@ from faultset.baselines.kpi_flags import (
     reference_density,
     triggers,
 )
+from faultset.baselines.log_keywords import keyword_excess
 from faultset.baselines.protocol import Detection, Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
+from faultset.baselines.tables import read_table
 from faultset.baselines.traces import exclusive_durations, parent_rows, slow_spans
-from faultset.baselines.windows import SECOND_NS, Windows, detection_windows, localization_windows
+from faultset.baselines.windows import (
+    SECOND_NS,
+    Stretch,
+    Windows,
+    detection_windows,
+    localization_windows,
+    stretch_after,
+)
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from faultset.datasets.views import EpisodeView
 
-KEYWORDS = "error|fail|exception|problem|timeout|refused|fatal|panic"
 QUEUE = 10
 PER_KPI = 10
 SHORT_STEP_S = 5
 SpanTime = Literal["exclusive", "inclusive"]
 Counts = Mapping[str, float]
+_SPAN_COLUMNS = (
+    "time",
+    "trace_id",
+    "span_id",
+    "parent_span_id",
+    "service",
+    "operation",
+    "duration_ns",
+    "status",
+)
 _PAPER = "Hou, Jia, Wu, Li, Han, ISPA 2021"
 _DEPARTURES = (
     "Thresholds of the anomaly queue are quantiles of the reference: the paper's table of constants is an image.",
@@ -58,25 +72,6 @@ def vote(sources: Sequence[Counts], weights: Sequence[float] | None = None) -> d
         for service, count in counts.items():
             votes[service] = votes.get(service, 0.0) + (weight * count / total if total > 0 else 0.0)
     return votes
-
-
-def log_excess(found: Counts, reference: Counts, length_ratio: float) -> dict[str, float]:
-    """Keyword lines beyond what the reference, scaled by the ratio of window lengths, leads to expect."""
-    return {service: max(0.0, count - length_ratio * reference.get(service, 0.0)) for service, count in found.items()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Span:
-    """The stretch of time in which evidence is counted, with the healthy one before it."""
-
-    start_ns: int
-    end_ns: int
-    healthy_start_ns: int
-    healthy_end_ns: int
-
-    @property
-    def length_ratio(self) -> float:
-        return (self.end_ns - self.start_ns) / max(1, self.healthy_end_ns - self.healthy_start_ns)
 
 
 @baseline(
@@ -167,16 +162,9 @@ class PDiagnose(Untrained):
         """Rank services by votes."""
         # One step earlier, because an alarm stands at the end of the sample that raised it.
         windows = localization_windows(episode, alarm_ns, before=1)
-        healthy_start_ns, reference_end_ns = episode.reference
-        start_ns = alarm_ns - windows.step_ns
-        stretch = _Span(
-            start_ns=start_ns,
-            end_ns=min(start_ns + (self.steps + 1) * windows.step_ns, episode.view[1]),
-            healthy_start_ns=healthy_start_ns,
-            healthy_end_ns=min(reference_end_ns, start_ns),
-        )
+        stretch = stretch_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
         metric, evidence, first = self._metrics(windows)
-        log = keyword_excess(episode.table("logs", ["time", "service", "message"]), stretch)
+        log = keyword_excess(read_table(episode, "logs", ("time", "service", "message")), stretch)
         trace, spans = anomalous_spans(episode, stretch, self.span_time)
         votes = vote([metric, log, trace], self.weights)
         # Equal votes go to who was first; the amounts are too small to reorder anything else.
@@ -225,32 +213,13 @@ def _kpi_evidence(windows: Windows, counts: np.ndarray, told: int = 10) -> list[
     ]
 
 
-def keyword_excess(logs: pa.Table, stretch: _Span) -> dict[str, float]:
-    """Count lines with a keyword per service, beyond what the healthy part had."""
-    hit = pc.match_substring_regex(logs["message"], KEYWORDS, ignore_case=True)  # type: ignore[attr-defined]
-    lines = logs.select(["time", "service"]).filter(hit)
-    times = lines["time"].cast("int64").to_numpy()
-    owners = np.array(lines["service"].cast("string").to_pylist(), dtype=object)
-    counts = []
-    for start, end in (
-        (stretch.start_ns, stretch.end_ns),
-        (stretch.healthy_start_ns, stretch.healthy_end_ns),
-    ):
-        names, found = np.unique(
-            [name for name in owners[(times >= start) & (times < end)] if name is not None], return_counts=True
-        )
-        counts.append({str(name): float(count) for name, count in zip(names, found, strict=True)})
-    return log_excess(counts[0], counts[1], stretch.length_ratio)
-
-
 def anomalous_spans(
-    episode: EpisodeView, stretch: _Span, span_time: SpanTime
+    episode: EpisodeView, stretch: Stretch, span_time: SpanTime
 ) -> tuple[dict[str, float], list[Evidence]]:
     """Count spans per service that are slow for their operation or that failed."""
     import pandas as pd
 
-    names = ["time", "trace_id", "span_id", "parent_span_id", "service", "operation", "duration_ns", "status"]
-    table = episode.table("spans", names)
+    table = read_table(episode, "spans", _SPAN_COLUMNS)
     times = table["time"].cast("int64").to_numpy()
     # A parent starts before its children, and what starts later does not matter.
     kept = (times >= stretch.healthy_start_ns) & (times < stretch.end_ns)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from faultset.baselines.scaling import Matrix
+from faultset.baselines.tables import read_wide
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +28,23 @@ FILL_STEPS = 2
 MOST_MISSING = 0.2
 # What a clock shows, a limit allows or a scrape costs is no sign of health.
 UNTOLD_ROLES = frozenset({"clock", "limits", "scrape"})
+# A generation counts decisions; one more of them is not trouble.
+UNTOLD_SUFFIX = "_generation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """The time in which rows are counted, with the healthy time that says how many are usual."""
+
+    start_ns: int
+    end_ns: int
+    healthy_start_ns: int
+    healthy_end_ns: int
+
+    @property
+    def length_ratio(self) -> float:
+        """Length in units of the healthy time."""
+        return max(0, self.end_ns - self.start_ns) / max(1, self.healthy_end_ns - self.healthy_start_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,23 +113,48 @@ def localization_windows(
     return _windows(episode, step, min(reference_end_ns, alarm_ns), start_ns)
 
 
-def _windows(episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int) -> Windows:
-    from faultset.datasets.roles import builtin_catalogue
+def stretch_after(
+    episode: EpisodeView, alarm_ns: int, step_s: float, *, before: int = 1, steps: int | None = None
+) -> Stretch:
+    """Cut the time from `before` steps ahead of the alarm to `steps` after it, or to the end of the view."""
+    start_ns, reference_end_ns = episode.reference
+    begin_ns = alarm_ns - round(before * step_s * SECOND_NS)
+    end_ns = episode.view[1]
+    if steps is not None:
+        end_ns = min(end_ns, alarm_ns + round(steps * step_s * SECOND_NS))
+    return Stretch(
+        start_ns=begin_ns,
+        end_ns=end_ns,
+        healthy_start_ns=start_ns,
+        healthy_end_ns=min(reference_end_ns, begin_ns),
+    )
 
-    wide = episode.wide(step_s=step_s)
-    catalogue = builtin_catalogue().extended(episode.context.metric_roles)
-    known = [
+
+def step_ends(episode: EpisodeView) -> npt.NDArray[np.int64]:
+    """Ends of the grid's steps after the reference, for a detector that needs no metrics."""
+    start_ns, end_ns = episode.view
+    step_ns = round(episode_resolution_s(episode) * SECOND_NS)
+    ends = start_ns + step_ns * np.arange(1, math.ceil((end_ns - start_ns) / step_ns) + 1)
+    return np.minimum(ends[ends > episode.reference[1]], end_ns)
+
+
+def _windows(episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int) -> Windows:
+    wide = read_wide(episode, step_s)
+    catalogue = episode.catalogue
+    told = [
         position
-        for position, (service, metric) in enumerate(wide.columns)
-        if isinstance(service, str) and catalogue.role_of(metric) not in UNTOLD_ROLES
+        for position, metric in enumerate(wide.columns.get_level_values("metric"))
+        if catalogue.role_of(metric) not in UNTOLD_ROLES and not metric.endswith(UNTOLD_SUFFIX)
     ]
-    return cut(
-        wide.iloc[:, known],
+    windows = cut(
+        wide.iloc[:, told],
         step_ns=round(step_s * SECOND_NS),
         reference_end_ns=reference_end_ns,
         values_start_ns=values_start_ns,
         services=episode.services,
     )
+    # The last step may be cut short by the end of the view.
+    return replace(windows, times_ns=np.minimum(windows.times_ns, episode.view[1]))
 
 
 def cut(

@@ -1,0 +1,71 @@
+"""Controls that look at one kind of sign: a series that stops, a service that complains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from faultset.baselines.log_keywords import keyword_excess
+from faultset.baselines.max_z import rank_by_series
+from faultset.baselines.protocol import Evidence, Ranking, Untrained
+from faultset.baselines.registry import baseline
+from faultset.baselines.tables import read_table
+from faultset.baselines.windows import episode_resolution_s, localization_windows, stretch_after
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+
+@baseline(
+    "series-stopped",
+    title="Series stopped",
+    task="localization",
+    paper="None; a control",
+    kind="control",
+    tables=("metrics",),
+    speed="instant",
+)
+class SeriesStopped(Untrained):
+    """Control: blame the service whose series have no samples any more.
+
+    The score is the mean over its series of the share of steps since the alarm in which they are absent.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by how much of their telemetry is gone."""
+        windows = localization_windows(episode, alarm_ns)
+        if windows.empty:
+            return Ranking.abstain()
+        gone = windows.absent.mean(axis=0)
+        told = rank_by_series(gone, windows.series, episode.services, detail="share of steps without a sample")
+        owner = np.array(windows.services)
+        share = {service: float(gone[owner == service].mean()) for service in set(windows.services)}
+        return Ranking.of(share, episode.services, [item for item in told.evidence if item.score > 0])
+
+
+@baseline(
+    "loudest-log",
+    title="Loudest log",
+    task="localization",
+    paper="None; a control",
+    kind="control",
+    tables=("logs",),
+    speed="instant",
+)
+class LoudestLog(Untrained):
+    """Control: blame the service that complains most since the alarm.
+
+    A complaint is a line at level error or fatal, or with a word like "failed"; the usual rate is subtracted.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by complaints."""
+        stretch = stretch_after(episode, alarm_ns, episode_resolution_s(episode))
+        logs = read_table(episode, "logs", ("time", "service", "message", "level"))
+        counts = keyword_excess(logs, stretch)
+        evidence = [
+            Evidence(service=name, subject="log lines", score=count, detail="complaints beyond the usual")
+            for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        return Ranking.of(counts, episode.services, evidence)

@@ -1,0 +1,195 @@
+"""Localizers that read object states and events instead of telemetry."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from faultset.baselines.object_states import restarts, signs, specified
+from faultset.baselines.protocol import Evidence, Ranking, Untrained
+from faultset.baselines.registry import baseline
+from faultset.baselines.tables import parse_state, read_frame
+from faultset.baselines.windows import SECOND_NS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from faultset.datasets.views import EpisodeView
+
+_OBJECTS = ("time", "kind", "name", "service", "state")
+_ACTS = frozenset({"ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Killing"})
+_STANDING = frozenset({"Deployment", "Service", "Endpoints", "PersistentVolumeClaim", "ConfigMap", "Secret"})
+SAMPLING_NS = 10 * SECOND_NS
+
+
+def _states(episode: EpisodeView) -> pd.DataFrame:
+    frame = read_frame(episode, "objects", _OBJECTS)
+    return frame[frame["service"].isin(episode.services)]
+
+
+@baseline(
+    "kubernetes-state",
+    title="Kubernetes state",
+    task="localization",
+    paper="None; what an operator sees in kubectl",
+    kind="rule",
+    tables=("objects",),
+    speed="instant",
+)
+class KubernetesState(Untrained):
+    """Blame the service whose objects report trouble: pods not ready, no endpoints, claims unbound, restarts.
+
+    Each sign counts by the share of the time since the alarm during which it was seen, so that a rollout
+    counts less than an outage. What an object showed before the alarm does not count against it. Where
+    nothing reports trouble the method abstains.
+
+    References
+    ----------
+    None; the rule is an operator's first look.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by the signs of trouble on their objects."""
+        frame = _states(episode)
+        healthy_end_ns = min(episode.reference[1], alarm_ns)
+        end_ns = episode.view[1]
+        since_ns = max(healthy_end_ns, alarm_ns - SAMPLING_NS)
+        scores: dict[str, float] = defaultdict(float)
+        evidence: list[Evidence] = []
+        for (kind, name, service), rows in frame.groupby(["kind", "name", "service"], observed=True, sort=True):
+            times = rows["time"].tolist()
+            states = [parse_state(text) for text in rows["state"]]
+            healthy = [state for time, state in zip(times, states, strict=True) if time < healthy_end_ns]
+            known = frozenset().union(*(state.keys() for state in healthy))
+            usual = set().union(*(signs(str(kind), state, known) for state in healthy))
+            lasted: dict[str, int] = defaultdict(int)
+            # Objects are looked at regularly: the last look holds until the next one should have come.
+            ends = [*times[1:], min(end_ns, times[-1] + SAMPLING_NS)]
+            for time, until, state in zip(times, ends, states, strict=True):
+                length = min(until, end_ns) - max(time, since_ns)
+                if length > 0:
+                    for sign in signs(str(kind), state, known) - usual:
+                        lasted[sign] += length
+            gone = end_ns - times[-1]
+            if healthy and kind in _STANDING and gone > 2.5 * SAMPLING_NS:
+                lasted[f"{kind} gone"] += gone
+            for sign, length in sorted(lasted.items()):
+                share = min(1.0, length / max(1, end_ns - since_ns))
+                scores[str(service)] += share
+                evidence.append(Evidence(service=str(service), subject=f"{kind}/{name}", score=share, detail=sign))
+        for service, count in _restarts(frame, healthy_end_ns).items():
+            scores[service] += float(count)
+            evidence.append(Evidence(service=service, subject="containers", score=float(count), detail="restarts"))
+        return Ranking.of(scores, episode.services, evidence)
+
+
+@baseline(
+    "most-restarts",
+    title="Most restarts",
+    task="localization",
+    paper="None; a control",
+    kind="control",
+    tables=("objects", "metrics"),
+    speed="instant",
+)
+class MostRestarts(Untrained):
+    """Control: blame the service whose containers restarted most since the reference.
+
+    Reads the pods' restart counts, or the metric of that name where there are no object states.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by restarts."""
+        frame = _states(episode)
+        counts = _restarts(frame, min(episode.reference[1], alarm_ns))
+        if not (frame["kind"] == "Pod").any():
+            counts = _restarts_by_metric(episode, min(episode.reference[1], alarm_ns))
+        evidence = [
+            Evidence(service=name, subject="containers", score=float(count), detail="restarts")
+            for name, count in counts.items()
+        ]
+        return Ranking.of({name: float(count) for name, count in counts.items()}, episode.services, evidence)
+
+
+def _restarts(frame: pd.DataFrame, since_ns: int) -> dict[str, int]:
+    """Restarts per service after an instant; a pod that appears later starts at zero."""
+    counts: dict[str, int] = defaultdict(int)
+    pods = frame[frame["kind"] == "Pod"]
+    for (service, _), rows in pods.groupby(["service", "name"], observed=True, sort=True):
+        seen = [restarts(parse_state(text)) for text in rows["state"]]
+        before = [count for count, time in zip(seen, rows["time"], strict=True) if time < since_ns]
+        grown = max(seen) - (max(before) if before else 0)
+        if grown > 0:
+            counts[str(service)] += grown
+    return dict(counts)
+
+
+def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[str, int]:
+    frame = read_frame(episode, "metrics", ("time", "service", "pod", "container", "metric", "value"))
+    frame = frame[(frame["metric"] == "kube_pod_container_status_restarts_total") & frame["service"].notna()]
+    counts: dict[str, int] = defaultdict(int)
+    for (service, _, _), rows in frame.groupby(["service", "pod", "container"], observed=True, dropna=False):
+        before = rows.loc[rows["time"] < since_ns, "value"]
+        grown = int(rows["value"].max() - (before.max() if len(before) else 0))
+        if grown > 0:
+            counts[str(service)] += grown
+    return dict(counts)
+
+
+@baseline(
+    "last-change",
+    title="Last change",
+    task="localization",
+    paper="None; a control",
+    kind="control",
+    tables=("objects", "events"),
+    speed="instant",
+)
+class LastChange(Untrained):
+    """Control: blame the service that someone changed last before the alarm.
+
+    A change is a new specification, configuration or object, or an event of the controllers acting on one.
+    Changes seen after the alarm come behind all earlier ones.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by how recent their last change is."""
+        changes = [*_changes(_states(episode), episode.view[0]), *_acts(episode)]
+        scores: dict[str, float] = {}
+        told: dict[str, Evidence] = {}
+        for time_ns, service, subject in changes:
+            seconds = abs(alarm_ns - time_ns) / SECOND_NS
+            score = (1.0 if time_ns <= alarm_ns else 1e-6) / (1.0 + seconds)
+            if score > scores.get(service, 0.0):
+                scores[service] = score
+                when = "before" if time_ns <= alarm_ns else "after"
+                told[service] = Evidence(
+                    service=service, subject=subject, score=score, detail=f"{seconds:.1f} s {when} the alarm"
+                )
+        evidence = [told[service] for service in sorted(told, key=lambda name: -scores[name])]
+        return Ranking.of(scores, episode.services, evidence)
+
+
+def _changes(frame: pd.DataFrame, start_ns: int) -> list[tuple[int, str, str]]:
+    changes: list[tuple[int, str, str]] = []
+    for (kind, name, service), rows in frame.groupby(["kind", "name", "service"], observed=True, sort=True):
+        before = None
+        for position, (time_ns, text) in enumerate(zip(rows["time"], rows["state"], strict=True)):
+            now = specified(str(kind), parse_state(text))
+            if now is None:
+                break
+            # What is there at the first look was not made just now.
+            made = position == 0 and time_ns > start_ns + SAMPLING_NS
+            if made or (before is not None and now != before):
+                changes.append((int(time_ns), str(service), f"{kind}/{name}"))
+            before = now
+    return changes
+
+
+def _acts(episode: EpisodeView) -> list[tuple[int, str, str]]:
+    frame = read_frame(episode, "events", ("time", "reason", "kind", "name", "service"))
+    frame = frame[frame["reason"].isin(_ACTS) & frame["service"].notna()]
+    return [
+        (int(time_ns), str(service), f"{reason} {kind}/{name}")
+        for time_ns, reason, kind, name, service in frame.itertuples(index=False)
+    ]
