@@ -25,9 +25,13 @@ class Generated(Frozen):
 
 
 class Collection(Frozen):
-    """Documents of one collection and the field that identifies them."""
+    """Documents of one collection and the field that identifies them.
+
+    In an `appended` collection several documents may have the same key.
+    """
 
     key: str
+    appended: bool = False
     documents: tuple[dict[str, Any], ...] = ()
     generated: tuple[Generated, ...] = ()
 

@@ -29,7 +29,6 @@ class Operation(Frozen):
 
     log: str
     caller: str
-    method: str | None = None
     work_ms: float = 0.0
     steps: Annotated[Steps, PlainSerializer(written)]
 

@@ -1,0 +1,32 @@
+"""What the tags of the application's image stand for.
+
+An image carries its tag in the environment variable FAULTSET_BUILD. Most tags are good; some have a defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+GOOD = frozenset({"1.0.0", "1.0.1", "1.0.3", "1.1.0", "1.1.2", "1.2.1"})
+"""Tags without a defect."""
+
+MISDIALLING: Mapping[str, int] = MappingProxyType({"1.0.2": 27777, "1.1.1": 27071, "1.2.0": 27117})
+"""Tags whose database client dials a port where nothing listens, with that port."""
+
+LEAKING: Mapping[str, float] = MappingProxyType({"1.0.4": 6.0, "1.1.3": 8.0, "1.2.2": 10.0})
+"""Tags that never free what they allocate, with the MiB they allocate per second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defects:
+    """What is wrong with a build."""
+
+    database_port: int | None = None
+    leak_mib_s: float = 0.0
+
+
+def defects(tag: str) -> Defects:
+    """Return the defects of a tag; unknown tags have none."""
+    return Defects(database_port=MISDIALLING.get(tag), leak_mib_s=LEAKING.get(tag, 0.0))

@@ -1,0 +1,47 @@
+"""What a process of the application is told by the platform through its environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SPEC_PATH = "/etc/faultset/app.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Settings of one process.
+
+    Attributes
+    ----------
+    address:
+        Where to listen and from where to connect (POD_IP); everywhere when it is not told.
+    hosts:
+        JSON file of service names and addresses (FAULTSET_HOSTS); DNS when it is not told.
+    """
+
+    pod: str
+    address: str | None
+    spec: str
+    hosts: str | None
+    telemetry: str | None
+    build: str
+
+    @property
+    def listen(self) -> str:
+        """Address to listen on."""
+        return self.address or "0.0.0.0"
+
+
+def environment(variables: Mapping[str, str] | None = None) -> Environment:
+    """Read the environment, at the time of the call."""
+    found = os.environ if variables is None else variables
+    return Environment(
+        pod=found.get("POD_NAME") or os.uname().nodename,
+        address=found.get("POD_IP") or None,
+        spec=found.get("FAULTSET_APP") or SPEC_PATH,
+        hosts=found.get("FAULTSET_HOSTS") or None,
+        telemetry=found.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
+        build=found.get("FAULTSET_BUILD") or "1.0.0",
+    )

@@ -1,0 +1,108 @@
+"""Names of services to addresses: a hosts file kept by the platform, or DNS."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+
+class UnknownHostError(OSError):
+    """A name that no service has."""
+
+
+class Names(AbstractResolver):
+    """Resolves the names of services, also for aiohttp.
+
+    Parameters
+    ----------
+    hosts:
+        JSON file of names and addresses, read again whenever it has changed; DNS is asked without one.
+    """
+
+    def __init__(self, hosts: str | None):
+        self._hosts = hosts
+        self._version: tuple[int, int] | None = None
+        self._known: dict[str, str] = {}
+        self.last: dict[str, str] = {}
+
+    async def address(self, name: str) -> str:
+        """Return the IPv4 address of a name; raise UnknownHostError, or OSError when it cannot be looked up."""
+        if self._hosts is not None:
+            address = self._from_file(name)
+        elif name.replace(".", "").isdigit():
+            address = name
+        else:
+            address = await _from_dns(name)
+        self.last[name] = address
+        return address
+
+    def _from_file(self, name: str) -> str:
+        assert self._hosts is not None
+        status = os.stat(self._hosts)
+        version = (status.st_mtime_ns, status.st_ino)
+        if version != self._version:
+            with open(self._hosts, encoding="utf-8") as file:
+                self._known = json.load(file)
+            self._version = version
+        if name not in self._known:
+            raise UnknownHostError(f"lookup {name}: no such host")
+        return self._known[name]
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Answer aiohttp."""
+        address = await self.address(host)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+async def _from_dns(name: str) -> str:
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(name, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+            raise UnknownHostError(f"lookup {name}: no such host") from None
+        raise OSError(f"lookup {name}: {error.strerror}") from None
+    return str(found[0][4][0])
+
+
+def dial_error(error: BaseException | None, address: str) -> str:
+    """Return Go's text for a connection that could not be made.
+
+    Parameters
+    ----------
+    error:
+        What the event loop raised.
+    address:
+        Address and port that were dialled.
+    """
+    match error:
+        case UnknownHostError():
+            return f"dial tcp: {error}"
+        case ConnectionRefusedError():
+            return f"dial tcp {address}: connect: connection refused"
+        case ConnectionResetError():
+            return f"dial tcp {address}: connect: connection reset by peer"
+        case TimeoutError():
+            return f"dial tcp {address}: i/o timeout"
+        case OSError(strerror=str() as reason) if reason:
+            return f"dial tcp {address}: connect: {reason.lower()}"
+        case _:
+            return f"dial tcp {address}: {error}"

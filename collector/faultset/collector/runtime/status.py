@@ -1,0 +1,64 @@
+"""Outcome of a call between services: gRPC's codes and texts, carried over HTTP."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Code(enum.IntEnum):
+    """The gRPC status codes that occur."""
+
+    OK = 0
+    CANCELED = 1
+    UNKNOWN = 2
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+_NAMES = {
+    Code.OK: "OK",
+    Code.CANCELED: "Canceled",
+    Code.UNKNOWN: "Unknown",
+    Code.UNIMPLEMENTED: "Unimplemented",
+    Code.INTERNAL: "Internal",
+    Code.UNAVAILABLE: "Unavailable",
+}
+_CLASSES = {Code.OK: "2xx", Code.CANCELED: "4xx", Code.UNKNOWN: "0xx"}
+_HTTP = {Code.OK: 200, Code.CANCELED: 499, Code.UNIMPLEMENTED: 501, Code.UNAVAILABLE: 503}
+
+
+class RpcError(Exception):
+    """A call that failed, in the callee or on the way to it."""
+
+    def __init__(self, code: Code, description: str):
+        super().__init__(code, description)
+        self.code = code
+        self.description = description
+
+    def __str__(self) -> str:
+        return f"rpc error: code = {_NAMES[self.code]} desc = {self.description}"
+
+
+class BadRequest(Exception):
+    """A request that its endpoint refuses.
+
+    Attributes
+    ----------
+    status:
+        HTTP status of the answer.
+    """
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+def response_class(code: Code) -> str:
+    """Return the class that the tracing interceptor gives a code: 2xx, 4xx, 5xx, or 0xx when it knows none."""
+    return _CLASSES.get(code, "5xx")
+
+
+def http_status(code: Code) -> int:
+    """Return the HTTP status that carries a code."""
+    return _HTTP.get(code, 500)

@@ -1,0 +1,100 @@
+"""Spans of one process: made with the OpenTelemetry SDK, sent in the background, never in the way of a request."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import requests
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from requests.adapters import HTTPAdapter
+
+_ERROR = Status(StatusCode.ERROR)
+_PROPAGATOR = TraceContextTextMapPropagator()
+_ROOT = Context()
+_FLUSH_S = 3.0
+
+
+class _FromAddress(HTTPAdapter):
+    """Sends from the pod's own address."""
+
+    def __init__(self, address: str):
+        self._address = address
+        super().__init__(pool_connections=1, pool_maxsize=1)
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, source_address=(self._address, 0), **options)
+
+
+class Tracing:
+    """Makes spans and sends them to an OTLP/HTTP receiver once a second.
+
+    Parameters
+    ----------
+    endpoint:
+        Base URL of the receiver; without one, spans are made (their ids are in the log) and dropped.
+    local:
+        Address from which they are sent.
+    """
+
+    def __init__(self, *, service: str, pod: str, endpoint: str | None, local: str | None):
+        quiet = logging.getLogger("opentelemetry")
+        quiet.addHandler(logging.NullHandler())
+        quiet.propagate = False
+        resource = Resource({"service.name": service, "k8s.pod.name": pod})
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False, span_limits=SpanLimits())
+        if endpoint:
+            session = requests.Session()
+            session.trust_env = False
+            if local:
+                session.mount("http://", _FromAddress(local))
+            exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=2, session=session)
+            self._provider.add_span_processor(
+                BatchSpanProcessor(
+                    exporter, max_queue_size=8192, schedule_delay_millis=1000, max_export_batch_size=1024
+                )
+            )
+        self._tracer = self._provider.get_tracer("faultset")
+
+    def server(self, name: str, headers: Any, attributes: dict[str, Any]) -> tuple[Span, Context]:
+        """Start the span of an incoming request, under the caller's if it says so, and its context."""
+        parent = _PROPAGATOR.extract(headers, _ROOT)
+        span = self._tracer.start_span(name, parent, SpanKind.SERVER, attributes)
+        return span, trace.set_span_in_context(span, _ROOT)
+
+    def client(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
+        """Start the span of an outgoing request."""
+        return self._tracer.start_span(name, parent, SpanKind.CLIENT, attributes)
+
+    def flush(self) -> None:
+        """Send what is left, for a short while at most."""
+        worker = threading.Thread(target=self._provider.shutdown, daemon=True)
+        worker.start()
+        worker.join(_FLUSH_S)
+
+
+def headers_of(span: Span) -> dict[str, str]:
+    """Return the headers that hand a span on as parent."""
+    headers: dict[str, str] = {}
+    _PROPAGATOR.inject(headers, trace.set_span_in_context(span, _ROOT))
+    return headers
+
+
+def ids_of(span: Span) -> str:
+    """Return trace and span id as fields of a log line."""
+    context = span.get_span_context()
+    return f"trace_id={context.trace_id:032x} span_id={context.span_id:016x}"
+
+
+def fail(span: Span, message: str) -> None:
+    """Mark a span as failed, with an event that says why."""
+    span.add_event("error", {"event": "error", "message": message})
+    span.set_status(_ERROR)
