@@ -45,11 +45,17 @@ class End(asyncio.Protocol):
     """The socket at one end: what arrives here was sent by `pod` and goes to `other`."""
 
     __slots__ = (
-        "_flow", "_held", "_held_bytes", "_loop", "_on_early_close", "_pauses", "_rng", "_timer",
-        "finished", "lost", "other", "pod", "transport",
+        "_flow", "_held", "_held_bytes", "_loop", "_on_early_close", "_on_end", "_pauses", "_rng",
+        "_timer", "finished", "lost", "other", "pod", "transport",
     )  # fmt: skip
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, rng: Random, pod: Pod):
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        rng: Random,
+        pod: Pod,
+        on_end: Callable[[], None] | None = None,
+    ):
         self._loop = loop
         self._rng = rng
         self.pod = pod
@@ -62,6 +68,7 @@ class End(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._pauses = _Pause.SET_UP
         self._on_early_close: Callable[[], None] | None = None
+        self._on_end = on_end
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -114,6 +121,8 @@ class End(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self._pauses |= _Pause.FINISHED
+        if self._on_end is not None:
+            self._on_end()
         if self._on_early_close is not None:
             self._on_early_close()
         else:
@@ -124,6 +133,8 @@ class End(asyncio.Protocol):
         known, self.lost = self.lost, True
         if known:
             return
+        if exc is not None and self._on_end is not None:
+            self._on_end()
         if self._on_early_close is not None:
             self._on_early_close()
         elif exc is not None:
@@ -230,11 +241,19 @@ class End(asyncio.Protocol):
 class Connection:
     """Set-up of one connection: the client is accepted, the target is dialled, then data flows."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, rng: Random, client: Pod, target: Pod):
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        rng: Random,
+        client: Pod,
+        target: Pod,
+        *,
+        on_target_end: Callable[[], None],
+    ):
         self._loop = loop
         self._rng = rng
         self._client = End(loop, rng, client)
-        self._target = End(loop, rng, target)
+        self._target = End(loop, rng, target, on_target_end)
         self._client.other, self._target.other = self._target, self._client
         self._task: asyncio.Task[None] | None = None
 

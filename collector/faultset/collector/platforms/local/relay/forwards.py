@@ -68,7 +68,10 @@ class Forward:
             self.probe()
 
     def probe(self) -> None:
-        """Look which targets accept, and listen or stop listening accordingly."""
+        """Look which targets accept, and listen or stop listening accordingly.
+
+        To be called often while not listening, and when a connection ended at the target's side.
+        """
         for target in self._targets:
             if target in self._accepting and not self._kernel.silent:
                 continue
@@ -87,7 +90,11 @@ class Forward:
     def _adjust(self) -> None:
         if self._accepting and self._listener is None:
             self._open()
-        elif not self._accepting and self._listener is not None:
+        elif not self._accepting:
+            self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
             self._loop.remove_reader(self._listener)
             self._listener.close()
             self._listener = None
@@ -119,6 +126,7 @@ class Forward:
                 return
             except OSError as error:
                 logger.error("cannot accept a connection to %s: %s", self.name, error)
+                self._stop_listening()
                 return
             accepted.setblocking(False)
             self._next += 1
@@ -128,7 +136,8 @@ class Forward:
             task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, accepted: socket.socket, client_ip: str, target: Target) -> None:
-        connection = Connection(self._loop, self._rng, self._by_ip(client_ip), self._by_name(target.pod))
+        client, pod = self._by_ip(client_ip), self._by_name(target.pod)
+        connection = Connection(self._loop, self._rng, client, pod, on_target_end=self.probe)
         if not await connection.run(accepted, client_ip, (target.ip, target.port)):
             self._accepting.discard(target)
             self._adjust()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,10 @@ from faultset.collector.platforms.local.relay.pods import Pod, road_of
 from faultset.collector.platforms.local.relay.schedule import CLEAR
 
 PROBE_INTERVAL_S = 0.05
+"""How often the targets of addresses that refuse are looked at."""
+
+LISTENING_PROBE_SHARE = 5
+"""Addresses that accept are looked at in one of so many rounds: their connections tell earlier."""
 
 
 class Relay:
@@ -112,9 +117,10 @@ class Relay:
         }
 
     async def _probe(self) -> None:
-        while True:
-            for forward in list(self._forwards.values()):
-                forward.probe()
+        for round_ in itertools.count():
+            for place, forward in enumerate(self._forwards.values()):
+                if not forward.listening or (place + round_) % LISTENING_PROBE_SHARE == 0:
+                    forward.probe()
             await asyncio.sleep(PROBE_INTERVAL_S)
 
 

@@ -1,0 +1,186 @@
+"""Loss, delay and partition as a client of the relay meets them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from .conftest import Lab
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.monotonic()
+    work()
+    return time.monotonic() - start
+
+
+def test_delay_holds_back_what_the_pod_answers(lab: Lab) -> None:
+    lab.serve()
+    lab.configure()
+    client = lab.connect()
+    lab.echo(client)
+    lab.impair("server-1", "delay", latency_s=0.1, jitter_s=0.0)
+    assert seconds(lambda: lab.echo(client)) >= 0.1
+    lab.heal()
+    assert lab.echo(client) == b"hello"
+
+
+def test_delay_of_the_caller_holds_back_what_it_asks(lab: Lab) -> None:
+    lab.serve()
+    lab.configure()
+    client = lab.connect()
+    lab.echo(client)
+    lab.impair("client-1", "delay", latency_s=0.1)
+    assert seconds(lambda: lab.echo(client)) >= 0.1
+
+
+def test_delay_of_both_ends_adds_up_and_a_new_connection_pays_twice(lab: Lab) -> None:
+    lab.serve()
+    lab.configure()
+    lab.impairments = [{"pod": pod, "kind": "delay", "latency_s": 0.05} for pod in ("client-1", "server-1")]
+    lab.configure()
+    client = lab.connect()
+    assert seconds(lambda: lab.echo(client)) >= 0.2
+    assert seconds(lambda: lab.echo(client)) >= 0.1
+
+
+def test_delay_keeps_the_order_of_a_stream(lab: Lab) -> None:
+    lab.serve()
+    lab.configure()
+    client = lab.connect()
+    lab.impair("server-1", "delay", latency_s=0.02, jitter_s=0.02)
+    data = b"".join(b"%06d" % number for number in range(20_000))
+    client.sendall(data)
+    assert lab.receive(client, len(data)) == data
+
+
+def test_lost_packets_come_after_a_time_out_and_are_counted(lab: Lab) -> None:
+    lab.serve()
+    lab.configure(seed=11)
+    client = lab.connect()
+    lab.echo(client)
+    lab.impair("server-1", "loss", probability=0.5)
+    retried = []
+    for _ in range(6):
+        before = lab.stats("server-1")["transmit_packets_dropped"]
+        took_s = seconds(lambda: lab.echo(client))
+        retried.append(lab.stats("server-1")["transmit_packets_dropped"] > before)
+        assert took_s >= (0.2 if retried[-1] else 0.0)
+    assert set(retried) == {True, False}
+    assert lab.stats("server-1")["receive_packets_dropped"] == 0
+    assert lab.stats("client-1")["transmit_packets_dropped"] == 0
+
+
+def test_nearly_nothing_passes_at_99_percent_loss(lab: Lab) -> None:
+    lab.serve()
+    lab.configure(seed=12)
+    client = lab.connect()
+    lab.echo(client)
+    lab.impair("server-1", "loss", probability=0.99)
+    client.settimeout(0.5)
+    client.sendall(b"hello")
+    with pytest.raises(TimeoutError):
+        client.recv(1)
+    assert lab.stats("server-1")["receive_bytes"] == 10
+
+
+def test_set_up_of_a_connection_waits_a_second_for_a_lost_packet(lab: Lab) -> None:
+    server = lab.serve()
+    lab.configure()
+    lab.impair("server-1", "loss", probability=1.0)
+    client = lab.connect()
+    client.sendall(b"hello")
+    assert lab.eventually(lambda: lab.stats("server-1")["transmit_packets_dropped"] == 1)
+    lab.heal()
+    assert seconds(lambda: lab.receive(client, 5)) >= 0.8
+    assert len(server.connections) == 1
+
+
+def test_a_client_that_gives_up_during_set_up_never_reaches_the_target(lab: Lab) -> None:
+    server = lab.serve()
+    lab.configure()
+    lab.impair("server-1", "partition")
+    client = lab.connect()
+    client.sendall(b"hello")
+    assert lab.eventually(lambda: lab.stats("server-1")["receive_packets_dropped"] == 1)
+    client.close()
+    lab.heal()
+    assert lab.echo(lab.connect()) == b"hello"
+    assert len(server.connections) == 1
+
+
+@pytest.mark.parametrize("pod", ["client-1", "server-1"])
+def test_a_partition_holds_both_directions_and_resumes_with_a_retransmission(lab: Lab, pod: str) -> None:
+    server = lab.serve()
+    lab.configure()
+    client = lab.connect()
+    lab.echo(client)
+    lab.impair(pod, "partition")
+    client.settimeout(0.25)
+    client.sendall(b"from client")
+    server.connections[0].sendall(b"from server")
+    with pytest.raises(TimeoutError):
+        client.recv(1)
+    lab.heal()
+    client.settimeout(5)
+    assert lab.receive(client, 22) == b"from serverfrom client"
+    dropped = lab.stats(pod)
+    assert dropped["transmit_packets_dropped"] >= 1
+    assert dropped["receive_packets_dropped"] >= 1
+
+
+def test_a_close_does_not_arrive_through_a_partition(lab: Lab) -> None:
+    server = lab.serve()
+    lab.configure()
+    client = lab.connect()
+    lab.echo(client)
+    lab.impair("server-1", "partition")
+    server.close()
+    client.settimeout(0.25)
+    with pytest.raises(TimeoutError):
+        client.recv(1)
+    lab.heal()
+    client.settimeout(5)
+    assert client.recv(1) == b""
+
+
+def test_the_partition_of_a_pod_that_is_gone_ends(lab: Lab) -> None:
+    server = lab.serve()
+    lab.configure()
+    client = lab.connect()
+    lab.echo(client)
+    lab.impair("server-1", "partition")
+    server.close()
+    lab.channel.call("configure", pods={lab.client_ip: "client-1"}, forwards=[])
+    assert client.recv(1) == b""
+
+
+def test_what_waits_on_the_way_is_limited(lab: Lab) -> None:
+    lab.serve()
+    lab.configure()
+    client = lab.connect()
+    lab.impair("client-1", "partition")
+    client.settimeout(0.2)
+    sent = lab.fill(client)
+    assert sent < 64 << 20
+    lab.heal()
+    client.settimeout(5)
+    assert lab.receive(client, sent) == b"y" * sent
+
+
+def test_other_pods_do_not_notice(lab: Lab) -> None:
+    lab.serve()
+    lab.configure()
+    lab.impair("server-2", "partition")
+    assert lab.echo(lab.connect()) == b"hello"
+    assert lab.stats("server-1")["receive_packets_dropped"] == 0
+
+
+def test_an_unknown_impairment_is_an_error(lab: Lab) -> None:
+    with pytest.raises(Exception, match="known are loss, delay and partition"):
+        lab.impair("server-1", "rain")
+    lab.heal()
