@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,14 @@ from faultset.datasets.series import Array, Series, increases, series_of
 
 Key = tuple[str, str]
 """Service and metric of a column."""
+
+_SUCCESS = {
+    "http_response_status_code": r"[1-4]\d\d",
+    "db_response_status_code": r"OK|ok|0|",
+    "rpc_grpc_status_code": r"0",
+    "rpc_response_status_code": r"OK|0",
+}
+"""Labels of OpenTelemetry's metrics that tell how a request ended, and what they hold when it went well."""
 
 
 def wide_frame(
@@ -183,7 +192,7 @@ def _is_error(labels: str | None) -> bool | None:
     found = json.loads(labels or "{}")
     if found.get("error_type"):
         return True
-    status = str(found.get("http_response_status_code", found.get("status_code", "")))
-    if status.isdigit():
-        return int(status) >= 500
+    for label, succeeded in _SUCCESS.items():
+        if label in found:
+            return not re.fullmatch(succeeded, str(found[label]))
     return False if "error_type" in found else None

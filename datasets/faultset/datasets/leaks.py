@@ -27,6 +27,7 @@ INJECTOR_WORDS = ("chaos", "inject", "faultset-control", "faultset-agent", "faul
 """Words that only an injector brings along; found in any letter case and inside longer words."""
 
 _NAMING_COLUMNS = ("service", "pod", "container", "kind", "name", "reason", "endpoint", "metric")
+_MARKS = ("intent", "done", "failed", "undone", "note")
 _SHORTEST = 4
 _OTHERS = 8
 _STATE_KEY = r'"[A-Za-z]+":'
@@ -82,8 +83,13 @@ def journal_secrets(journal: Iterable[Mapping[str, Any]], parameters: Any) -> se
     secret: set[str] = set()
     visible: set[str] = set()
     for record in journal:
-        for part in ("args", "inverse", "state"):
-            secret.update(_leaves(record.get(part)))
+        said = {text for part in ("args", "inverse", "state") for text in _leaves(record.get(part))}
+        if record.get("state") in _MARKS:
+            said.discard(record["state"])
+        if record.get("state") == "note":
+            # A note changes nothing; its plain words (names of phases) are anybody's.
+            said = {text for text in said if not re.fullmatch(r"[a-z -]+", text)}
+        secret.update(said)
         visible.update(_leaves(record.get("visible")))
     secret.update(_leaves(parameters))
     return {text for text in secret if not any(text in shown for shown in visible)}

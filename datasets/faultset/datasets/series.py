@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,7 +61,8 @@ def series_of(metrics: pa.Table) -> Series:
 def increases(series: Series) -> tuple[Array, Array]:
     """Return per sample what a counter grew since the sample before, and the seconds between; NaN at the first.
 
-    A value below the one before means that the counter began again at zero.
+    A value below the one before means that the counter began again at zero. A label set that appears while others
+    of its metric and container are there already began at zero, too, one sample of theirs ago.
     """
     grown = np.diff(series.values, prepend=np.nan)
     restarted = grown < 0
@@ -68,10 +70,39 @@ def increases(series: Series) -> tuple[Array, Array]:
     seconds = np.diff(series.times_ns, prepend=0) / 1e9
     unusable = seconds <= 0
     unusable[series.starts] = True
+    for number, since_ns in _births(series):
+        first = series.starts[number]
+        grown[first] = series.values[first]
+        seconds[first] = (series.times_ns[first] - since_ns) / 1e9
+        unusable[first] = False
     unusable |= np.isnan(grown)
     grown[unusable] = np.nan
     seconds[unusable] = np.nan
     return grown, seconds
+
+
+def _births(series: Series) -> Iterator[tuple[int, int]]:
+    """Yield each series that appears later than another label set of its metric, with that one's last time before."""
+    mates: dict[tuple[str | None, ...], list[int]] = {}
+    words = series.words
+    for number, mate in enumerate(zip(words["metric"], words["pod"], words["container"], strict=True)):
+        if words["kind"][number] in CUMULATIVE:
+            mates.setdefault(mate, []).append(number)
+    ends = series.starts + series.lengths
+    for members in mates.values():
+        if len(members) < 2:
+            continue
+        firsts = series.times_ns[series.starts[members]]
+        eldest = members[int(np.argmin(firsts))]
+        times = series.times_ns[series.starts[eldest] : ends[eldest]]
+        if len(times) < 2:
+            continue
+        # Within one scrape the stamps may differ a little; that is no birth.
+        apart = float(np.median(np.diff(times))) / 2
+        for number, first in zip(members, firsts, strict=True):
+            before = int(np.searchsorted(times, first - apart)) - 1
+            if before >= 0:
+                yield number, int(times[before])
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[Array, list[str | None]]:
