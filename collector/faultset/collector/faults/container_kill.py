@@ -35,6 +35,6 @@ def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]
 def container_kill(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Kill the container's main process; again every twelve seconds if it runs by then."""
     pod = pod_of(platform, target)
-    if container_status(platform, target).get("state", {}).get("running"):
+    if "running" in container_status(platform, target).get("state", {}):
         platform.kill(pod)
     return {"pod": pod}

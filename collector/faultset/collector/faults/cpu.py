@@ -17,8 +17,9 @@ def _samples(platform: Platform, pod: str, metric: str, window_s: float) -> pa.T
     if not batches:
         return pa.table({"time": pa.array([], pa.int64()), "value": pa.array([], pa.float64())})
     table = pa.Table.from_batches(batches)
-    wanted = pc.and_(pc.equal(table["pod"].cast(pa.string()), pod), pc.equal(table["metric"].cast(pa.string()), metric))
-    table = table.filter(wanted).select(["time", "value"])
+    for name in ("pod", "metric"):
+        table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.string()))
+    table = table.filter((pc.field("pod") == pod) & (pc.field("metric") == metric)).select(["time", "value"])
     return table.set_column(0, "time", table["time"].cast(pa.int64())).sort_by("time")
 
 

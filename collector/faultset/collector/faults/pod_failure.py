@@ -18,7 +18,7 @@ PAUSE_IMAGE = "faultset/pause:3.9"
 def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
     """See whether the container was restarted with the image that does nothing."""
     status = container_status(platform, target)
-    if status.get("image", "").endswith(PAUSE_IMAGE) and status.get("state", {}).get("running"):
+    if status.get("image", "").endswith(PAUSE_IMAGE) and "running" in status.get("state", {}):
         return f"{target} runs {PAUSE_IMAGE}, restart {status['restartCount']}"
     return None
 
