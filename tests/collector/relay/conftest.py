@@ -116,8 +116,8 @@ class Lab:
     def refuses(self) -> bool:
         try:
             self.connect().close()
-        except ConnectionRefusedError:
-            return True
+        except ConnectionError as error:
+            return isinstance(error, ConnectionRefusedError)
         return False
 
     def stats(self, pod: str) -> dict[str, int]:
