@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 from faultset.evaluators.statistics.clusters import (
     clustered_mean,
+    clustered_median,
+    clustered_ratio,
     clustered_se,
-    clustered_statistic,
     draws,
     effective_size,
     resampled_means,
@@ -96,11 +98,30 @@ def test_one_cluster_gives_a_value_but_no_interval():
 
 
 def test_a_median_with_misses_can_have_an_infinite_upper_end():
-    from faultset.evaluators.scoring.alarms import median_with_misses
-
-    estimate = clustered_statistic(median_with_misses, [5.0, 7.0, math.inf], ["a", "b", "c"])
+    estimate = clustered_median([5.0, 7.0, math.inf], ["a", "b", "c"])
     assert estimate.value == 7.0
-    assert estimate.high == math.inf
+    assert (estimate.low, estimate.high) == (5.0, math.inf)
+    assert clustered_median([], []).reason == "no scored episode"
+
+
+def test_medians_of_resamples_equal_those_of_lists():
+    values, keys = [1.0, 9.0, 4.0, 6.0, math.inf], ["a", "a", "b", "b", "c"]
+    members = {"a": [1.0, 9.0], "b": [4.0, 6.0], "c": [math.inf]}
+    lists = [sum((members[key] for key in pick), []) for pick in itertools.product("abc", repeat=3)]
+    medians = sorted(sorted(values)[len(values) // 2] for values in lists)
+    estimate = clustered_median(values, keys)
+    assert estimate.low == medians[math.floor(0.025 * 26)]
+    assert estimate.high == medians[math.ceil(0.975 * 26)]
+
+
+def test_a_ratio_keeps_the_number_of_clusters_in_each_stratum():
+    # columns: right on fault, fault, right on healthy, healthy
+    counts = [[1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
+    estimate = clustered_ratio(
+        counts, list("abcd"), [True, True, False, False], lambda c: (c[..., 0] / c[..., 1] + c[..., 2] / c[..., 3]) / 2
+    )
+    assert estimate.value == 0.75
+    assert (estimate.low, estimate.high) == (0.5, 1.0)
 
 
 def test_mcnemar_counts_only_discordant_episodes():

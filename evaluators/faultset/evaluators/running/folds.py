@@ -14,10 +14,13 @@ CROSS = "cross"
 
 @dataclass(frozen=True, kw_only=True)
 class Fold:
-    """Training and test episodes. Only no-fault episodes are ever learned from."""
+    """Training and test episodes. Methods learn from no-fault episodes only."""
 
     number: int
     train: tuple[str, ...]
+    """No-fault training episodes."""
+    lessons: tuple[str, ...]
+    """Training episodes with a fault, from whose labels the controls "clock" and "most-frequent" are made."""
     test: tuple[str, ...]
 
 
@@ -28,6 +31,7 @@ def folds_of_split(name: str, splits: Mapping[str, Mapping[str, Sequence[str]]],
     split = splits[name]
     known = {truth.episode: truth for truth in truths}
     train = tuple(e for e in split["train"] if e in known and not known[e].faulty)
+    lessons = tuple(e for e in split["train"] if e in known and known[e].faulty)
     test = tuple(e for e in split["test"] if e in known)
     both = set(split["train"]) & set(split["test"])
     if both:
@@ -36,7 +40,7 @@ def folds_of_split(name: str, splits: Mapping[str, Mapping[str, Sequence[str]]],
         )
     if not test:
         raise UsageError(f'split "{name}" has no test episode in this version; choose another with --split')
-    return [Fold(number=0, train=train, test=test)]
+    return [Fold(number=0, train=train, lessons=lessons, test=test)]
 
 
 def cross_folds(truths: Sequence[Truth]) -> list[Fold]:
@@ -45,15 +49,21 @@ def cross_folds(truths: Sequence[Truth]) -> list[Fold]:
     Every episode is scored once and by a model that never saw it, so nothing of a small dataset is wasted.
     Halves are taken alternately per application, in the order of the version's list.
     """
-    halves: tuple[list[str], list[str]] = ([], [])
     healthy: tuple[list[str], list[str]] = ([], [])
+    faulty: tuple[list[str], list[str]] = ([], [])
     counts: dict[tuple[str, bool], int] = {}
     for truth in truths:
         key = (truth.app, truth.faulty)
         side = counts.get(key, 0) % 2
         counts[key] = counts.get(key, 0) + 1
-        halves[side].append(truth.episode)
-        if not truth.faulty:
-            healthy[side].append(truth.episode)
-    folds = [Fold(number=side, train=tuple(healthy[1 - side]), test=tuple(halves[side])) for side in (0, 1)]
+        (faulty if truth.faulty else healthy)[side].append(truth.episode)
+    folds = [
+        Fold(
+            number=side,
+            train=tuple(healthy[1 - side]),
+            lessons=tuple(faulty[1 - side]),
+            test=tuple(faulty[side] + healthy[side]),
+        )
+        for side in (0, 1)
+    ]
     return [fold for fold in folds if fold.test]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from faultset.evaluators.running.folds import CROSS, Fold, cross_folds, folds_of
 from faultset.evaluators.running.runner import Limits
 from faultset.evaluators.running.tasks import Common, EpisodeBatch, FitBatch, Subject, divide
 from faultset.evaluators.running.truths import truth_of
+from faultset.evaluators.running.work import Lessons
 
 if TYPE_CHECKING:
     from faultset.baselines.registry import BaselineSpec
@@ -154,8 +156,9 @@ def make_plan(
     fits, batches = [], []
     for fold in folds:
         folders = tuple(source.episode_folder(episode) for episode in fold.train)
+        lessons = _lessons([by_episode[episode] for episode in fold.lessons])
         fits += [
-            FitBatch(fold=fold.number, folders=folders, subjects=part, limits=settings.limits)
+            FitBatch(fold=fold.number, folders=folders, subjects=part, lessons=lessons, limits=settings.limits)
             for part in divide(fitted, workers)
         ]
         for episode in fold.test:
@@ -179,6 +182,18 @@ def make_plan(
         folds=tuple(folds),
         fits=tuple(fits),
         batches=tuple(batches),
+    )
+
+
+def _lessons(truths: Sequence[Truth]) -> Lessons:
+    causes = Counter(names[0] for truth in truths for names in truth.causes)
+    return Lessons(
+        cause_counts=tuple(sorted(causes.items())),
+        onset_shares=tuple(
+            (truth.onset_ns - truth.view_start_ns) / (truth.view_end_ns - truth.view_start_ns)
+            for truth in truths
+            if truth.onset_ns is not None
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from faultset.evaluators.rows import ResultRow, Status, Truth
 from faultset.evaluators.running.pool import machine_pool
 from faultset.evaluators.running.runner import Limits, Outcome, Runner, next_number
-from faultset.evaluators.running.work import Request
+from faultset.evaluators.running.work import Lessons, Request
 
 PROGRESS_TOPIC = "faultset-answers"
 ModelKey = tuple[str, int, int]
@@ -47,6 +47,7 @@ class FitBatch:
     fold: int
     folders: tuple[str, ...]
     subjects: tuple[Subject, ...]
+    lessons: Lessons
     limits: Limits
 
     def __call__(self) -> dict[ModelKey, Model]:
@@ -133,7 +134,8 @@ class EpisodeBatch:
                 told = self.truth.onset_ns
                 yield _filled(dataclasses.replace(row, told_ns=told, told_by="truth"), ask(subject, told))
             else:
-                assert self.alarm is not None and heard is not None
+                assert self.alarm is not None
+                assert heard is not None
                 told = heard.value["alarm_ns"] if heard.status == "ok" else None
                 row = dataclasses.replace(row, told_ns=told, told_by=self.alarm.name)
                 if told is None:

@@ -41,8 +41,8 @@ def truth_of(label: Mapping[str, Any], context: EpisodeContext) -> Truth:
 def _causes(label: Mapping[str, Any], candidates: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
     seen: set[tuple[str, ...]] = set()
     for cause in label["root_causes"]:
-        accepted = {cause["service"], *(cause["accepted"] or ())}
-        names = tuple(sorted(accepted & set(candidates)))
+        accepted = [cause["service"], *sorted(cause["accepted"] or ())]
+        names = tuple(dict.fromkeys(name for name in accepted if name in candidates))
         if names and names not in seen:
             seen.add(names)
             yield names

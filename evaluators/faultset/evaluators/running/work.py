@@ -20,6 +20,14 @@ EPISODES_KEPT = 3
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lessons:
+    """What labels of training episodes say in sum; only controls are told."""
+
+    cause_counts: tuple[tuple[str, int], ...] = ()
+    onset_shares: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """One thing to do with one baseline."""
 
@@ -32,6 +40,7 @@ class Request:
     """Folders: all training episodes for "fit", one for the others."""
     model: bytes = b""
     told_ns: int = 0
+    lessons: Lessons = Lessons()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +63,6 @@ def work(tasks: int, answers: int) -> None:
     import cloudpickle  # noqa: F401  imported before the first request, so that its time is nobody's
     import numpy as np
 
-    import faultset.baselines.registry
     from faultset.evaluators.running import messages
     from faultset.evaluators.running.views import prepare_pandas
 
@@ -120,9 +128,11 @@ class _Worker:
             views = self._training_set(request.episodes, sli)
             started = time.perf_counter()
             fitted = spec.build(seed=request.seed).fit(views)
-            seconds = time.perf_counter() - started
             if fitted is None:
                 raise InvalidAnswer("fit must return the baseline itself, got None")
+            if spec.kind == "control":
+                fitted = _teach(fitted, request.lessons)
+            seconds = time.perf_counter() - started
             return cloudpickle.dumps(fitted), seconds
         self._training = {}
         method = pickle.loads(request.model)
@@ -152,6 +162,15 @@ class _Worker:
         while len(self._memos) > EPISODES_KEPT:
             self._memos.popitem(last=False)
         return SharedView(folder, memo, sli=sli)
+
+
+def _teach(control: Any, lessons: Lessons) -> Any:
+    """Tell a control what it is made of: how often each service was to blame, or when faults began."""
+    if hasattr(control, "fit_labels"):
+        control = control.fit_labels(dict(lessons.cause_counts))
+    if hasattr(control, "fit_onsets"):
+        control = control.fit_onsets(list(lessons.onset_shares))
+    return control
 
 
 def describe(error: BaseException) -> str:

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Confusion:
-    """Episodes by truth and answer. "Positive" is a fault episode, "true" a right answer."""
+    """Episodes by truth and answer; fractions where several seeds of one method disagree about an episode.
 
-    tp: int
-    fp: int
-    fn: int
-    tn: int
+    "Positive" is a fault episode, "true" a right answer.
+    """
+
+    tp: float
+    fp: float
+    fn: float
+    tn: float
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[bool, bool]]) -> Confusion:

@@ -87,7 +87,9 @@ def vus_pr(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: int) -> float:
     if not y.any():
         return math.nan
     s = _without_nan(scores)
-    return float(np.mean([_range_area(y, s, width) for width in range(buffer + 1)]))
+    order = np.argsort(-s, kind="stable")
+    last_of_tie = np.append(np.diff(s[order]) != 0, True)
+    return float(np.mean([_range_area(y, s, order, last_of_tie, width) for width in range(buffer + 1)]))
 
 
 def _without_nan(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -97,26 +99,31 @@ def _without_nan(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 def _soften(truth: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.float64]:
     soft = truth.astype(float)
+    ramp = np.sqrt(1 - np.arange(1, width // 2 + 1) / width) if width > 1 else np.empty(0)
     for start, end in events(truth):
-        for distance in range(1, width // 2 + 1):
-            for i in (start - distance, end - 1 + distance):
-                if 0 <= i < len(soft):
-                    soft[i] = min(1.0, soft[i] + math.sqrt(1 - distance / width))
-    return soft
+        before = ramp[:start]
+        soft[start - len(before) : start] += before[::-1]
+        after = ramp[: len(soft) - end]
+        soft[end : end + len(after)] += after
+    return np.minimum(soft, 1.0)
 
 
-def _range_area(truth: npt.NDArray[np.bool_], scores: npt.NDArray[np.float64], width: int) -> float:
+def _range_area(
+    truth: npt.NDArray[np.bool_],
+    scores: npt.NDArray[np.float64],
+    order: npt.NDArray[np.intp],
+    last_of_tie: npt.NDArray[np.bool_],
+    width: int,
+) -> float:
     soft = _soften(truth, width)
     zones = events(soft > 0)
     positives = int(truth.sum())
-    order = np.argsort(-scores, kind="stable")
-    last_of_tie = np.append(np.diff(scores[order]) != 0, True)
     flagged = np.flatnonzero(last_of_tie) + 1
     hit = np.cumsum(soft[order])[last_of_tie]
     # a threshold touches a zone as soon as it lets the zone's best sample through
-    best = np.sort(np.array([scores[a:b].max() for a, b in zones]))[::-1]
+    best = np.sort(np.array([scores[a:b].max() for a, b in zones]))
     cuts = scores[order][last_of_tie]
-    touched = np.array([(best >= cut).mean() for cut in cuts])
+    touched = 1.0 - np.searchsorted(best, cuts, side="left") / len(best)
     buffered = np.cumsum(np.where(truth, 0.0, soft)[order])[last_of_tie]
     mass = (positives + positives + buffered) / 2
     recall = np.minimum(1.0, hit / mass) * touched

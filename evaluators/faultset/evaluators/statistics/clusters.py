@@ -9,8 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -91,30 +89,85 @@ def clustered_mean(values: Sequence[float], keys: Sequence[Hashable], seed: int 
     return Estimate(value=mean, low=float(low), high=float(high), n=len(data), k=total, method=_method(count))
 
 
-def clustered_statistic(
-    statistic: Callable[[Sequence[Any]], float], items: Sequence[Any], keys: Sequence[Hashable], seed: int = 0
-) -> Estimate:
-    """Any statistic of a list of episodes with a percentile interval over resampled clusters.
-
-    Resamples in which the statistic is undefined are left out; +inf is kept, as in medians with misses.
-    """
-    value = statistic(items)
-    if math.isnan(value):
-        return unknown("undefined on these episodes", len(items))
+def clustered_median(values: Sequence[float], keys: Sequence[Hashable], seed: int = 0) -> Estimate:
+    """Median in which a miss is +inf (the upper middle value) with a percentile interval over clusters."""
+    if not values:
+        return unknown("no scored episode")
+    data = np.asarray(values, dtype=float)
+    order = np.argsort(data, kind="stable")
+    middle = float(data[order][len(data) // 2])
     clusters = group(keys)
     if len(clusters) < 2:
-        return Estimate(value=value, n=len(items), reason="one cluster: no interval")
-    results = np.array([
-        statistic([items[i] for c in pick for i in clusters[c]]) for pick in draws(len(clusters), seed, 500)
-    ])  # fmt: skip
+        return Estimate(value=middle, n=len(data), reason="one cluster: no interval")
+    member_of = np.empty(len(data), dtype=np.intp)
+    for number, members in enumerate(clusters):
+        member_of[members] = number
+    times = _times_drawn(draws(len(clusters), seed), len(clusters))[:, member_of[order]]
+    upto = times.cumsum(axis=1)
+    position = (upto > (upto[:, -1:] // 2)).argmax(axis=1)
+    medians = np.sort(data[order][position])
+    low, high = _ends(medians)
+    return Estimate(value=middle, low=low, high=high, n=len(data), method=_method(len(clusters)))
+
+
+Sums = npt.NDArray[np.float64]
+
+
+def clustered_ratio(
+    counts: npt.ArrayLike,
+    keys: Sequence[Hashable],
+    strata: Sequence[Hashable],
+    statistic: Callable[[Sums], Sums],
+    seed: int = 0,
+) -> Estimate:
+    """A statistic of summed counts, such as balanced accuracy, with an interval over clusters within strata.
+
+    Parameters
+    ----------
+    counts
+        [episodes, columns] what each episode adds to the sums.
+    strata
+        Clusters are resampled within each stratum, so that the number of fault and no-fault clusters is kept.
+    statistic
+        From sums [..., columns] to values [...]; NaN where undefined.
+    """
+    data = np.asarray(counts, dtype=float)
+    if len(data) == 0:
+        return unknown("no scored episode")
+    value = float(statistic(data.sum(axis=0)))
+    if math.isnan(value):
+        return unknown("undefined on these episodes", len(data))
+    total = np.zeros((RESAMPLES, data.shape[1]))
+    spread = False
+    for number, stratum in enumerate(dict.fromkeys(strata)):
+        inside = np.array([s == stratum for s in strata])
+        clusters = group([key for key, take in zip(keys, inside, strict=True) if take])
+        sums = np.array([data[inside][c].sum(axis=0) for c in clusters])
+        picked = np.random.default_rng([seed, number]).integers(0, len(clusters), (RESAMPLES, len(clusters)))
+        total += sums[picked].sum(axis=1)
+        spread |= len(clusters) > 1
+    results = statistic(total)
     results = np.sort(results[~np.isnan(results)])
-    if len(results) == 0:
-        return Estimate(value=value, n=len(items), reason="undefined in every resample")
-    low, high = results[int(0.025 * (len(results) - 1))], results[math.ceil(0.975 * (len(results) - 1))]
-    return Estimate(value=value, low=float(low), high=float(high), n=len(items), method=_method(len(clusters), 500))
+    if not spread or len(results) == 0:
+        return Estimate(value=value, n=len(data), reason="one cluster: no interval")
+    if results[0] == results[-1]:
+        return Estimate(value=value, n=len(data), reason="no spread between clusters")
+    low, high = _ends(results)
+    method = f"bootstrap over {len(set(keys))} clusters within strata, {RESAMPLES} resamples"
+    return Estimate(value=value, low=low, high=high, n=len(data), method=method)
 
 
-def _method(clusters: int, resamples: int = RESAMPLES) -> str:
+def _times_drawn(picked: npt.NDArray[np.intp], clusters: int) -> npt.NDArray[np.intp]:
+    return (picked[:, :, None] == np.arange(clusters)).sum(axis=1)
+
+
+def _ends(ordered: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Outer 2.5 % of sorted values, without averaging neighbours: one of them may be infinite."""
+    last = len(ordered) - 1
+    return float(ordered[math.floor(0.025 * last)]), float(ordered[math.ceil(0.975 * last)])
+
+
+def _method(clusters: int) -> str:
     if clusters <= ENUMERATE_UP_TO:
         return f"bootstrap over {clusters} clusters, all {clusters**clusters} resamples"
-    return f"bootstrap over {clusters} clusters, {resamples} resamples"
+    return f"bootstrap over {clusters} clusters, {RESAMPLES} resamples"

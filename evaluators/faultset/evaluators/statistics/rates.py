@@ -26,7 +26,7 @@ def share(k: int, n: int, what: str = "episodes") -> Estimate:
     return Estimate(value=k / n, low=low, high=high, n=n, k=k, method="Wilson")
 
 
-def poisson_interval(count: int, hours: float, level: float = 0.95) -> tuple[float, float]:
+def poisson_interval(count: float, hours: float, level: float = 0.95) -> tuple[float, float]:
     """Exact interval of a rate per hour from a count of independent events."""
     from scipy.special import chdtri
 
@@ -36,12 +36,15 @@ def poisson_interval(count: int, hours: float, level: float = 0.95) -> tuple[flo
     return low, float(chdtri(2 * count + 2, tail)) / 2 / hours
 
 
-def hourly_rate(count: int, hours: float) -> Estimate:
-    """Events per hour with the exact Poisson interval; zero events still leave an upper end near 3.7 / hours."""
+def hourly_rate(count: float, hours: float, episodes: int = 0) -> Estimate:
+    """Events per hour with the exact Poisson interval; zero events still leave an upper end near 3.7 / hours.
+
+    A count that is a mean over seeds may have a fraction.
+    """
     if hours <= 0:
         return unknown("no observed time without a fault")
     low, high = poisson_interval(count, hours)
-    return Estimate(value=count / hours, low=low, high=high, n=count, k=count, method="exact Poisson")
+    return Estimate(value=count / hours, low=low, high=high, n=episodes, k=count, method="exact Poisson")
 
 
 def upper_bound_without_events(hours: float, level: float = 0.95) -> float:

@@ -1,0 +1,1 @@
+"""Tables computed from result rows, and from nothing else."""

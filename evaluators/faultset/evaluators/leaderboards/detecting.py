@@ -1,0 +1,387 @@
+"""Detection tables: what rows say about alarms, and the numbers that follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from faultset.evaluators.leaderboards.records import Metric
+from faultset.evaluators.rows import ResultRow, Truth
+from faultset.evaluators.scoring.alarms import Range, events, join, true_alarms
+from faultset.evaluators.scoring.confusion import Confusion
+from faultset.evaluators.scoring.points import average_precision, vus_pr
+from faultset.evaluators.statistics.clusters import clustered_mean, clustered_median, clustered_ratio
+from faultset.evaluators.statistics.estimates import Estimate, unknown
+from faultset.evaluators.statistics.rates import hourly_rate
+
+GAP_S = 30
+BUFFER_S = 30
+HORIZONS_S = (30, 60, 300)
+_S = 1_000_000_000
+_HOUR_NS = 3600 * _S
+
+DETECTION_METRICS = (
+    Metric(
+        name="balanced_accuracy",
+        title="balanced accuracy",
+        unit="share",
+        meaning="mean of the share of fault episodes answered yes and of no-fault episodes answered no; "
+        "0.5 for every constant answer",
+    ),
+    Metric(
+        name="event_recall",
+        title="event recall",
+        unit="share",
+        meaning=f"share of faults with an alarm that began after the onset [gap={GAP_S}s,grace=0s]",
+    ),
+    Metric(
+        name="event_precision",
+        title="event precision",
+        unit="share",
+        meaning=f"share of alarms, over fault and no-fault episodes, that began in a fault [gap={GAP_S}s,grace=0s]",
+    ),
+    Metric(
+        name="false_alarms_per_hour",
+        title="false alarms / h",
+        unit="per hour",
+        better="lower",
+        meaning="alarms per watched hour of no-fault episodes",
+    ),
+    Metric(
+        name="ttd_median",
+        title="median TTD",
+        unit="s",
+        better="lower",
+        meaning="median seconds from the onset to the first true alarm, a miss is infinite",
+    ),
+    Metric(
+        name="ttd_restricted_mean",
+        title="mean TTD",
+        unit="s",
+        better="lower",
+        meaning="mean seconds to the first true alarm, a miss counts as the whole window",
+    ),
+    Metric(name="mcc", title="MCC", meaning="Matthews correlation of the episode answers; 0 for every constant answer"),
+    Metric(name="recall", title="said yes", unit="share", meaning="share of fault episodes with any alarm at all"),
+    Metric(
+        name="false_positive_rate",
+        title="false yes",
+        unit="share",
+        better="lower",
+        meaning="share of no-fault episodes with any alarm",
+    ),
+    Metric(
+        name="false_alarms_per_hour_before_onset",
+        title="false alarms / h before onset",
+        unit="per hour",
+        better="lower",
+        meaning="alarms per watched hour of fault episodes before their onset",
+    ),
+    Metric(
+        name="ttd_median_from_manifest",
+        title="median TTD from first impact",
+        unit="s",
+        better="lower",
+        meaning="as median TTD, but from the first second in which the clients' requests suffer",
+    ),
+    *(
+        Metric(
+            name=f"detected_within_{horizon}s",
+            title=f"found in {horizon} s",
+            unit="share",
+            meaning=f"share of faults with a true alarm at most {horizon} s after the onset",
+        )
+        for horizon in HORIZONS_S
+    ),
+    Metric(
+        name="average_precision",
+        title="AUC-PR",
+        unit="share",
+        meaning="average precision of the score over samples; its floor is the share of samples in the fault",
+    ),
+    Metric(
+        name="vus_pr",
+        title="VUS-PR",
+        unit="share",
+        meaning=f"volume under the precision-recall surface, step form, buffer {BUFFER_S} s",
+    ),
+)
+TABLE_COLUMNS = DETECTION_METRICS[:6]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heard:
+    """What one detector said about one episode; means over seeds where it has several."""
+
+    truth: Truth
+    answered: bool
+    yes: float
+    """Share of seeds that alarmed at all; a failed run is the wrong answer."""
+    found: float
+    """Share of seeds with a true alarm."""
+    alarms: float
+    true_alarms: float
+    alarms_before_onset: float
+    delay_s: float
+    """Seconds from onset to the first true alarm; +inf for a miss; the median over seeds."""
+    delay_from_manifest_s: float
+    average_precision: float
+    vus_pr: float
+
+    @property
+    def watched_ns(self) -> int:
+        """Time after the reference in which an alarm could be raised."""
+        return self.truth.view_end_ns - self.truth.reference_end_ns
+
+    @property
+    def window_s(self) -> float:
+        """Length of the fault that was seen."""
+        assert self.truth.onset_ns is not None
+        return (self.truth.view_end_ns - self.truth.onset_ns) / _S
+
+
+def alarms_of(row: ResultRow) -> list[Range]:
+    """All alarms of a row: runs of as many flags as its detector needs, joined across short gaps.
+
+    The onset of an alarm is when it was raised, so that a run of three flags of which two are needed begins
+    at the second.
+    """
+    answer = row.answer
+    times = np.asarray(answer.get("times_ns", []), dtype=np.int64)
+    flags = np.array([flag == "1" for flag in answer.get("flags", "")], dtype=bool)
+    needed = answer.get("consecutive")
+    if row.alarm_ns is None:
+        return []
+    if needed is None or len(times) == 0:
+        return [(row.alarm_ns, row.alarm_ns + 1)]
+    step = int(np.median(np.diff(times))) if len(times) > 1 else 1
+    ends = np.append(times[1:], times[-1] + step)
+    runs = [(int(times[a + needed - 1]), int(ends[b - 1])) for a, b in events(flags) if b - a >= needed]
+    return join(runs, GAP_S * _S)
+
+
+def heard(rows: Sequence[ResultRow]) -> Heard:
+    """Put the rows of one detector on one episode, one for each seed, together."""
+    each = [_one(row) for row in rows]
+    first = each[0]
+    if len(each) == 1:
+        return first
+    mean = lambda name: float(np.mean([getattr(one, name) for one in each]))  # noqa: E731
+    middle = lambda name: sorted(getattr(one, name) for one in each)[len(each) // 2]  # noqa: E731
+    return Heard(
+        truth=first.truth,
+        answered=all(one.answered for one in each),
+        delay_s=middle("delay_s"),
+        delay_from_manifest_s=middle("delay_from_manifest_s"),
+        **{
+            name: mean(name)
+            for name in (
+                "yes",
+                "found",
+                "alarms",
+                "true_alarms",
+                "alarms_before_onset",
+                "average_precision",
+                "vus_pr",
+            )
+        },
+    )
+
+
+def _one(row: ResultRow) -> Heard:
+    truth = row.truth
+    answered = row.status == "ok"
+    raised = alarms_of(row) if answered else []
+    fault = _fault_range(truth)
+    true = true_alarms([fault], raised) if fault else []
+    area, volume = _threshold_free(row, fault) if answered else (_worst(truth), _worst(truth))
+    wrong = 0.0 if truth.faulty else 1.0
+    return Heard(
+        truth=truth,
+        answered=answered,
+        yes=float(bool(raised)) if answered else wrong,
+        found=float(bool(true)),
+        alarms=float(len(raised)),
+        true_alarms=float(len(true)),
+        alarms_before_onset=float(sum(a < fault[0] for a, _ in raised)) if fault else 0.0,
+        delay_s=_delay(true, truth.onset_ns),
+        delay_from_manifest_s=_delay(true, truth.manifest_ns),
+        average_precision=area,
+        vus_pr=volume,
+    )
+
+
+def _fault_range(truth: Truth) -> Range | None:
+    """From the onset to the end of the view, which a sample completed at that instant still belongs to."""
+    return None if truth.onset_ns is None else (truth.onset_ns, truth.view_end_ns + 1)
+
+
+def _delay(true: Sequence[Range], since_ns: int | None) -> float:
+    if since_ns is None:
+        return math.nan
+    if not true:
+        return math.inf
+    # clients may suffer later than a good detector speaks: that is a delay of zero, not a negative one
+    return max(0.0, (true[0][0] - since_ns) / _S)
+
+
+def _worst(truth: Truth) -> float:
+    return 0.0 if truth.faulty else math.nan
+
+
+def _threshold_free(row: ResultRow, fault: Range | None) -> tuple[float, float]:
+    times = np.asarray(row.answer.get("times_ns", []), dtype=np.int64)
+    if fault is None:
+        return math.nan, math.nan
+    if len(times) == 0:
+        # no sample was ranked: nothing was found at any threshold
+        return 0.0, 0.0
+    inside = times > fault[0]
+    scores = np.asarray(row.answer["scores"], dtype=float)
+    step_s = float(np.median(np.diff(times))) / _S if len(times) > 1 else 1.0
+    return average_precision(inside, scores), vus_pr(inside, scores, round(BUFFER_S / max(step_s, 1e-9)))
+
+
+def detection_estimates(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> dict[str, Estimate]:
+    """Every detection metric of one detector on some fault episodes and the no-fault episodes beside them."""
+    keys = [one.truth.cluster for one in faulty]
+    estimates = {
+        "event_recall": clustered_mean([one.found for one in faulty], keys, seed),
+        "recall": clustered_mean([one.yes for one in faulty], keys, seed),
+        "false_positive_rate": clustered_mean(
+            [one.yes for one in healthy], [one.truth.cluster for one in healthy], seed
+        ),
+        "event_precision": _precision(faulty, healthy, seed),
+        "false_alarms_per_hour": _hourly(healthy, "alarms"),
+        "false_alarms_per_hour_before_onset": _before_onset(faulty),
+        "ttd_median": clustered_median([one.delay_s for one in faulty], keys, seed),
+        "ttd_restricted_mean": clustered_mean([min(one.delay_s, one.window_s) for one in faulty], keys, seed),
+        "ttd_median_from_manifest": _from_manifest(faulty, seed),
+        "average_precision": clustered_mean([one.average_precision for one in faulty], keys, seed),
+        "vus_pr": clustered_mean([one.vus_pr for one in faulty], keys, seed),
+    }
+    estimates |= _answers(faulty, healthy, seed)
+    shortest = min((one.window_s for one in faulty), default=0.0)
+    for horizon in HORIZONS_S:
+        within = [float(one.delay_s <= horizon) for one in faulty]
+        estimates[f"detected_within_{horizon}s"] = (
+            clustered_mean(within, keys, seed)
+            if shortest >= horizon
+            else unknown(f"faults are only seen for {shortest:.0f} s", len(faulty))
+        )
+    return estimates
+
+
+def _answers(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> dict[str, Estimate]:
+    if not faulty or not healthy:
+        missing = "fault" if not faulty else "no-fault"
+        return {name: unknown(f"no {missing} episodes") for name in ("balanced_accuracy", "mcc")}
+    everything = [*faulty, *healthy]
+    counts = [
+        (one.yes, 1 - one.yes, 0.0, 0.0) if one.truth.faulty else (0.0, 0.0, one.yes, 1 - one.yes) for one in everything
+    ]
+    keys = [one.truth.cluster for one in everything]
+    strata = [one.truth.faulty for one in everything]
+    return {
+        "balanced_accuracy": clustered_ratio(counts, keys, strata, _balanced, seed),
+        "mcc": clustered_ratio(counts, keys, strata, _matthews, seed),
+    }
+
+
+def _balanced(sums: np.ndarray) -> np.ndarray:
+    tp, fn, fp, tn = np.moveaxis(sums, -1, 0)
+    return (tp / (tp + fn) + tn / (tn + fp)) / 2
+
+
+def _matthews(sums: np.ndarray) -> np.ndarray:
+    tp, fn, fp, tn = np.moveaxis(np.asarray(sums, dtype=float), -1, 0)
+    product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
+    return np.where(product > 0, (tp * tn - fp * fn) / np.sqrt(np.where(product > 0, product, 1.0)), 0.0)
+
+
+def _precision(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> Estimate:
+    everything = [*faulty, *healthy]
+    total = sum(one.alarms for one in everything)
+    if total == 0:
+        return unknown("no alarms", len(everything))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        estimate = clustered_ratio(
+            [(one.true_alarms, one.alarms) for one in everything],
+            [one.truth.cluster for one in everything],
+            [one.truth.faulty for one in everything],
+            lambda sums: sums[..., 0] / sums[..., 1],
+            seed,
+        )
+    return Estimate(
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        n=round(total),
+        k=sum(one.true_alarms for one in everything),
+        method=estimate.method,
+        reason=estimate.reason,
+    )
+
+
+def _hourly(episodes: Sequence[Heard], name: str) -> Estimate:
+    watched = [one for one in episodes if one.answered]
+    hours = sum(one.watched_ns for one in watched) / _HOUR_NS
+    return hourly_rate(sum(getattr(one, name) for one in watched), hours, len(watched))
+
+
+def _before_onset(faulty: Sequence[Heard]) -> Estimate:
+    watched = [one for one in faulty if one.answered and one.truth.onset_ns is not None]
+    spans = [max(0, (one.truth.onset_ns or 0) - one.truth.reference_end_ns) for one in watched]
+    return hourly_rate(sum(one.alarms_before_onset for one in watched), sum(spans) / _HOUR_NS, len(watched))
+
+
+def _from_manifest(faulty: Sequence[Heard], seed: int) -> Estimate:
+    seen = [one for one in faulty if one.truth.manifest_ns is not None]
+    if not seen:
+        return unknown("no episode in which clients suffered", len(faulty))
+    return clustered_median([one.delay_from_manifest_s for one in seen], [one.truth.cluster for one in seen], seed)
+
+
+def constant_answer_floor(faulty: Sequence[Heard]) -> dict[str, Estimate]:
+    """What a constant answer scores: one half, no correlation, and the share of samples in the fault."""
+    shares = []
+    for one in faulty:
+        assert one.truth.onset_ns is not None
+        shares.append((one.truth.view_end_ns - one.truth.onset_ns) / one.watched_ns)
+    floor = {
+        "balanced_accuracy": Estimate(value=0.5, method="closed form"),
+        "mcc": Estimate(value=0.0, method="closed form"),
+    }
+    if shares:
+        floor["average_precision"] = Estimate(value=float(np.mean(shares)), n=len(shares), method="closed form")
+        floor["vus_pr"] = Estimate(
+            value=float(np.mean([_flat_volume(one.truth) for one in faulty])),
+            n=len(shares),
+            method="constant score, 1 s samples",
+        )
+    return floor
+
+
+def _flat_volume(truth: Truth) -> float:
+    seconds = max(1, (truth.view_end_ns - truth.reference_end_ns) // _S)
+    times = truth.reference_end_ns + np.arange(1, seconds + 1) * _S
+    inside = times > (truth.onset_ns or 0)
+    return vus_pr(inside, np.zeros(seconds), BUFFER_S)
+
+
+def correctness(episodes: Mapping[str, Heard]) -> dict[str, float]:
+    """Per episode how right a detector was: a true alarm in a fault, silence without one."""
+    return {name: one.found if one.truth.faulty else 1.0 - one.yes for name, one in episodes.items()}
+
+
+def confusion(faulty: Sequence[Heard], healthy: Sequence[Heard]) -> Confusion:
+    """Two by two table of the episode answers."""
+    return Confusion(
+        tp=sum(one.yes for one in faulty),
+        fn=sum(1 - one.yes for one in faulty),
+        fp=sum(one.yes for one in healthy),
+        tn=sum(1 - one.yes for one in healthy),
+    )

@@ -1,0 +1,138 @@
+"""What a leaderboard holds: tables of entries, entries of named estimates, and what makes them readable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from faultset.evaluators.statistics.comparison import PairedDifference
+from faultset.evaluators.statistics.estimates import Estimate
+
+ALL_APPS = "all apps"
+HEADLINE = "manifest"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """How a number is called and read."""
+
+    name: str
+    title: str
+    unit: str = ""
+    """"share" for values from 0 to 1, "s", "per hour", "rank" or nothing."""
+    better: str = "higher"
+    meaning: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One baseline in one table."""
+
+    baseline: str
+    kind: str
+    place: int
+    """1 is best by the table's first metric; equal values share the better place."""
+    metrics: Mapping[str, Estimate]
+    rows: int
+    failed: Mapping[str, int]
+    """Rows by status other than ok."""
+    seconds: float
+    """Median over rows."""
+    fit_seconds: float
+    peak_bytes: float
+    seeds: int = 1
+    seed_spread: float | None = None
+    """Standard deviation of the first metric over seeds, for methods that draw random numbers."""
+    against: PairedDifference | None = None
+    """Difference to the strongest control on the same episodes."""
+    adjusted_p: float | None = None
+    """Holm-corrected over the comparisons of the table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Baselines that were told and shown the same, on the same episodes."""
+
+    task: str
+    protocol: str
+    app: str
+    verdict: str
+    group: str
+    """"telemetry", or "sli" for methods that see the clients' request results."""
+    metrics: tuple[Metric, ...]
+    entries: tuple[Entry, ...]
+    floor: Mapping[str, Estimate]
+    """What guessing scores here, in closed form where there is one."""
+    episodes: int
+    clusters: int
+    no_fault_episodes: int = 0
+    strongest_control: str | None = None
+    note: str = ""
+
+    @property
+    def title(self) -> str:
+        """Say in a few words what the table is about."""
+        parts = [self.task, f"told: {TOLD[self.protocol]}"] if self.task == "localization" else [self.task]
+        parts += [self.app, self.verdict]
+        if self.group != "telemetry":
+            parts.append(f"methods that see {self.group}")
+        return " · ".join(parts)
+
+
+TOLD = {"detected": "alarm of ksigma", "oracle": "true onset"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A row without an answer."""
+
+    baseline: str
+    episode: str
+    task: str
+    protocol: str
+    seed: int
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stratum:
+    """Episodes of one difficulty, and what every localizer gets on them."""
+
+    name: str
+    meaning: str
+    episodes: tuple[str, ...]
+    ac1: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """All tables of an evaluation with what a reader must know to trust them."""
+
+    dataset: str
+    version: str
+    digest: str
+    split: str
+    quick: bool
+    counts: Mapping[str, int]
+    """Episodes by verdict: manifest, latent, silent, no fault."""
+    profiles: Mapping[str, int]
+    tables: tuple[Table, ...]
+    strata: tuple[Stratum, ...]
+    failures: tuple[Failure, ...]
+    early_alarms: Mapping[str, int]
+    """Fault episodes in which the named detector spoke before the onset, or never."""
+    settings: Mapping[str, Any]
+    code: str
+    libraries: Mapping[str, str]
+
+    def table(
+        self, task: str, protocol: str, *, app: str, verdict: str = HEADLINE, group: str = "telemetry"
+    ) -> Table | None:
+        """Find one table; None when the evaluation has no such."""
+        for table in self.tables:
+            found = (table.task, table.protocol, table.app, table.verdict, table.group)
+            if found == (task, protocol, app, verdict, group):
+                return table
+        return None
