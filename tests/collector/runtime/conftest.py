@@ -142,7 +142,7 @@ class Stage:
         """Return the ends of all logs."""
         return "\n".join(f"== {log.name}\n{log.read_text()[-1500:]}" for log in sorted(self.folder.glob("*.log")))
 
-    def ask(self, path: str, method: str = "GET", /, timeout_s: float = 20.0, **parameters: str) -> tuple[int, str]:
+    def ask(self, path: str, method: str = "GET", timeout_s: float = 20.0, /, **parameters: str) -> tuple[int, str]:
         """Send a request to the entry; return status and body."""
         entry = self.app.entry
         url = f"http://{self.addresses[entry.service]}:{entry.port}{path}?{urllib.parse.urlencode(parameters)}"
@@ -157,7 +157,7 @@ class Stage:
     def search(self, **change: str) -> tuple[int, str]:
         """Search for hotels where there are some."""
         asked = {"inDate": "2015-04-09", "outDate": "2015-04-11", "lat": "38.0", "lon": "-122.12"} | change
-        return self.ask("/hotels", **asked)
+        return self.ask("/hotels", "GET", 20.0, **asked)
 
     def redis(self, store: str, *words: str) -> str:
         """Run a command in a store as its administrator."""

@@ -65,9 +65,13 @@ class Best(Frozen):
 
 
 class PickBest(Frozen):
-    """Keys of the best documents of an index, by the way that `by` names; nothing and a warning for another name."""
+    """Keys of the best documents of an index, by the way that `by` names; nothing and a warning for another name.
+
+    All that are equally good are chosen, up to `limit`.
+    """
 
     index: str
+    limit: int
     by: Any
     ways: dict[str, Best]
     unknown_log: str

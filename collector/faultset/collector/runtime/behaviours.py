@@ -184,7 +184,7 @@ def _pick_best(step: spec.PickBest, site: Site, around: Surroundings) -> Act:
             else:
                 which, sign = (way.largest, -1.0) if way.largest is not None else (str(way.smallest), 1.0)
                 ranked = sorted((sign * item[which], key) for key, item in index.items())
-            keys = [key for value, key in ranked if value == ranked[0][0]][:5]
+            keys = [key for value, key in ranked if value == ranked[0][0]][: step.limit]
         scope.known[step.save] = list(keys)
 
     return act

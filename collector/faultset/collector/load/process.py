@@ -1,0 +1,91 @@
+"""The load as a process of its own, told what to do over a Unix socket."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from faultset.collector.apps.spec import parse
+from faultset.collector.load.generator import Generator
+from faultset.collector.load.results import ResultFile
+from faultset.collector.load.schedule import Schedule
+from faultset.collector.platforms.local.channel import serve
+from faultset.datasets.errors import FaultsetError
+
+_REPLY_S = 0.1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Send load until `stop` or SIGTERM; return the exit code."""
+    parser = argparse.ArgumentParser(prog="faultset-load", description="Send open-loop load to an application.")
+    parser.add_argument("--app", type=Path, required=True, help="the application's spec")
+    parser.add_argument("--mix", required=True)
+    parser.add_argument("--rate", type=float, required=True, help="requests per second")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--target", required=True, help="base URL of the entry, http://ADDRESS:PORT")
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--socket", type=Path, help="Unix socket for the verbs step, stats and stop")
+    parser.add_argument("--bind", help="address from which to send")
+    arguments = parser.parse_args(argv)
+    random.seed()
+    if arguments.rate <= 0:
+        parser.error(f"--rate must be above zero; found {arguments.rate:g}")
+    try:
+        app = parse(arguments.app.read_text(encoding="utf-8"), str(arguments.app))
+        schedule = Schedule(app, arguments.mix, arguments.seed)
+    except FaultsetError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return error.exit_code
+    _allow_many_connections()
+    return asyncio.run(_run(schedule, arguments))
+
+
+def _allow_many_connections() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def _run(schedule: Schedule, arguments: argparse.Namespace) -> int:
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    generator = Generator(
+        schedule,
+        ResultFile(arguments.results, schedule.endpoints),
+        target=arguments.target,
+        rate_rps=arguments.rate,
+        local=arguments.bind,
+    )
+    sending = asyncio.create_task(generator.run())
+
+    async def stop() -> dict[str, float]:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        counts = generator.stats()
+        await generator.close()
+        ended.set()
+        return counts
+
+    server = None
+    if arguments.socket:
+        server = await serve(arguments.socket, {"step": generator.step, "stats": generator.stats, "stop": stop})
+    waiting = asyncio.create_task(ended.wait())
+    await asyncio.wait((waiting, sending), return_when=asyncio.FIRST_COMPLETED)
+    if not waiting.done():
+        waiting.cancel()
+        sending.result()
+    if sending.cancelled() or sending.done():
+        await asyncio.sleep(_REPLY_S)
+    else:
+        await stop()
+    if server is not None:
+        server.close()
+    return 0

@@ -1,0 +1,68 @@
+"""A file of request results that grows while the load runs and can be read at any time, also after a kill.
+
+It begins with a line of JSON that names the endpoints; records of fixed size follow. A request has a record when it
+is sent and another when its answer has come, with the same number; the last one counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+OUTCOMES = ("ok", "http_error", "refused", "timeout", "unfinished")
+UNFINISHED = OUTCOMES.index("unfinished")
+NONE = -1
+
+RECORD = np.dtype(
+    [
+        ("scheduled", "<i8"),
+        ("sent", "<i8"),
+        ("latency", "<i8"),
+        ("number", "<u4"),
+        ("status", "<i2"),
+        ("endpoint", "u1"),
+        ("outcome", "u1"),
+    ]
+)
+
+
+class ResultFile:
+    """Writes results, one record at a time."""
+
+    def __init__(self, path: Path, endpoints: Sequence[str]):
+        self._output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+        os.write(self._output, json.dumps({"endpoints": list(endpoints)}).encode() + b"\n")
+        self._record = np.zeros(1, RECORD)
+
+    def write(
+        self, *, number: int, scheduled: int, sent: int, endpoint: int, latency: int, status: int, outcome: str
+    ) -> None:
+        """Append one record; times in ns, `NONE` where there is no latency or status."""
+        self._record[0] = (scheduled, sent, latency, number, status, endpoint, OUTCOMES.index(outcome))
+        os.write(self._output, self._record.tobytes())
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._output)
+
+
+def read_results(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return endpoints and one record per request, in the order in which they were scheduled.
+
+    A record that was being written when its writer died is left out; so is everything when there is no file yet.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return (), np.zeros(0, RECORD)
+    header, newline, rest = data.partition(b"\n")
+    if not newline:
+        return (), np.zeros(0, RECORD)
+    records = np.frombuffer(rest, RECORD, count=len(rest) // RECORD.itemsize)
+    _, last_from_end = np.unique(records["number"][::-1], return_index=True)
+    latest = records[len(records) - 1 - last_from_end]
+    return tuple(json.loads(header)["endpoints"]), latest[np.argsort(latest["scheduled"], kind="stable")]
