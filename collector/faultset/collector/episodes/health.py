@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pandas as pd
 import pyarrow as pa
 
@@ -40,7 +42,9 @@ def unhealthy(platform: Platform, start_ns: int, end_ns: int, rate_rps: float) -
     wrong = unready(platform)
     if wrong:
         return wrong
-    end_ns -= SETTLE_NS
+    end_ns = min(end_ns, time.time_ns() - SETTLE_NS)
+    if end_ns <= start_ns:
+        return "no requests are due yet"
     requests = requests_between(platform, start_ns, end_ns)
     planned = rate_rps * (end_ns - start_ns) / 1e9
     if len(requests) < min(0.5 * planned, planned - 4 * planned**0.5):

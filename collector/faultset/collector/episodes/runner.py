@@ -197,8 +197,8 @@ class EpisodeRunner:
         else:
             assert self.plan.target is not None
             course.parameters = dict(self.fault.inject(self.platform, self.plan.target, self.draws.fault))
-            self._confirm()
         course.inject_done_ns = course.inject_done_ns or time.time_ns()
+        self._confirm()
 
     def _confirm(self) -> None:
         if self.fault is None or self.course.effective_ns or self.plan.target is None:

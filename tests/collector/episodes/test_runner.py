@@ -1,0 +1,150 @@
+"""The runner on the platform in memory: what it does when things go wrong, and what it writes when they do not."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from faultset.collector.apps import load_app
+from faultset.collector.episodes import health
+from faultset.collector.episodes import runner as module
+from faultset.collector.episodes.runner import EpisodeRunner
+from faultset.collector.plans.plan import Phases, Plan
+from faultset.collector.platforms.fake import FakePlatform
+from faultset.collector.platforms.journal import Journal
+from faultset.datasets.errors import PlatformError
+from faultset.datasets.truth import read_evidence, read_label
+from faultset.datasets.views import EpisodeView
+
+SECOND = 1_000_000_000
+PLAN = Plan(
+    episode="abc",
+    app="hotel",
+    platform="local",
+    fault="target-port",
+    no_fault_kind=None,
+    target="geo",
+    seed=1,
+    phases=Phases(warmup_s=0.1, baseline_s=1.5, fault_s=1.5, cooldown_s=0.1),
+    profile="custom",
+    rate_rps=10,
+    mix="default",
+    step_s=1,
+)
+
+
+@pytest.fixture(autouse=True)
+def short_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "SETTLE_NS", SECOND // 10)
+    monkeypatch.setattr(module, "RECOVERY_WINDOW_S", 0.5)
+    monkeypatch.setattr(module, "RECOVERY_TIMEOUT_S", 3.0)
+
+
+def runner(folder: Path, plan: Plan = PLAN, outcome: str = "ok", **options) -> EpisodeRunner:
+    platform = FakePlatform(load_app("hotel"), Journal(folder / "journal.jsonl"))
+    now = time.time_ns()
+    platform.rows["requests"] = [
+        {
+            "scheduled": now + n * SECOND // 10,
+            "sent": now + n * SECOND // 10,
+            "endpoint": "GET /hotels",
+            "latency_ns": 10_000_000,
+            "status": 200,
+            "outcome": outcome,
+        }
+        for n in range(-100, 300)
+    ]
+    return EpisodeRunner(plan, platform, platform.journal, folder / "data", **options)
+
+
+def test_a_finished_episode_has_its_injection_and_recovery_proved(tmp_path: Path) -> None:
+    subject = runner(tmp_path)
+    outcome = subject.run()
+    assert outcome.failure == ""
+    assert outcome.verdict == "silent"  # the requests of this test do not suffer
+    folder = tmp_path / "data" / "episodes" / "abc"
+    label, evidence = read_label(folder), read_evidence(folder)
+    assert label["fault"] == "target-port"
+    assert label["root_causes"][0]["name"] == "geo"
+    instants = [label[n] for n in ("inject_start", "inject_done", "effective", "recover_start", "healthy_again")]
+    assert instants == sorted(instants)
+    passed = evidence.set_index("check")["passed"]
+    assert passed["injection"]
+    assert passed["recovery"]
+    start_ns, end_ns = EpisodeView(folder).view
+    assert end_ns - start_ns == 3 * SECOND
+    requests = EpisodeView(folder).requests()
+    assert (pd.to_datetime(start_ns, utc=True) <= requests["scheduled"]).all()
+    assert subject.platform.journal.open_inverses() == []
+    assert subject.platform.torn_down
+
+
+def test_a_no_fault_episode_has_no_instants(tmp_path: Path) -> None:
+    plan = replace(PLAN, fault=None, target=None, no_fault_kind="sham")
+    assert runner(tmp_path, plan).run().failure == ""
+    label = read_label(tmp_path / "data" / "episodes" / "abc")
+    assert label["fault"] is None
+    assert label["no_fault_kind"] == "sham"
+    assert label["inject_start"] is None
+    assert label["verdict"] == "none"
+
+
+def test_an_unhealthy_application_is_torn_down_and_nothing_is_written(tmp_path: Path, monkeypatch) -> None:
+    subject = runner(tmp_path, outcome="http_error")
+    subject.machine.limits = replace(subject.machine.limits, warm_grace_s=0.0)
+    outcome = subject.run()
+    assert "not healthy after the warm-up" in outcome.failure
+    assert "requests failed" in outcome.failure
+    assert not (tmp_path / "data" / "episodes").exists()
+    assert subject.platform.torn_down
+
+
+def test_a_fault_that_is_never_confirmed_is_undone_and_the_episode_is_void(tmp_path: Path) -> None:
+    subject = runner(tmp_path)
+    assert subject.fault is not None
+    subject.fault = replace(subject.fault, check=lambda platform, target, parameters: None)
+    outcome = subject.run()
+    assert "could not be confirmed" in outcome.failure
+    assert subject.platform.journal.open_inverses() == []
+    assert not (tmp_path / "data" / "episodes" / "abc").exists()
+
+
+def test_an_injection_that_breaks_halfway_is_undone(tmp_path: Path) -> None:
+    subject = runner(tmp_path)
+    assert subject.fault is not None
+
+    def half(platform, target, rng):
+        platform.patch("Deployment", target, {"spec": {"replicas": 0}})
+        raise PlatformError("the second act failed")
+
+    subject.fault = replace(subject.fault, inject=half)
+    assert subject.run().failure == "the second act failed"
+    assert subject.platform.get("Deployment", "geo")["spec"]["replicas"] == 1
+
+
+def test_an_interrupt_during_the_fault_undoes_and_writes_nothing(tmp_path: Path) -> None:
+    subject = runner(tmp_path)
+    subject._interrupted = lambda: subject.course.inject_done_ns is not None
+    outcome = subject.run()
+    assert outcome.interrupted
+    assert subject.platform.journal.open_inverses() == []
+    assert not (tmp_path / "data" / "episodes" / "abc").exists()
+
+
+def test_a_bug_is_raised_after_undo_and_teardown(tmp_path: Path) -> None:
+    subject = runner(tmp_path)
+    assert subject.fault is not None
+
+    def buggy(platform, target, rng):
+        platform.patch("Deployment", target, {"spec": {"replicas": 0}})
+        raise ZeroDivisionError
+
+    subject.fault = replace(subject.fault, inject=buggy)
+    with pytest.raises(ZeroDivisionError):
+        subject.run()
+    assert subject.platform.journal.open_inverses() == []
+    assert subject.platform.torn_down
