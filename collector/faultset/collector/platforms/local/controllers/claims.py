@@ -1,0 +1,112 @@
+"""PersistentVolumeClaims and PersistentVolumes: static binding, and volumes that remember their claim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faultset.collector.platforms.local.controllers.context import Context
+from faultset.collector.platforms.local.defaults import quantity
+from faultset.collector.platforms.local.objects import Object
+
+RETRY_S = 15.0
+
+
+class ClaimController:
+    """Binds claims to volumes of the same storage class; remembers when it last said that it could not."""
+
+    def __init__(self) -> None:
+        self._warned_ns: dict[str, int] = {}
+
+    def reconcile(self, context: Context) -> None:
+        """Bring every claim and volume one step on."""
+        self._delete_unused(context)
+        for volume in context.store.each("PersistentVolume"):
+            context.store.set_status("PersistentVolume", volume["metadata"]["name"], {"phase": _phase(context, volume)})
+        for claim in context.store.each("PersistentVolumeClaim"):
+            if not claim["metadata"].get("deletionTimestamp"):
+                self._bind(context, claim)
+
+    def _bind(self, context: Context, claim: Object) -> None:
+        name = claim["metadata"]["name"]
+        volume = _volume_for(context, claim)
+        if volume is None:
+            lost = claim.get("status", {}).get("phase") == "Bound"
+            context.store.set_status("PersistentVolumeClaim", name, {"phase": "Lost" if lost else "Pending"})
+            self._warn(context, claim)
+            return
+        volume_name = volume["metadata"]["name"]
+        reference = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "name": name,
+            "namespace": claim["metadata"]["namespace"],
+            "uid": claim["metadata"]["uid"],
+        }
+        context.store.patch("PersistentVolume", volume_name, {"spec": {"claimRef": reference}})
+        context.store.set_status("PersistentVolume", volume_name, {"phase": "Bound"})
+        context.store.patch("PersistentVolumeClaim", name, {"spec": {"volumeName": volume_name}})
+        status = {"phase": "Bound", "capacity": volume["spec"].get("capacity", {})}
+        context.store.set_status("PersistentVolumeClaim", name, status)
+
+    def _warn(self, context: Context, claim: Object) -> None:
+        uid, retry_ns = claim["metadata"]["uid"], context.scaled_ns(RETRY_S)
+        last_ns = self._warned_ns.get(uid)
+        if last_ns is None or context.now_ns >= last_ns + retry_ns:
+            self._warned_ns[uid] = context.now_ns
+            storage_class = claim["spec"].get("storageClassName")
+            if storage_class:
+                message = f'storageclass.storage.k8s.io "{storage_class}" not found'
+                context.events.warning(claim, "ProvisioningFailed", message)
+            else:
+                message = "no persistent volumes available for this claim and no storage class is set"
+                context.events.normal(claim, "FailedBinding", message)
+        context.requeue(self._warned_ns[uid] + retry_ns)
+
+    def _delete_unused(self, context: Context) -> None:
+        used = {
+            volume["persistentVolumeClaim"]["claimName"]
+            for pod in context.store.each("Pod")
+            if pod["spec"].get("nodeName")
+            for volume in pod["spec"].get("volumes", [])
+            if "persistentVolumeClaim" in volume
+        }
+        for claim in context.store.each("PersistentVolumeClaim"):
+            if claim["metadata"].get("deletionTimestamp") and claim["metadata"]["name"] not in used:
+                context.store.remove("PersistentVolumeClaim", claim["metadata"]["name"])
+        for volume in context.store.each("PersistentVolume"):
+            if volume["metadata"].get("deletionTimestamp") and _phase(context, volume) != "Bound":
+                context.store.remove("PersistentVolume", volume["metadata"]["name"])
+
+
+def _phase(context: Context, volume: Object) -> str:
+    reference = volume["spec"].get("claimRef")
+    if not reference:
+        return "Available"
+    if not reference.get("uid"):
+        return "Available"
+    claim = context.store.find("PersistentVolumeClaim", reference["name"])
+    return "Bound" if claim is not None and claim["metadata"]["uid"] == reference["uid"] else "Released"
+
+
+def _volume_for(context: Context, claim: Object) -> Object | None:
+    wanted = claim["spec"].get("volumeName")
+    for volume in context.store.each("PersistentVolume"):
+        if volume["metadata"].get("deletionTimestamp"):
+            continue
+        if wanted and volume["metadata"]["name"] != wanted:
+            continue
+        if _may_bind(volume, claim):
+            return volume
+    return None
+
+
+def _may_bind(volume: Object, claim: Object) -> bool:
+    reference: dict[str, Any] = volume["spec"].get("claimRef") or {}
+    if reference.get("name") and reference["name"] != claim["metadata"]["name"]:
+        return False
+    if reference.get("uid") and reference["uid"] != claim["metadata"]["uid"]:
+        return False
+    if volume["spec"].get("storageClassName") != claim["spec"].get("storageClassName"):
+        return False
+    requested = claim["spec"].get("resources", {}).get("requests", {}).get("storage", 0)
+    return quantity(volume["spec"].get("capacity", {}).get("storage", 0)) >= quantity(requested)

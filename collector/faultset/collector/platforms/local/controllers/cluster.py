@@ -1,0 +1,111 @@
+"""One small cluster: object store, event log and controllers, driven from outside and free of I/O."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from faultset.collector.platforms.local.changes import ChangeLog
+from faultset.collector.platforms.local.controllers.claims import ClaimController
+from faultset.collector.platforms.local.controllers.commands import Command, Report
+from faultset.collector.platforms.local.controllers.context import Context
+from faultset.collector.platforms.local.controllers.deployments import reconcile_deployments
+from faultset.collector.platforms.local.controllers.kubelet import Kubelet
+from faultset.collector.platforms.local.controllers.replica_sets import reconcile_replica_sets
+from faultset.collector.platforms.local.controllers.scheduler import HOSTNAME_LABEL, NODE, Scheduler
+from faultset.collector.platforms.local.controllers.services import reconcile_services
+from faultset.collector.platforms.local.events import EventLog
+from faultset.collector.platforms.local.objects import ObjectStore
+
+_MAX_ROUNDS = 50
+
+
+class Cluster:
+    """Objects and the controllers that act on them.
+
+    Parameters
+    ----------
+    clock
+        Returns the time in nanoseconds since 1970.
+    seed
+        Seed of pod names and uids.
+    namespace
+        Namespace of the application.
+    label_key
+        Label that names the workload on all of its objects.
+    service_address, pod_address
+        Return an unused address for the next Service and the next pod.
+    back_off_factor
+        Multiplies the waits of restarts and retries; 1 is what a real cluster does.
+    allocatable
+        What the node offers to pods, in Kubernetes quantities.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], int],
+        seed: int,
+        namespace: str,
+        label_key: str,
+        service_address: Callable[[], str],
+        pod_address: Callable[[], str],
+        back_off_factor: float = 1.0,
+        allocatable: Mapping[str, str] | None = None,
+    ):
+        rng = random.Random(seed)
+        self._label_key = label_key
+        self.store = ObjectStore(clock=clock, rng=rng, namespace=namespace)
+        self.events = EventLog(clock=clock, service_of=self.service_of)
+        self.changes = ChangeLog(clock=clock, service_of=self.service_of)
+        self.store.listen(self.changes.changed)
+        self.context = Context(
+            store=self.store,
+            events=self.events,
+            clock=clock,
+            rng=rng,
+            service_address=service_address,
+            pod_address=pod_address,
+            factor=back_off_factor,
+        )
+        self._claims = ClaimController()
+        self._scheduler = Scheduler()
+        self.kubelet = Kubelet(self.context, self.service_of)
+        self._seen_version = -1
+        offered = dict(allocatable or {"cpu": "16", "memory": "64Gi", "pods": "110"})
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {HOSTNAME_LABEL: NODE}}}
+        self.store.create({**node, "status": {"allocatable": offered}})
+
+    def service_of(self, found: Mapping[str, Any]) -> str | None:
+        """Return the workload that owns an object, or None."""
+        labels = found["metadata"].get("labels") or {}
+        return labels.get(self._label_key)
+
+    @property
+    def due(self) -> bool:
+        """Whether `reconcile` has something to do: a change, or a wait that is over."""
+        at_ns = self.context.due_ns
+        return self.store.version != self._seen_version or (at_ns is not None and self.context.now_ns >= at_ns)
+
+    def reconcile(self) -> list[Command]:
+        """Run all controllers until nothing changes any more, and return what the node has to do."""
+        commands: list[Command] = []
+        for _ in range(_MAX_ROUNDS):
+            version = self.store.version
+            self.context.due_ns = None
+            self._claims.reconcile(self.context)
+            reconcile_deployments(self.context)
+            reconcile_replica_sets(self.context)
+            self._scheduler.reconcile(self.context)
+            commands += self.kubelet.reconcile()
+            reconcile_services(self.context)
+            if self.store.version == version:
+                break
+        self._seen_version = self.store.version
+        return commands
+
+    def handle(self, report: Report) -> None:
+        """Take in what the node reports."""
+        self.kubelet.handle(report)
+        self._seen_version = -1

@@ -1,0 +1,111 @@
+"""What the kubelet asks the node to do, and what the node reports back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """A folder that a container sees: files of a ConfigMap or Secret, or a named volume that is kept.
+
+    Exactly one of `files` and `volume` is set. A volume whose name begins with `pod/` ends with its pod.
+    """
+
+    path: str
+    files: Mapping[str, str] | None = None
+    volume: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartContainer:
+    """Start one container of a pod; answered by Started or StartFailed."""
+
+    pod: str
+    uid: str
+    container: str
+    attempt: int
+    service: str | None
+    image: str
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    address: str = ""
+    cpu_limit: float | None = None
+    memory_limit: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalContainer:
+    """Send a signal to all processes of a container; nothing happens when it has ended."""
+
+    uid: str
+    container: str
+    signal: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitContainer:
+    """Change the limits of a running container in place."""
+
+    uid: str
+    container: str
+    cpu_limit: float | None
+    memory_limit: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshMounts:
+    """Rewrite the files of the ConfigMaps and Secrets that a container mounts."""
+
+    uid: str
+    container: str
+    mounts: tuple[Mount, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgetPod:
+    """Free what belonged to a pod that is gone, except its logs."""
+
+    uid: str
+
+
+Command = StartContainer | SignalContainer | LimitContainer | RefreshMounts | ForgetPod
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A container runs."""
+
+    uid: str
+    container: str
+    attempt: int
+    time_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartFailed:
+    """A container could not be started, for instance because its program does not exist."""
+
+    uid: str
+    container: str
+    attempt: int
+    time_ns: int
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exited:
+    """A container's main process has ended and all other processes of the container with it."""
+
+    uid: str
+    container: str
+    attempt: int
+    time_ns: int
+    exit_code: int
+    out_of_memory: bool = False
+    detail: str = ""
+
+
+Report = Started | StartFailed | Exited

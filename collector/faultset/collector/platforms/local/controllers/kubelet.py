@@ -1,0 +1,315 @@
+"""The kubelet: starts, restarts and stops the containers of the pods on its node, and reports their status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from faultset.collector.platforms.local.clock import rfc3339
+from faultset.collector.platforms.local.controllers.back_off import BackOff
+from faultset.collector.platforms.local.controllers.commands import (
+    Command,
+    Exited,
+    ForgetPod,
+    LimitContainer,
+    RefreshMounts,
+    Report,
+    SignalContainer,
+    StartContainer,
+    Started,
+    StartFailed,
+)
+from faultset.collector.platforms.local.controllers.context import Context
+from faultset.collector.platforms.local.controllers.pod_specs import (
+    MissingReference,
+    definition,
+    environment,
+    is_known_image,
+    limits,
+    mounts,
+)
+from faultset.collector.platforms.local.controllers.pod_states import ContainerState, PodState
+from faultset.collector.platforms.local.objects import Object
+
+RESYNC_S = 10.0
+REFRESH_S = 60.0
+LONGEST_MOUNT_RETRY_S = 122.0
+
+_RUNTIME = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed"
+
+
+class Kubelet:
+    """Decides for one node; `reconcile` returns commands, `handle` takes in what became of them.
+
+    Parameters
+    ----------
+    context
+        Store, events and clock.
+    service_of
+        Returns the workload that owns an object, or None.
+    """
+
+    def __init__(self, context: Context, service_of: Callable[[Mapping[str, Any]], str | None]):
+        self.pods: dict[str, PodState] = {}
+        self._context = context
+        self._service_of = service_of
+        self._restarts = BackOff(context.factor)
+        self._pulls = BackOff(context.factor)
+        self._pulled_ns: dict[str, int] = {}
+
+    def reconcile(self) -> list[Command]:
+        """Bring every pod on the node one step towards its spec."""
+        commands: list[Command] = []
+        wanted = {pod["metadata"]["uid"]: pod for pod in self._context.store.each("Pod") if pod["spec"].get("nodeName")}
+        for uid, pod in wanted.items():
+            state = self.pods.get(uid)
+            if state is None:
+                if pod["metadata"].get("deletionTimestamp"):
+                    self._context.store.remove("Pod", pod["metadata"]["name"])
+                    continue
+                state = self._admit(uid, pod)
+            state.pod = pod
+            if pod["metadata"].get("deletionTimestamp"):
+                self._terminate(state, commands)
+            else:
+                self._sync(state, commands)
+            self._report(state)
+        for uid in [uid for uid in self.pods if uid not in wanted]:
+            self._clear(self.pods[uid], commands)
+        return commands
+
+    def handle(self, report: Report) -> None:
+        """Take in what the node reports; news of a container that is no longer known are dropped."""
+        state = self.pods.get(report.uid)
+        container = state.containers.get(report.container) if state else None
+        if state is None or container is None or container.attempt != report.attempt:
+            return
+        container.starting = False
+        if isinstance(report, Started):
+            container.running, container.started_ns, container.kill_at_ns = True, report.time_ns, None
+            self._context.events.normal(state.pod, "Started", f"Started container {container.name}")
+        elif isinstance(report, StartFailed):
+            message = f"{_RUNTIME}: unable to start container process: {report.message}: unknown"
+            container.finished_ns = container.started_ns = report.time_ns
+            container.terminated = _terminated(128, "StartError", report.time_ns, report.time_ns, message)
+            container.waiting = {"reason": "RunContainerError", "message": message}
+            self._context.events.warning(state.pod, "Failed", f"Error: {message}")
+        else:
+            self._exited(container, report)
+        if self._context.store.find("Pod", state.name) is not None:
+            self._report(state)
+
+    def _exited(self, container: ContainerState, report: Exited) -> None:
+        container.running, container.kill_at_ns, container.finished_ns = False, None, report.time_ns
+        reason = "OOMKilled" if report.out_of_memory else "Completed" if report.exit_code == 0 else "Error"
+        container.terminated = _terminated(report.exit_code, reason, container.started_ns, report.time_ns)
+        container.terminated_shown = True
+        node = self._context.store.find("Node", "node-1")
+        if report.out_of_memory and node is not None:
+            self._context.events.warning(node, "OOMKilling", report.detail)
+
+    def _admit(self, uid: str, pod: Object) -> PodState:
+        context = self._context
+        state = PodState(uid=uid, pod=pod, address=context.pod_address(), started_ns=context.now_ns)
+        state.refresh_at_ns = context.now_ns + context.scaled_ns(REFRESH_S)
+        for spec in pod["spec"]["containers"]:
+            state.containers[spec["name"]] = ContainerState(spec["name"], image=spec["image"])
+        self.pods[uid] = state
+        return state
+
+    def _report(self, state: PodState) -> None:
+        current = self._context.store.find("Pod", state.name)
+        if current is None or current["metadata"]["uid"] != state.uid:
+            return
+        state.pod = current
+        self._context.store.set_status("Pod", state.name, state.status(self._context.now_ns))
+        state.pod = self._context.store.find("Pod", state.name) or state.pod
+
+    def _clear(self, state: PodState, commands: list[Command]) -> None:
+        """Kill what is left of a pod that was deleted without grace, then forget it."""
+        if not state.stopping:
+            running = [container.name for container in state.containers.values() if container.running]
+            commands += [SignalContainer(uid=state.uid, container=name, signal="KILL") for name in running]
+        state.stopping = True
+        if state.ended:
+            del self.pods[state.uid]
+            self._restarts.forget(state.uid)
+            commands.append(ForgetPod(uid=state.uid))
+
+    def _terminate(self, state: PodState, commands: list[Command]) -> None:
+        grace_s = state.pod["metadata"].get("deletionGracePeriodSeconds", 30)
+        for container in state.containers.values():
+            if container.running:
+                self._stop(state, container, grace_s, f"Stopping container {container.name}", commands)
+        if state.ended:
+            self._context.store.remove("Pod", state.name)
+
+    def _stop(
+        self, state: PodState, container: ContainerState, grace_s: float, why: str, commands: list[Command]
+    ) -> None:
+        now_ns = self._context.now_ns
+        if container.kill_at_ns is None:
+            container.kill_at_ns = now_ns + int(grace_s * 1e9)
+            self._context.events.normal(state.pod, "Killing", why)
+            commands.append(SignalContainer(uid=state.uid, container=container.name, signal="TERM"))
+        if now_ns >= container.kill_at_ns:
+            container.kill_at_ns = now_ns + int(1e9)
+            commands.append(SignalContainer(uid=state.uid, container=container.name, signal="KILL"))
+        self._context.requeue(container.kill_at_ns)
+
+    def _sync(self, state: PodState, commands: list[Command]) -> None:
+        self._refresh(state, commands)
+        for spec in state.pod["spec"]["containers"]:
+            container = state.containers.setdefault(spec["name"], ContainerState(spec["name"], image=spec["image"]))
+            if container.running:
+                self._keep(state, container, spec, commands)
+            elif not container.starting and self._may_start(state, container, spec):
+                self._start(state, container, spec, commands)
+
+    def _keep(self, state: PodState, container: ContainerState, spec: dict[str, Any], commands: list[Command]) -> None:
+        if container.definition != definition(spec):
+            why = f"Container {container.name} definition changed, will be restarted"
+            self._stop(state, container, state.pod["spec"]["terminationGracePeriodSeconds"], why, commands)
+        elif container.limits != limits(spec):
+            container.limits = limits(spec)
+            cpu, memory = container.limits
+            commands.append(LimitContainer(uid=state.uid, container=container.name, cpu_limit=cpu, memory_limit=memory))
+
+    def _may_start(self, state: PodState, container: ContainerState, spec: dict[str, Any]) -> bool:
+        key = f"{state.uid}/{container.name}/{definition(spec)}"
+        if not self._restart_is_due(state, container, key) or not self._has_image(state, container, spec):
+            return False
+        if container.finished_ns is not None:
+            self._restarts.next(key, container.finished_ns, self._context.now_ns)
+        return True
+
+    def _restart_is_due(self, state: PodState, container: ContainerState, key: str) -> bool:
+        if container.finished_ns is None:
+            return True
+        context, now_ns = self._context, self._context.now_ns
+        until_ns = self._restarts.until_ns(key, container.finished_ns)
+        if now_ns >= until_ns:
+            return True
+        pod = f"{state.name}_{state.pod['metadata']['namespace']}({state.uid})"
+        if container.waiting.get("reason") != "CrashLoopBackOff" or container.terminated_shown:
+            wait_s = (until_ns - container.finished_ns) / 1e9
+            message = f"back-off {wait_s:g}s restarting failed container={container.name} pod={pod}"
+            container.waiting = {"reason": "CrashLoopBackOff", "message": message}
+            container.terminated_shown = False
+            container.said_ns = 0
+        if now_ns >= container.said_ns + context.scaled_ns(RESYNC_S):
+            container.said_ns = now_ns
+            message = f"Back-off restarting failed container {container.name} in pod {pod}"
+            context.events.warning(state.pod, "BackOff", message)
+        context.requeue(min(until_ns, container.said_ns + context.scaled_ns(RESYNC_S)))
+        return False
+
+    def _has_image(self, state: PodState, container: ContainerState, spec: dict[str, Any]) -> bool:
+        image, context, now_ns = spec["image"], self._context, self._context.now_ns
+        container.image = image
+        key = f"{state.uid}/{image}"
+        if is_known_image(image):
+            context.events.normal(state.pod, "Pulled", f'Container image "{image}" already present on machine')
+            return True
+        failed_ns = self._pulled_ns.get(key)
+        until_ns = 0 if failed_ns is None else self._pulls.until_ns(key, failed_ns)
+        if now_ns >= until_ns:
+            self._pulls.next(key, now_ns if failed_ns is None else failed_ns, now_ns)
+            self._pulled_ns[key] = now_ns
+            context.events.normal(state.pod, "Pulling", f'Pulling image "{image}"')
+            reason = f'rpc error: code = NotFound desc = failed to pull and unpack image "{image}": not found'
+            context.events.warning(state.pod, "Failed", f'Failed to pull image "{image}": {reason}')
+            context.events.warning(state.pod, "Failed", "Error: ErrImagePull")
+            container.waiting = {"reason": "ErrImagePull", "message": reason}
+            container.said_ns = now_ns
+            context.requeue(now_ns + context.scaled_ns(1))
+        elif now_ns >= container.said_ns + context.scaled_ns(1):
+            container.waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}"'}
+            if now_ns >= container.said_ns + context.scaled_ns(RESYNC_S):
+                container.said_ns = now_ns - context.scaled_ns(1)
+                context.events.normal(state.pod, "BackOff", f'Back-off pulling image "{image}"')
+                context.events.warning(state.pod, "Failed", "Error: ImagePullBackOff")
+            context.requeue(min(self._pulls.until_ns(key, self._pulled_ns[key]), now_ns + context.scaled_ns(RESYNC_S)))
+        container.terminated_shown = False
+        return False
+
+    def _start(self, state: PodState, container: ContainerState, spec: dict[str, Any], commands: list[Command]) -> None:
+        context, pod = self._context, state.pod
+        if not self._mount(state, spec):
+            return
+        try:
+            env = environment(context.store, pod, spec, state.address)
+        except MissingReference as missing:
+            container.waiting = {"reason": "CreateContainerConfigError", "message": str(missing)}
+            container.terminated_shown = False
+            if context.now_ns >= container.said_ns + context.scaled_ns(RESYNC_S):
+                container.said_ns = context.now_ns
+                context.events.warning(pod, "Failed", f"Error: {missing}")
+            context.requeue(container.said_ns + context.scaled_ns(RESYNC_S))
+            return
+        container.attempt += 1
+        container.starting, container.terminated_shown = True, False
+        container.definition, container.limits = definition(spec), limits(spec)
+        context.events.normal(pod, "Created", f"Created container: {container.name}")
+        commands.append(
+            StartContainer(
+                pod=state.name,
+                uid=state.uid,
+                container=container.name,
+                attempt=container.attempt,
+                service=self._service_of(pod),
+                image=spec["image"],
+                command=(*(spec.get("command") or ()), *(spec.get("args") or ())),
+                env=env,
+                mounts=state.mounts[container.name],
+                address=state.address,
+                cpu_limit=container.limits[0],
+                memory_limit=container.limits[1],
+            )
+        )
+
+    def _mount(self, state: PodState, spec: dict[str, Any]) -> bool:
+        context, name = self._context, spec["name"]
+        if name in state.mounts:
+            return True
+        if context.now_ns < state.mount_retry_ns:
+            context.requeue(state.mount_retry_ns)
+            return False
+        try:
+            state.mounts[name] = mounts(context.store, state.pod, spec)
+        except MissingReference as missing:
+            state.mount_wait_s = min(LONGEST_MOUNT_RETRY_S, 2 * state.mount_wait_s)
+            state.mount_retry_ns = context.now_ns + context.scaled_ns(state.mount_wait_s)
+            context.requeue(state.mount_retry_ns)
+            message = f"MountVolume.SetUp failed for volume: {missing}"
+            context.events.warning(state.pod, "FailedMount", message)
+            return False
+        return True
+
+    def _refresh(self, state: PodState, commands: list[Command]) -> None:
+        """Bring changed ConfigMaps and Secrets into running pods, as the kubelet does about once a minute."""
+        context = self._context
+        if context.now_ns >= state.refresh_at_ns:
+            state.refresh_at_ns = context.now_ns + context.scaled_ns(REFRESH_S)
+            for spec in state.pod["spec"]["containers"]:
+                before = state.mounts.get(spec["name"])
+                if before is None:
+                    continue
+                try:
+                    now = mounts(context.store, state.pod, spec)
+                except MissingReference:
+                    continue
+                if now != before:
+                    state.mounts[spec["name"]] = now
+                    commands.append(RefreshMounts(uid=state.uid, container=spec["name"], mounts=now))
+        context.requeue(state.refresh_at_ns)
+
+
+def _terminated(code: int, reason: str, started_ns: int, finished_ns: int, message: str = "") -> dict[str, Any]:
+    made = {
+        "exitCode": code,
+        "reason": reason,
+        "startedAt": rfc3339(started_ns),
+        "finishedAt": rfc3339(finished_ns),
+    }
+    return {**made, "message": message} if message else made

@@ -1,0 +1,133 @@
+"""What a container gets from its pod's spec: environment, mounts, limits, image."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import Any
+
+from faultset.collector.platforms.local.controllers.commands import Mount
+from faultset.collector.platforms.local.defaults import quantity
+from faultset.collector.platforms.local.objects import Object, ObjectStore
+
+APP_IMAGE = "faultset/app"
+PAUSE_IMAGE = "faultset/pause"
+
+
+class MissingReference(Exception):
+    """A ConfigMap, Secret or key that a pod refers to does not exist."""
+
+
+def image_repository(image: str) -> tuple[str, str]:
+    """Split an image into repository and tag; a registry in front and a missing tag are understood."""
+    name, _, tag = image.rpartition(":") if ":" in image.rsplit("/", 1)[-1] else (image, "", "latest")
+    return name.removeprefix("docker.io/"), tag
+
+
+def is_known_image(image: str) -> bool:
+    """Say whether the node has an image."""
+    return image_repository(image)[0] in (APP_IMAGE, PAUSE_IMAGE)
+
+
+def definition(container: dict[str, Any]) -> str:
+    """Return a digest of the part of a container whose change restarts it; limits change in place."""
+    parts = {key: value for key, value in container.items() if key != "resources"}
+    return f"{zlib.crc32(json.dumps(parts, sort_keys=True).encode()):08x}"
+
+
+def limits(container: dict[str, Any]) -> tuple[float | None, int | None]:
+    """Return a container's limits in cores and bytes."""
+    found = (container.get("resources") or {}).get("limits") or {}
+    cpu = quantity(found["cpu"]) if "cpu" in found else None
+    memory = int(quantity(found["memory"])) if "memory" in found else None
+    return cpu, memory
+
+
+def mounts(store: ObjectStore, pod: Object, container: dict[str, Any]) -> tuple[Mount, ...]:
+    """Return what a container mounts.
+
+    Raises
+    ------
+    MissingReference
+        A ConfigMap or Secret does not exist and is not optional.
+    """
+    volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes", [])}
+    return tuple(
+        _mount(store, pod, volumes[mount["name"]], mount["mountPath"]) for mount in container.get("volumeMounts", [])
+    )
+
+
+def _mount(store: ObjectStore, pod: Object, volume: dict[str, Any], path: str) -> Mount:
+    if "configMap" in volume:
+        return Mount(path=path, files=_files(store, "ConfigMap", volume["configMap"]["name"], volume["configMap"]))
+    if "secret" in volume:
+        return Mount(path=path, files=_files(store, "Secret", volume["secret"]["secretName"], volume["secret"]))
+    if "persistentVolumeClaim" in volume:
+        claim = store.get("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"])
+        return Mount(path=path, volume=claim["spec"]["volumeName"])
+    return Mount(path=path, volume=f"pod/{pod['metadata']['uid']}/{volume['name']}")
+
+
+def _files(store: ObjectStore, kind: str, name: str, source: dict[str, Any]) -> dict[str, str]:
+    found = store.find(kind, name)
+    if found is None:
+        if source.get("optional"):
+            return {}
+        raise MissingReference(f'{kind.lower()} "{name}" not found')
+    data = contents(found)
+    if "items" not in source:
+        return data
+    try:
+        return {item["path"]: data[item["key"]] for item in source["items"]}
+    except KeyError as missing:
+        raise MissingReference(f"references non-existent config key: {missing.args[0]}") from None
+
+
+def contents(found: Object) -> dict[str, str]:
+    """Return the texts of a ConfigMap or Secret by key."""
+    if found["kind"] == "ConfigMap":
+        return dict(found.get("data") or {})
+    decoded = {key: base64.b64decode(value).decode() for key, value in (found.get("data") or {}).items()}
+    return {**decoded, **(found.get("stringData") or {})}
+
+
+def environment(store: ObjectStore, pod: Object, container: dict[str, Any], address: str) -> dict[str, str]:
+    """Return a container's environment with all references resolved.
+
+    Raises
+    ------
+    MissingReference
+        A ConfigMap, Secret or key does not exist and is not optional.
+    """
+    made: dict[str, str] = {}
+    for source in container.get("envFrom") or []:
+        kind, reference = ("ConfigMap", "configMapRef") if "configMapRef" in source else ("Secret", "secretRef")
+        made |= _files(store, kind, source[reference]["name"], {"optional": source[reference].get("optional")})
+    for variable in container.get("env") or []:
+        origin = variable.get("valueFrom")
+        value = variable.get("value", "") if origin is None else _resolve(store, pod, origin, address)
+        if value is not None:
+            made[variable["name"]] = str(value)
+    return made
+
+
+def _resolve(store: ObjectStore, pod: Object, origin: dict[str, Any], address: str) -> str | None:
+    if "fieldRef" in origin:
+        return _field(pod, origin["fieldRef"]["fieldPath"], address)
+    kind, reference = (
+        ("ConfigMap", origin["configMapKeyRef"]) if "configMapKeyRef" in origin else ("Secret", origin["secretKeyRef"])
+    )
+    data = _files(store, kind, reference["name"], reference)
+    if reference["key"] in data or reference.get("optional"):
+        return data.get(reference["key"])
+    raise MissingReference(f"couldn't find key {reference['key']} in {kind} {reference['name']}")
+
+
+def _field(pod: Object, path: str, address: str) -> str:
+    if path in ("status.podIP", "status.hostIP"):
+        return address
+    found: Any = pod
+    for part in path.replace("['", ".").replace("']", "").split("."):
+        found = found.get(part, {}) if isinstance(found, dict) else {}
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,68 @@
+"""ReplicaSets: as many pods as wanted."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from faultset.collector.platforms.local.controllers.context import Context
+from faultset.collector.platforms.local.objects import Object, owner_reference
+
+
+def reconcile_replica_sets(context: Context) -> None:
+    """Create and delete pods until every ReplicaSet has as many as it wants."""
+    for replica_set in context.store.each("ReplicaSet"):
+        pods = [pod for pod in context.store.owned("Pod", replica_set) if is_active(pod)]
+        missing = replica_set["spec"]["replicas"] - len(pods)
+        pods += [_create_pod(context, replica_set) for _ in range(missing)]
+        for pod in sorted(pods, key=_first_to_go)[: max(0, -missing)]:
+            name = pod["metadata"]["name"]
+            context.store.delete("Pod", name)
+            context.events.normal(replica_set, "SuccessfulDelete", f"Deleted pod: {name}")
+            pods.remove(pod)
+        ready = sum(is_ready(pod) for pod in pods)
+        status = {
+            "replicas": len(pods),
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+            "observedGeneration": replica_set["metadata"]["generation"],
+        }
+        context.store.set_status("ReplicaSet", replica_set["metadata"]["name"], status)
+
+
+def is_active(pod: Object) -> bool:
+    """Say whether a pod counts for its owner: neither ended nor being deleted."""
+    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return not ended and not pod["metadata"].get("deletionTimestamp")
+
+
+def is_ready(pod: Object) -> bool:
+    """Say whether the pod's Ready condition holds."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def _first_to_go(pod: Object) -> tuple[bool, bool, bool, int]:
+    """Unscheduled before pending before unready before ready, and the newest first."""
+    running = pod.get("status", {}).get("phase") == "Running"
+    age_rank = -int(pod["metadata"]["resourceVersion"])
+    return bool(pod["spec"].get("nodeName")), running, is_ready(pod), age_rank
+
+
+def _create_pod(context: Context, replica_set: Object) -> Object:
+    template = copy.deepcopy(replica_set["spec"]["template"])
+    name = f"{replica_set['metadata']['name']}-{context.suffix()}"
+    made: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **template.get("metadata", {}),
+            "name": name,
+            "ownerReferences": [owner_reference(replica_set)],
+        },
+        "spec": template["spec"],
+        "status": {"phase": "Pending", "conditions": []},
+    }
+    pod = context.store.create(made)
+    context.events.normal(replica_set, "SuccessfulCreate", f"Created pod: {name}")
+    return pod

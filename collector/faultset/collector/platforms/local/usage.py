@@ -1,0 +1,161 @@
+"""CPU, memory and other use of the processes of a container, from /proc and from process clocks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_CPUCLOCK_SCHED = 2
+
+MARK = "FAULTSET_CONTAINER"
+"""Environment variable that names the container a command was executed in."""
+
+
+def cpu_ns(pid: int) -> int:
+    """Return the CPU time of a process and its threads so far, to the nanosecond; 0 when it is gone."""
+    try:
+        return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
+    except OSError:
+        return 0
+
+
+class ProcessTable:
+    """Finds the processes of containers: the members of their groups, and those that left for another group.
+
+    Parameters
+    ----------
+    root
+        Process whose descendants may belong to a container; it adopts their orphans.
+    """
+
+    def __init__(self, root: int):
+        self._root = root
+        self._foreign: set[int] = set()
+
+    def members(self, groups: Mapping[int, str]) -> dict[int, list[int]]:
+        """Return the live processes of each group.
+
+        Parameters
+        ----------
+        groups
+            Process group of each container, with the mark that its processes carry in their environment.
+        """
+        found: dict[int, list[int]] = {group: [] for group in groups}
+        by_mark = {mark: group for group, mark in groups.items()}
+        present = _processes()
+        for pid in present:
+            try:
+                group = os.getpgid(pid)
+            except OSError:
+                continue
+            if group in found:
+                found[group].append(pid)
+            elif pid not in self._foreign:
+                mark = container_mark(pid) if self._is_ours(pid) else None
+                if mark in by_mark:
+                    found[by_mark[mark]].append(pid)
+                else:
+                    self._foreign.add(pid)
+        self._foreign &= set(present)
+        return found
+
+    def descendants(self) -> list[int]:
+        """Return all processes that the root or its descendants have started."""
+        return [pid for pid in _processes() if pid != self._root and self._is_ours(pid)]
+
+    def _is_ours(self, pid: int) -> bool:
+        while pid > 1:
+            pid = _parent(pid)
+            if pid == self._root:
+                return True
+        return False
+
+
+def _processes() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def _parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def container_mark(pid: int) -> str | None:
+    """Return the mark that a process was given in its environment when it was executed, or None."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+    except OSError:
+        return None
+    prefix = f"{MARK}=".encode()
+    return next((v[len(prefix) :].decode() for v in variables if v.startswith(prefix)), None)
+
+
+def resident_bytes(pid: int) -> tuple[int, int]:
+    """Return the resident memory of a process and the part of it that is not backed by files."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            _, resident, shared, *_ = file.read().split()
+    except (OSError, ValueError):
+        return 0, 0
+    return int(resident) * _PAGE, (int(resident) - int(shared)) * _PAGE
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessUse:
+    """What one process has used so far and holds now."""
+
+    cpu_s: float
+    user_s: float
+    system_s: float
+    resident: int
+    anonymous: int
+    threads: int
+    descriptors: int
+    read_bytes: int
+    written_bytes: int
+
+
+def process_use(pid: int) -> ProcessUse | None:
+    """Return the use of a process including its children that have ended; None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    if len(fields) < 18 or fields[0] in (b"Z", b"X"):
+        return None
+    user, system, user_ended, system_ended = (int(value) * _TICK_S for value in fields[11:15])
+    resident, anonymous = resident_bytes(pid)
+    read_bytes, written_bytes = _disk_bytes(pid)
+    try:
+        descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        descriptors = 0
+    return ProcessUse(
+        cpu_s=cpu_ns(pid) / 1e9 + user_ended + system_ended,
+        user_s=user + user_ended,
+        system_s=system + system_ended,
+        resident=resident,
+        anonymous=anonymous,
+        threads=int(fields[17]),
+        descriptors=descriptors,
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
+    )
+
+
+def _disk_bytes(pid: int) -> tuple[int, int]:
+    try:
+        with open(f"/proc/{pid}/io", "rb") as file:
+            values = dict(line.split(b": ") for line in file.read().splitlines())
+    except (OSError, ValueError):
+        return 0, 0
+    return int(values.get(b"read_bytes", 0)), int(values.get(b"write_bytes", 0))

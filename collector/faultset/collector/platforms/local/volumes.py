@@ -1,0 +1,71 @@
+"""Folders that stand for what containers mount."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from faultset.collector.platforms.local.controllers.commands import Mount
+
+APP_PATH = "/etc/faultset"
+APP_FILE = "app.yaml"
+DATA_PATH = "/data/db"
+
+
+class Volumes:
+    """All folders of an episode's pods.
+
+    Parameters
+    ----------
+    root
+        Where they are made; `pods` ends with its pods, `volumes` with the episode.
+    """
+
+    def __init__(self, root: Path):
+        self._root = root
+
+    def working_folder(self, pod: str, container: str) -> Path:
+        """Return the folder a container starts in, made if need be."""
+        folder = self._root / "pods" / pod / container
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def mount(self, pod: str, container: str, mounts: Iterable[Mount]) -> dict[str, str]:
+        """Make or renew what a container mounts; return the variables that tell it where."""
+        for mount in mounts:
+            place = self._place(pod, container, mount.path)
+            if mount.files is not None:
+                _write_files(place, mount.files)
+            elif not place.exists():
+                volume = self._root / "volumes" / str(mount.volume)
+                volume.mkdir(parents=True, exist_ok=True)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.symlink_to(volume)
+        paths = {mount.path: self._place(pod, container, mount.path) for mount in mounts}
+        made = {}
+        if APP_PATH in paths:
+            made["FAULTSET_APP"] = str(paths[APP_PATH] / APP_FILE)
+        if DATA_PATH in paths:
+            made["FAULTSET_DATA"] = str(paths[DATA_PATH])
+        return made
+
+    def forget(self, pod: str, uid: str) -> None:
+        """Remove what belonged to a pod alone."""
+        shutil.rmtree(self._root / "pods" / pod, ignore_errors=True)
+        shutil.rmtree(self._root / "volumes" / "pod" / uid, ignore_errors=True)
+
+    def _place(self, pod: str, container: str, path: str) -> Path:
+        return self._root / "pods" / pod / container / "mounts" / path.strip("/")
+
+
+def _write_files(folder: Path, files: dict[str, str] | object) -> None:
+    assert isinstance(files, dict)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in set(os.listdir(folder)) - set(files):
+        (folder / name).unlink()
+    for name, text in files.items():
+        draft = folder / f".{name}.new"
+        draft.write_text(text, encoding="utf-8")
+        draft.rename(folder / name)
