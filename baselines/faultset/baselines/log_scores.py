@@ -20,6 +20,7 @@ from faultset.baselines.log_sequences import (
 )
 from faultset.baselines.protocol import Evidence
 from faultset.baselines.scaling import Matrix
+from faultset.baselines.tables import read_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +42,8 @@ class LogLines:
 
 def read_log_lines(episode: EpisodeView, start_ns: int, end_ns: int) -> LogLines:
     """Read the lines of `[start_ns, end_ns)` that belong to a candidate service."""
-    return log_lines(episode.table("logs", columns=["time", "service", "message"]), episode.services, start_ns, end_ns)
+    table = read_table(episode, "logs", ("time", "service", "message"))
+    return log_lines(table, episode.services, start_ns, end_ns)
 
 
 def log_lines(table: pa.Table, services: tuple[str, ...], start_ns: int, end_ns: int) -> LogLines:

@@ -141,7 +141,7 @@ class MKSMC(Untrained):
         directions = random_directions(len(columns), max(1, self.directions // groups), rng)
         model = Projection.fit(reference, directions, shrink=self.shrink, robust=self.robust)
         level = tail_probability(self.k) / groups
-        null = model.simulate(max(self.draws, round(10 / level)), rng)
+        null = model.simulate(max(self.draws, round(5 / level)), rng)
         z = model.standardise(windows.values[:, columns], windows.absent[:, columns])
         raw, best = model.score(z)
         limit = float(np.quantile(null, 1 - level))

@@ -1,0 +1,54 @@
+"""Example episodes, healthy and not, and views of them with parts changed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.versions import Dataset, open_dataset
+from faultset.datasets.views import EpisodeView
+
+Edit = Callable[[pa.Table], pa.Table | None]
+Alter = Callable[..., EpisodeView]
+
+
+@pytest.fixture(scope="session")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Six episodes, every second one with a fault."""
+    root = tmp_path_factory.mktemp("example")
+    write_example_dataset(root, episodes=6, seed=1, baseline_s=60, fault_s=60)
+    return open_dataset(root)
+
+
+@pytest.fixture(scope="session")
+def faulty(example: Dataset) -> str:
+    """Id of an episode with a fault."""
+    return next(episode for episode in example.episodes if example.label(episode)["fault"])
+
+
+@pytest.fixture(scope="session")
+def alter(example: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Alter:
+    """Copy an episode's telemetry, with some tables edited; an edit that returns None removes the table."""
+
+    def copy(episode: str, edits: Mapping[str, Edit], context: Callable[[str], str] = lambda text: text) -> EpisodeView:
+        source = Path(example.root) / "episodes" / episode
+        target = tmp_path_factory.mktemp("altered") / episode
+        (target / "telemetry").mkdir(parents=True)
+        (target / "context.json").write_text(context((source / "context.json").read_text()))
+        for path in sorted((source / "telemetry").iterdir()):
+            edit = edits.get(path.stem)
+            if edit is None:
+                shutil.copy(path, target / "telemetry" / path.name)
+                continue
+            table = edit(pq.read_table(path))
+            if table is not None:
+                pq.write_table(table, target / "telemetry" / path.name)
+        return EpisodeView(target)
+
+    return copy
