@@ -22,6 +22,8 @@ STATUS_CODE_ATTRIBUTES = (
     "http.response_code",
 )
 
+_LATEST_NS = 2**63 - 1
+
 
 class SpanRow(NamedTuple):
     """One finished span; ids are bytes, `parent_span_id` is empty at the root, times are nanoseconds."""
@@ -68,6 +70,7 @@ def _rows(request: Any) -> Iterator[SpanRow]:
 
 def _row(span: Any, service: str, pod: str | None) -> SpanRow:
     attributes = _attributes(span.attributes)
+    start_ns = min(span.start_time_unix_nano, _LATEST_NS)
     peer = attributes.pop("peer.service", None)
     status_code = None
     for name in STATUS_CODE_ATTRIBUTES:
@@ -78,8 +81,8 @@ def _row(span: Any, service: str, pod: str | None) -> SpanRow:
     if span.status.message:
         attributes["otel.status_description"] = span.status.message
     return SpanRow(
-        start_ns=span.start_time_unix_nano,
-        duration_ns=span.end_time_unix_nano - span.start_time_unix_nano,
+        start_ns=start_ns,
+        duration_ns=min(span.end_time_unix_nano, _LATEST_NS) - start_ns,
         trace_id=span.trace_id,
         span_id=span.span_id,
         parent_span_id=span.parent_span_id,

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.collector.platforms.local.telemetry.columns import (
+    Numbers,
     Words,
     frozen,
     name_array,
@@ -49,33 +50,27 @@ class MetricStore:
     def window(self, start_ns: int, end_ns: int) -> MetricWindow:
         """Return the samples with `start_ns <= time < end_ns`, detached from what comes later."""
         times = frozen(self._times, "i8")
-        chosen = np.flatnonzero((times >= start_ns) & (times < end_ns))
-        order = chosen[np.argsort(times[chosen], kind="stable")]
-        return MetricWindow(
-            times[order],
-            frozen(self._numbers, "i4")[order],
-            frozen(self._values, "f8")[order],
-            tuple(self._series),
-        )
+        chosen = (times >= start_ns) & (times < end_ns)
+        numbers, values = frozen(self._numbers, "i4"), frozen(self._values, "f8")
+        return MetricWindow(times[chosen], numbers[chosen], values[chosen], tuple(self._series))
 
 
 class MetricWindow:
-    """Samples of one window, in order of time."""
+    """Samples of one window."""
 
-    def __init__(self, times: np.ndarray, numbers: np.ndarray, values: np.ndarray, series: Sequence[Series]):
+    def __init__(self, times: Numbers, numbers: Numbers, values: Numbers, series: Sequence[Series]):
         self._times = times
         self._numbers = numbers
         self._values = values
         self._series = series
 
-    def __len__(self) -> int:
-        return len(self._times)
-
-    def table(self, services: Mapping[str, str]) -> pa.Table:
-        """Return the rows, with the service of each pod where the series does not name one."""
+    def table(self, services: Mapping[str, str | None]) -> pa.Table:
+        """Return the rows in order of time, with the pod's service where the series does not name one."""
+        order = np.argsort(self._times, kind="stable")
+        numbers = self._numbers[order]
         columns: dict[str, pa.Array] = {
-            "time": pa.array(self._times, TIME),
-            "value": pa.array(self._values, pa.float64()),
+            "time": pa.array(self._times[order], TIME),
+            "value": pa.array(self._values[order], pa.float64()),
         }
         resolved = [
             series if series.service or series.pod is None else series._replace(service=services.get(series.pod))
@@ -84,5 +79,5 @@ class MetricWindow:
         for field in Series._fields:
             words = Words()
             codes = np.array([words.number(getattr(series, field)) for series in resolved] or [-1], dtype=np.int32)
-            columns[field] = name_array(codes[self._numbers], words.words)
+            columns[field] = name_array(codes[numbers], words.words)
         return pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)

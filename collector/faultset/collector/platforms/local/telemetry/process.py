@@ -80,8 +80,7 @@ class Telemetry:
         rows = {}
         for table in tables:
             window = stores[table].window(start_ns, end_ns)
-            await asyncio.to_thread(_write, window, services, target / f"{table}.arrow")
-            rows[table] = len(window)
+            rows[table] = await asyncio.to_thread(write_window, window, services, target / f"{table}.arrow")
         return rows
 
     def health(self) -> dict[str, Any]:
@@ -97,13 +96,15 @@ class Telemetry:
         }
 
 
-def _write(window: MetricWindow | SpanWindow, services: Mapping[str, str], path: Path) -> None:
+def write_window(window: MetricWindow | SpanWindow, services: Mapping[str, str | None], path: Path) -> int:
+    """Write the rows of a window as an Arrow file, whole or not at all, and return how many there are."""
     table = window.table(services)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
     with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table, max_chunksize=_BATCH_ROWS)
     os.replace(unfinished, path)
+    return table.num_rows
 
 
 async def _run(

@@ -63,7 +63,7 @@ class Scraper:
         self._state: tuple[list[int], list[float]] = ([], [])
         self._container_numbers: dict[tuple[Any, ...], int] = {}
         self._ticks: set[asyncio.Task[None]] = set()
-        self.services: dict[str, str] = {}
+        self.services: dict[str, str | None] = {}
         self.health = ScrapeHealth()
 
     def configure(self, pods: Iterable[Mapping[str, Any]]) -> None:
@@ -133,7 +133,7 @@ class Scraper:
             if peer is not None:
                 peer.close()
 
-    def _scraped(self, name: str, service: str, container: str | None) -> Scraped:
+    def _scraped(self, name: str, service: str | None, container: str | None) -> Scraped:
         def register(metric: str, labels: str, kind: str) -> int:
             return self._store.number(Series(service, name, container, metric, labels, kind))
 

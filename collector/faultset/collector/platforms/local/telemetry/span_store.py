@@ -24,6 +24,7 @@ SCHEMA = without_episode(SPANS)
 _WORDS = ("reported_service", "pod", "peer_service", "operation", "kind", "status", "attributes")
 _NO_STATUS_CODE = -(2**31)
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class SpanStore:
@@ -56,52 +57,52 @@ class SpanStore:
     def window(self, start_ns: int, end_ns: int) -> SpanWindow:
         """Return the spans with `start_ns <= start < end_ns`, detached from what comes later."""
         starts = frozen(self._starts, "i8")
-        chosen = np.flatnonzero((starts >= start_ns) & (starts < end_ns))
-        ids = [frozen(self._trace_ids, ">u8").reshape(-1, 2), frozen(self._span_ids, ">u8").reshape(-1, 1)]
-        keys = np.hstack(ids)[chosen]
-        _, first = np.unique(keys, axis=0, return_index=True) if len(keys) else (keys, np.empty(0, dtype=np.intp))
-        order = chosen[np.sort(first)]
-        order = order[np.argsort(starts[order], kind="stable")]
+        chosen = (starts >= start_ns) & (starts < end_ns)
         numbers = {
-            "start": starts[order],
-            "duration": frozen(self._durations, "i8")[order],
-            "status_code": frozen(self._status_codes, "i4")[order],
-        } | {column: frozen(codes, "i4")[order] for column, codes in self._codes.items()}
-        raw = {
-            "trace_id": frozen(self._trace_ids, "u1").reshape(-1, _TRACE_BYTES)[order],
-            "span_id": frozen(self._span_ids, "u1").reshape(-1, _SPAN_BYTES)[order],
-            "parent_span_id": frozen(self._parent_ids, "u1").reshape(-1, _SPAN_BYTES)[order],
+            "start": starts[chosen],
+            "duration": frozen(self._durations, "i8")[chosen],
+            "status_code": frozen(self._status_codes, "i4")[chosen],
+        } | {column: frozen(codes, "i4")[chosen] for column, codes in self._codes.items()}
+        ids = {
+            "trace_id": frozen(self._trace_ids, "u1").reshape(-1, _TRACE_BYTES)[chosen],
+            "span_id": frozen(self._span_ids, "u1").reshape(-1, _SPAN_BYTES)[chosen],
+            "parent_span_id": frozen(self._parent_ids, "u1").reshape(-1, _SPAN_BYTES)[chosen],
         }
-        return SpanWindow(numbers, raw, {column: tuple(words.words) for column, words in self._words.items()})
+        return SpanWindow(numbers, ids, {column: tuple(words.words) for column, words in self._words.items()})
 
 
 class SpanWindow:
-    """Spans of one window, in order of their start."""
+    """Spans of one window."""
 
     def __init__(self, numbers: dict[str, Numbers], ids: dict[str, Numbers], words: dict[str, tuple[str, ...]]):
         self._numbers = numbers
         self._ids = ids
         self._words = words
 
-    def __len__(self) -> int:
-        return len(self._numbers["start"])
-
-    def table(self, services: Mapping[str, str]) -> pa.Table:
-        """Return the rows, with the service of the pod that sent each."""
-        status_codes = self._numbers["status_code"]
+    def table(self, services: Mapping[str, str | None]) -> pa.Table:
+        """Return the rows in order of their start, each span once, with the service of the pod that sent it."""
+        order = self._first_copies()
+        order = order[np.argsort(self._numbers["start"][order], kind="stable")]
+        numbers = {column: values[order] for column, values in self._numbers.items()}
+        ids = {column: hex_array(values[order]) for column, values in self._ids.items()}
+        status_codes = numbers["status_code"]
         pods = self._words["pod"]
         owners = Words()
         owner_of_pod = np.array([owners.number(services.get(pod)) for pod in pods] + [-1], dtype=np.int32)
         columns: dict[str, pa.Array] = {
-            column: name_array(self._numbers[column], self._words[column]) for column in _WORDS
+            column: name_array(numbers[column], self._words[column]) for column in _WORDS
         } | {
-            "time": pa.array(self._numbers["start"], TIME),
-            "duration_ns": pa.array(self._numbers["duration"], pa.int64()),
+            "time": pa.array(numbers["start"], TIME),
+            "duration_ns": pa.array(numbers["duration"], pa.int64()),
             "status_code": pa.array(status_codes, pa.int32(), mask=status_codes == _NO_STATUS_CODE),
-            "trace_id": hex_array(self._ids["trace_id"]),
-            "span_id": hex_array(self._ids["span_id"]),
-            "parent_span_id": hex_array(self._ids["parent_span_id"]),
-            "service": name_array(owner_of_pod[self._numbers["pod"]], owners.words),
+            "service": name_array(owner_of_pod[numbers["pod"]], owners.words),
         }
         columns["attributes"] = columns["attributes"].cast(pa.string())
-        return pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+        return pa.Table.from_arrays([(columns | ids)[name] for name in SCHEMA.names], schema=SCHEMA)
+
+    def _first_copies(self) -> Numbers:
+        """Return the places of the spans without those that an exporter sent again."""
+        trace = np.ascontiguousarray(self._ids["trace_id"]).view(np.uint64).reshape(-1, 2)
+        span = np.ascontiguousarray(self._ids["span_id"]).view(np.uint64).reshape(-1)
+        _, first = np.unique(span ^ (trace[:, 0] * _ODD) ^ trace[:, 1], return_index=True)
+        return np.sort(first)
