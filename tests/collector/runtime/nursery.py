@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -38,6 +39,8 @@ def child(order: dict, parent: int) -> int:
 
 def main() -> None:
     parent = os.getpid()
+    gc.collect()
+    gc.freeze()
     print("ready", flush=True)
     for line in sys.stdin:
         order = json.loads(line)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import bisect
 import datetime
-from typing import Annotated, Literal
+import itertools
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from faultset.collector.apps.behaviours import Frozen
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class IntegerDraw(Frozen):
@@ -64,8 +68,8 @@ class ChoiceDraw(Frozen):
 
     def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
         """Draw one value."""
-        weights = np.array(list(self.values.values()), dtype=float)
-        return list(self.values)[int(rng.choice(len(weights), p=weights / weights.sum()))]
+        names, bounds = list(self.values), list(itertools.accumulate(self.values.values()))
+        return names[bisect.bisect_right(bounds, rng.random() * bounds[-1])]
 
 
 class TextDraw(Frozen):

@@ -52,10 +52,9 @@ async def open_databases(app: AppSpec, service: ServiceSpec, stores: Mapping[str
         log.info(f"{service.caller}:37", f"Read database URL: {name}:{app.services[name].port}")
         log.info(f"{service.caller}:38", "Initializing DB connection...")
         try:
-            await stores[name].run("PING")
+            await stores[name].log_in()
         except StoreError as error:
-            if error.kind != "rights":
-                log.panic(f"{caller}:24", str(error))
+            log.panic(f"{caller}:24", str(error))
         log.info(f"{caller}:29", "New session successfull...")
         log.info(f"{caller}:31", "Generating test data...")
         try:

@@ -159,22 +159,19 @@ class _Running:
             for name, operation in self.service.operations.items()
         }
         make = http_handler if self.service.kind == "frontend" else rpc_handler
-        try:
-            await self._serve(
-                self.service.port, make(operations, log=self.log, tracing=self.tracing, metrics=self.metrics)
-            )
-        except OSError:
-            self.log.fatal(
-                self._line(86),
-                f"failed to listen: listen tcp :{self.service.port}: bind: address already in use",
-            )
+        handler = make(operations, log=self.log, tracing=self.tracing, metrics=self.metrics)
+        await self._serve(self.service.port, handler)
 
     async def _serve(self, port: int, handler: Handler) -> None:
         runner = web.ServerRunner(
             web.Server(handler, handler_cancellation=True, access_log=None), shutdown_timeout=_DRAIN_S
         )
         await runner.setup()
-        await web.TCPSite(runner, self.told.listen, port, backlog=1024).start()
+        try:
+            await web.TCPSite(runner, self.told.listen, port, backlog=1024).start()
+        except OSError as error:
+            reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
+            self.log.fatal(self._line(86), f"failed to listen: listen tcp :{port}: bind: {reason}")
         self.runners.append(runner)
 
     async def _exposition(self, request: web.BaseRequest) -> web.StreamResponse:

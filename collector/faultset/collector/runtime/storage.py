@@ -83,8 +83,12 @@ class StoreClient:
         self._local = local
         self._metrics = metrics
         self._idle: deque[_Link] = deque()
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing: dict[str, asyncio.Task[None]] = {}
         self._timeout_s = _CACHE_TIMEOUT_S if store.role == "memcached" else _DATABASE_TIMEOUT_S
+
+    async def log_in(self) -> None:
+        """Make a connection and keep it for the next command; raise StoreError."""
+        self._idle.append(await self._acquire())
 
     async def run(self, *command: Any) -> Any:
         """Run one command; raise StoreError."""
@@ -100,15 +104,19 @@ class StoreClient:
             )
 
     def set_later(self, key: str, value: str) -> None:
-        """Write a value in the background; nobody learns of a failure."""
+        """Write a value in the background, after earlier writes of the same key; nobody learns of a failure."""
+        before = self._writing.get(key)
 
         async def write() -> None:
+            if before is not None:
+                await asyncio.wait((before,))
             with contextlib.suppress(StoreError):
                 await self.run("SET", key, value)
+            if self._writing.get(key) is task:
+                del self._writing[key]
 
         task = asyncio.get_running_loop().create_task(write())
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+        self._writing[key] = task
 
     async def _run(self, command: tuple[Any, ...]) -> Any:
         link = await self._acquire()

@@ -1,0 +1,191 @@
+"""The application's real programs on loopback addresses, without a platform."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from faultset.collector.apps.spec import AppSpec, write
+from faultset.collector.runtime.store import redis_programs
+
+FOLDERS = [str(Path(__file__).parents[3] / part) for part in ("collector", "datasets")]
+BASIC = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(FOLDERS)}
+
+
+class Process:
+    """One started program, which is a child of the nursery."""
+
+    def __init__(self, pid: int, log: Path):
+        self.pid, self._log = pid, log
+
+    @property
+    def log(self) -> str:
+        """Everything it has written."""
+        return self._log.read_text() if self._log.exists() else ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs; one that has ended stays a zombie of the nursery."""
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except FileNotFoundError:
+            return False
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of a process that has ended."""
+        status = int(Path(f"/proc/{self.pid}/stat").read_text().split()[-1])
+        return os.waitstatus_to_exitcode(status)
+
+    def end(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+
+class Nursery:
+    """The warm parent of all programs."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("nursery.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=BASIC,
+            text=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._orders, self._answers = self._process.stdin, self._process.stdout
+        assert self._answers.readline() == "ready\n"
+
+    def fork(self, order: dict[str, Any]) -> int:
+        """Start a program; return its process id."""
+        self._orders.write(json.dumps(order) + "\n")
+        self._orders.flush()
+        return int(self._answers.readline())
+
+    def close(self) -> None:
+        """End it, and with it everything it has started."""
+        self._orders.close()
+        self._process.wait(timeout=10)
+        self._answers.close()
+
+
+class Stage:
+    """Addresses, a hosts file and the programs that were started."""
+
+    def __init__(self, folder: Path, app: AppSpec, nursery: Nursery, telemetry: str | None = None):
+        self.folder, self.app, self.nursery, self.telemetry = folder, app, nursery, telemetry
+        self.prefix = f"127.77.{random.randrange(1, 250)}"
+        self.addresses = {
+            name: f"{self.prefix}.{number}" for number, name in enumerate([*app.services, "outside"], start=1)
+        }
+        self.write_hosts(self.addresses)
+        (folder / "app.yaml").write_text(write(app))
+        self._started: list[Process] = []
+
+    def write_hosts(self, addresses: dict[str, str]) -> None:
+        """Replace the hosts file."""
+        draft = self.folder / "hosts.new"
+        draft.write_text(json.dumps(addresses))
+        draft.rename(self.folder / "hosts.json")
+
+    def environment(self, name: str, build: str = "1.0.0") -> dict[str, str]:
+        """Return what a platform puts into the environment of a pod."""
+        data = self.folder / "data" / name
+        data.mkdir(parents=True, exist_ok=True)
+        told = {
+            **BASIC,
+            "POD_NAME": f"{name}-6d9c8b7f4-x2k4f",
+            "POD_IP": self.addresses[name],
+            "FAULTSET_APP": str(self.folder / "app.yaml"),
+            "FAULTSET_HOSTS": str(self.folder / "hosts.json"),
+            "FAULTSET_DATA": str(data),
+            "FAULTSET_BUILD": build,
+        }
+        return told | ({"OTEL_EXPORTER_OTLP_ENDPOINT": self.telemetry} if self.telemetry else {})
+
+    def start(self, name: str, *, build: str = "1.0.0", argv: list[str] | None = None) -> Process:
+        """Start the program of a service."""
+        log = self.folder / f"{name}-{len(self._started)}.log"
+        order = {
+            "argv": argv or list(self.app.services[name].program),
+            "env": self.environment(name, build),
+            "cwd": str(self.folder),
+            "log": str(log),
+        }
+        process = Process(self.nursery.fork(order), log)
+        self._started.append(process)
+        return process
+
+    def start_all(self, *names: str) -> dict[str, Process]:
+        """Start services (all of them without names) and wait until each listens."""
+        processes = {name: self.start(name) for name in names or self.app.services}
+        for name in processes:
+            self.wait(lambda name=name: self.listens(name), f"{name} listens")
+        return processes
+
+    def listens(self, name: str) -> bool:
+        """Say whether a service accepts connections."""
+        try:
+            with socket.create_connection((self.addresses[name], self.app.services[name].port), timeout=1):
+                return True
+        except OSError:
+            return False
+
+    def wait(self, condition: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
+        """Return once something holds."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what} did not happen within {timeout_s:g} s\n{self.logs()}")
+            time.sleep(0.01)
+
+    def logs(self) -> str:
+        """Return the ends of all logs."""
+        return "\n".join(f"== {log.name}\n{log.read_text()[-400:]}" for log in sorted(self.folder.glob("*.log")))
+
+    def ask(self, path: str, method: str = "GET", timeout_s: float = 20.0, /, **parameters: str) -> tuple[int, str]:
+        """Send a request to the entry; return status and body."""
+        entry = self.app.entry
+        url = f"http://{self.addresses[entry.service]}:{entry.port}{path}?{urllib.parse.urlencode(parameters)}"
+        request = urllib.request.Request(url, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=timeout_s) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def search(self, **change: str) -> tuple[int, str]:
+        """Search for hotels where there are some."""
+        asked = {"inDate": "2015-04-09", "outDate": "2015-04-11", "lat": "38.0", "lon": "-122.12"} | change
+        return self.ask("/hotels", "GET", 20.0, **asked)
+
+    def redis(self, store: str, *words: str) -> str:
+        """Run a command in a store as its administrator."""
+        cli = redis_programs().cli
+        assert cli is not None
+        service = self.app.services[store]
+        argv = [cli, "-h", self.addresses[store], "-p", str(service.port), "--user", "root", "--pass", "root"]
+        return subprocess.run(
+            [*argv, "--no-auth-warning", *words], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    def close(self) -> None:
+        """End everything."""
+        for process in self._started:
+            if process.alive:
+                process.end()
