@@ -52,6 +52,11 @@ class AddressBlock:
         """Address on which the telemetry process receives them."""
         return f"127.{self.number}.250.2"
 
+    @property
+    def load(self) -> str:
+        """Address from which the load sends."""
+        return f"127.{self.number}.250.3"
+
     def service(self) -> str:
         """Return an unused address for a Service."""
         self._services += 1

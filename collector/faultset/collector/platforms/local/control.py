@@ -24,7 +24,8 @@ from faultset.datasets.errors import PlatformError
 TICK_S = 0.05
 _PACKAGE = "faultset.collector.platforms.local"
 _LONGEST_SOCKET_PATH = 100
-_SCRATCH = ("bin", "logs", "pods", "processes", "sockets", "telemetry", "volumes", "hosts.json")
+_SCRATCH = ("bin", "pods", "sockets", "telemetry", "volumes", "hosts.json")
+_RECORDS = ("logs", "processes", "load")
 _MAX_ROUNDS = 100
 
 
@@ -78,7 +79,7 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start all processes; raise PlatformError when one does not come up."""
-        self.clean()
+        self.clean(records=True)
         for name in ("bin", "logs", "processes"):
             (self.root / name).mkdir(parents=True, exist_ok=True)
         self._sockets = _socket_folder(self.root)
@@ -98,9 +99,9 @@ class ControlPlane:
             shutil.rmtree(self._sockets, ignore_errors=True)
         self.addresses.release()
 
-    def clean(self) -> None:
-        """Remove the scratch files."""
-        for name in _SCRATCH:
+    def clean(self, *, records: bool = False) -> None:
+        """Remove the scratch files; what processes have printed and the load has recorded only if `records`."""
+        for name in (*_SCRATCH, *(_RECORDS if records else ())):
             path = self.root / name
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -124,6 +125,13 @@ class ControlPlane:
     def channel(self, process: str) -> Channel:
         """Return the connection to a process."""
         return self._channels[process]
+
+    @property
+    def sockets(self) -> Path:
+        """Folder of the processes' sockets."""
+        if self._sockets is None:
+            raise PlatformError("nothing is deployed yet; call deploy first")
+        return self._sockets
 
     @property
     def worker(self) -> Worker:
@@ -197,7 +205,6 @@ class ControlPlane:
             self._end_processes()
 
     def _start_processes(self) -> None:
-        assert self._sockets is not None
         node = self._launch("node", f"{_PACKAGE}.node:main", [])
         relay = self._launch("relay", f"{_PACKAGE}.relay:main", [self._seed])
         started = [node, relay]
@@ -219,8 +226,7 @@ class ControlPlane:
         self._worker = Worker(self._channels["node"], self.root)
 
     def _launch(self, name: str, function: str, arguments: list[Any]) -> Process:
-        assert self._sockets is not None
-        process = Process(name, function, arguments, sockets=self._sockets, logs=self.root / "processes")
+        process = Process(name, function, arguments, sockets=self.sockets, logs=self.root / "processes")
         self._processes.append(process)
         return process
 

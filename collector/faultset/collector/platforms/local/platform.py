@@ -11,6 +11,7 @@ from typing import Any
 
 from faultset.collector.apps.manifests import manifests
 from faultset.collector.apps.spec import AppSpec
+from faultset.collector.load.source import RequestSource
 from faultset.collector.platforms.inverses import (
     inverse_of_delete,
     inverse_of_exec,
@@ -22,13 +23,15 @@ from faultset.collector.platforms.local.addresses import AddressBlock
 from faultset.collector.platforms.local.control import ControlPlane
 from faultset.collector.platforms.local.controllers.cluster import Cluster
 from faultset.collector.platforms.local.diagnosis import unready
+from faultset.collector.platforms.local.loading import Load
 from faultset.collector.platforms.local.objects import Object, ObjectNotFound
 from faultset.collector.platforms.local.programs import write_scripts
 from faultset.collector.platforms.local.routing import SPANS_PORT
 from faultset.collector.platforms.local.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.platforms.local.telemetry_source import TelemetrySource
-from faultset.collector.platforms.local.undoing import undo_all
+from faultset.collector.platforms.local.undoing import Undoer
 from faultset.collector.platforms.protocol import Delay, Impairment, Loss, Source
+from faultset.collector.platforms.undoing import replay
 from faultset.collector.runtime.store import redis_programs
 from faultset.datasets.errors import PlatformError
 
@@ -81,6 +84,7 @@ class LocalPlatform:
         self._services: dict[str, str | None] = {}
         self._disturbed_before: dict[str, int] = {}
         self._sources: list[Source] = []
+        self._load: Load | None = None
 
     def deploy(self) -> None:
         """Apply the application's manifests and start telemetry; return without waiting for readiness."""
@@ -96,9 +100,23 @@ class LocalPlatform:
             write_scripts(self.folder / "bin", {name: path for name, path in programs.items() if path})
             endpoint = f"http://{plane.addresses.spans_in}:{SPANS_PORT}"
             self.apply(manifests(self.app, telemetry_endpoint=endpoint))
+            self._load = Load(plane, self.app, self.folder / "load")
         except BaseException:
             self.teardown()
             raise
+
+    def start_load(self, *, seed: int, rate_rps: float, mix: str) -> None:
+        """Start the open-loop load against the application's entry."""
+        self._running().worst_delay_s = 0.0
+        self._must_load().start(seed=seed, rate_rps=rate_rps, mix=mix)
+
+    def step_load(self, factor: float) -> None:
+        """Change the load to `factor` times its planned rate, from now on; nothing happens without a load."""
+        self._must_load().step(factor)
+
+    def stop_load(self) -> None:
+        """Stop the load; requests without an answer count as unfinished."""
+        self._must_load().stop()
 
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Create or replace objects; not journaled."""
@@ -181,6 +199,7 @@ class LocalPlatform:
         deadline = time.monotonic() + timeout_s
         while not condition():
             plane = self._running()
+            self._must_load().check()
             if time.monotonic() > deadline:
                 with plane.lock:
                     seen = unready(plane.cluster.store, plane.worker.log_file)
@@ -189,7 +208,11 @@ class LocalPlatform:
 
     def undo(self) -> None:
         """Replay the journal's open inverses backwards, then restart pods that wait in a back-off."""
-        undo_all(self, self._running(), self._journal)
+        undoer = Undoer(self, self._running())
+        try:
+            replay(self._journal, undoer)
+        finally:
+            undoer.restart_waiting()
 
     def sources(self) -> Sequence[Source]:
         """Return the sources of every table."""
@@ -200,6 +223,7 @@ class LocalPlatform:
                 LogSource(self.folder / "logs", self._service_of_pod),
                 EventSource(cluster.events),
                 ObjectSource(cluster.changes),
+                RequestSource(self._must_load().results),
             ]
             if self._telemetry:
                 channel, folder = plane.channel("telemetry"), self.folder / "telemetry"
@@ -216,21 +240,21 @@ class LocalPlatform:
         self._sources = []
         plane, self._plane = self._plane, None
         if plane is not None:
+            if self._load is not None:
+                self._load.close()
             plane.stop()
             plane.clean()
 
-    def host_load(self) -> dict[str, float]:
-        """Return how busy the machine is and how late we were because of it."""
+    def host_load(self) -> dict[str, Any]:
+        """Return how busy the machine is, and how late we were at worst since the load was started."""
         plane = self._running()
-        load = os.getloadavg()
-        made = {
-            "load_1m": load[0],
-            "load_5m": load[1],
-            "cores": float(os.cpu_count() or 1),
-            "worst_control_delay_ms": 1e3 * plane.worst_delay_s,
+        made: dict[str, Any] = {
+            "load_average": os.getloadavg()[0],
+            "cores": os.cpu_count() or 1,
+            "worst_delay_ms": round(1e3 * plane.worst_delay_s, 3),
         }
         if self._telemetry:
-            made["worst_scrape_lag_ms"] = plane.call("telemetry", "health")["worst_lag_ms"]
+            made["worst_scrape_lag_ms"] = round(plane.call("telemetry", "health")["worst_lag_ms"], 3)
         return made
 
     def run_in(self, pod: str, argv: Sequence[str]) -> str:
@@ -266,6 +290,12 @@ class LocalPlatform:
             raise PlatformError("nothing is deployed; call deploy first")
         self._plane.check()
         return self._plane
+
+    def _must_load(self) -> Load:
+        self._running()
+        if self._load is None:
+            raise PlatformError("nothing is deployed; call deploy first")
+        return self._load
 
     def _workload_labels(self, pod: Object) -> dict[str, str]:
         labels = pod["metadata"].get("labels") or {}

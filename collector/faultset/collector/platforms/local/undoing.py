@@ -1,4 +1,4 @@
-"""The undo of a local platform: open inverses of the journal, newest first."""
+"""How inverse acts of the journal are performed on a local platform."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.local.control import ControlPlane
 from faultset.collector.platforms.local.controllers.replica_sets import is_active
 from faultset.datasets.errors import PlatformError
@@ -21,95 +20,77 @@ _PATIENCE_S = 20.0
 _PAUSE_S = 0.1
 
 
-def undo_all(platform: LocalPlatform, plane: ControlPlane, journal: Journal) -> None:
-    """Perform every open inverse, mark each act that is undone, then restart pods that wait in a back-off.
+class Undoer:
+    """Performs inverse acts; each may be performed twice without harm."""
 
-    Raises
-    ------
-    PlatformError
-        Some acts could not be undone; the others are, and these stay open.
-    """
-    problems: list[str] = []
-    for seq, acts in journal.open_inverses():
-        try:
-            for act in acts:
-                _perform(platform, plane, act)
-        except PlatformError as error:
-            problems.append(f"act {seq} ({acts[0]['verb']}): {error}")
-        else:
-            journal.undone(seq)
-    _restart_waiting(plane)
-    if problems:
-        raise PlatformError(f"{len(problems)} acts could not be undone: {'; '.join(problems)}")
+    def __init__(self, platform: LocalPlatform, plane: ControlPlane):
+        self._platform, self._plane = platform, plane
 
+    def perform(self, inverse: Mapping[str, Any]) -> None:
+        """Perform one act; raise PlatformError when it is not possible now."""
+        match inverse["verb"]:
+            case "patch":
+                self._patch(inverse["kind"], inverse["name"], inverse["change"])
+            case "apply":
+                self._apply(inverse["object"])
+            case "release-claim":
+                self._patch("PersistentVolume", inverse["volume"], {"spec": {"claimRef": None}})
+            case "exec":
+                self._exec(inverse["labels"], inverse["argv"])
+            case "lift":
+                with self._plane.lock:
+                    self._plane.impairments.pop(inverse["pod"], None)
+                    self._plane.publish_routes()
+            case verb:
+                raise PlatformError(f"the journal has an inverse {verb!r} that this release does not know")
 
-def _perform(platform: LocalPlatform, plane: ControlPlane, act: Mapping[str, Any]) -> None:
-    match act["verb"]:
-        case "patch":
-            _patch(plane, act["kind"], act["name"], act["change"])
-        case "apply":
-            _apply(plane, act["object"])
-        case "release-claim":
-            _patch(plane, "PersistentVolume", act["volume"], {"spec": {"claimRef": None}})
-        case "exec":
-            _exec(platform, act["labels"], act["argv"])
-        case "lift":
-            with plane.lock:
-                plane.impairments.pop(act["pod"], None)
-                plane.publish_routes()
-        case verb:
-            raise PlatformError(f"the journal has an inverse {verb!r} that this release does not know")
+    def restart_waiting(self) -> None:
+        """Delete pods that wait in a back-off; their owners replace them at once."""
+        with self._plane.lock:
+            store = self._plane.cluster.store
+            for pod in list(store.each("Pod")):
+                statuses = pod.get("status", {}).get("containerStatuses", [])
+                reasons = {status["state"].get("waiting", {}).get("reason") for status in statuses}
+                if reasons & BACK_OFF_REASONS:
+                    store.delete("Pod", pod["metadata"]["name"], grace_period_s=0)
+            self._plane.settle()
 
-
-def _patch(plane: ControlPlane, kind: str, name: str, change: Mapping[str, Any]) -> None:
-    with plane.lock:
-        if kind == "Pod" and plane.cluster.store.find(kind, name) is None:
-            return
-        plane.cluster.store.patch(kind, name, change)
-        plane.settle()
-
-
-def _apply(plane: ControlPlane, wanted: Mapping[str, Any]) -> None:
-    """Create an object unless it exists; one that is being deleted is waited for."""
-    kind, name = wanted["kind"], wanted["metadata"]["name"]
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        with plane.lock:
-            current = plane.cluster.store.find(kind, name)
-            if current is None:
-                plane.cluster.store.create(wanted)
-                plane.settle()
+    def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        with self._plane.lock:
+            if kind == "Pod" and self._plane.cluster.store.find(kind, name) is None:
                 return
-            if not current["metadata"].get("deletionTimestamp"):
-                return
-        plane.check()
-        if time.monotonic() > deadline:
-            raise PlatformError(f'{kind} "{name}" is still being deleted after {_PATIENCE_S:g} s')
-        time.sleep(_PAUSE_S)
+            self._plane.cluster.store.patch(kind, name, change)
+            self._plane.settle()
 
-
-def _exec(platform: LocalPlatform, labels: Mapping[str, str], argv: Sequence[str]) -> None:
-    """Run a command in the newest pod of a workload, which may have to come up first."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        pods = [pod for pod in platform.list("Pod", labels) if is_active(pod)]
-        try:
-            if not pods:
-                raise PlatformError(f"no pod carries the labels {dict(labels)}")
-            platform.run_in(pods[-1]["metadata"]["name"], argv)
-            return
-        except PlatformError:
+    def _apply(self, wanted: Mapping[str, Any]) -> None:
+        """Create an object unless it exists; one that is being deleted is waited for."""
+        kind, name = wanted["kind"], wanted["metadata"]["name"]
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            with self._plane.lock:
+                current = self._plane.cluster.store.find(kind, name)
+                if current is None:
+                    self._plane.cluster.store.create(wanted)
+                    self._plane.settle()
+                    return
+                if not current["metadata"].get("deletionTimestamp"):
+                    return
+            self._plane.check()
             if time.monotonic() > deadline:
-                raise
-        time.sleep(_PAUSE_S)
+                raise PlatformError(f'{kind} "{name}" is still being deleted after {_PATIENCE_S:g} s')
+            time.sleep(_PAUSE_S)
 
-
-def _restart_waiting(plane: ControlPlane) -> None:
-    with plane.lock:
-        store = plane.cluster.store
-        for pod in list(store.each("Pod")):
-            statuses = pod.get("status", {}).get("containerStatuses", [])
-            reasons = {status["state"].get("waiting", {}).get("reason") for status in statuses}
-            if reasons & BACK_OFF_REASONS:
-                store.delete("Pod", pod["metadata"]["name"], grace_period_s=0)
-        plane.settle()
+    def _exec(self, labels: Mapping[str, str], argv: Sequence[str]) -> None:
+        """Run a command in the newest pod of a workload, which may have to come up first."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            pods = [pod for pod in self._platform.list("Pod", labels) if is_active(pod)]
+            try:
+                if not pods:
+                    raise PlatformError(f"no pod carries the labels {dict(labels)}")
+                self._platform.run_in(pods[-1]["metadata"]["name"], argv)
+                return
+            except PlatformError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_S)

@@ -44,8 +44,8 @@ class Worker:
         self._volumes = Volumes(root)
         self._pods: dict[str, str] = {}
         kept = ("LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
-        self._base = {name: value for name, value in os.environ.items() if name in kept}
-        self._base |= {
+        self.environment: dict[str, str] = {name: value for name, value in os.environ.items() if name in kept}
+        self.environment |= {
             "PATH": search_path(root / "bin"),
             "PYTHONPATH": environment()["PYTHONPATH"],
             "PYTHONUNBUFFERED": "1",
@@ -92,7 +92,7 @@ class Worker:
             container=command.container,
             attempt=command.attempt,
             argv=list(argv),
-            env={**self._base, **places, "FAULTSET_BUILD": tag, **command.env},
+            env={**self.environment, **places, "FAULTSET_BUILD": tag, **command.env},
             folder=str(folder),
             log=str(self.log_file(command.pod, command.container, command.attempt)),
             cpu_limit=command.cpu_limit,
