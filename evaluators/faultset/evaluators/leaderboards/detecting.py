@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from faultset.evaluators.scoring.confusion import Confusion
 from faultset.evaluators.scoring.points import average_precision, vus_pr
 from faultset.evaluators.statistics.clusters import clustered_mean, clustered_median, clustered_ratio
 from faultset.evaluators.statistics.estimates import Estimate, unknown
-from faultset.evaluators.statistics.rates import hourly_rate
+from faultset.evaluators.statistics.rates import hourly_rate, wilson_interval
 
 GAP_S = 30
 BUFFER_S = 30
@@ -285,10 +285,22 @@ def _answers(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> di
     ]
     keys = [one.truth.cluster for one in everything]
     strata = [one.truth.faulty for one in everything]
+    balanced = clustered_ratio(counts, keys, strata, _balanced, seed)
     return {
-        "balanced_accuracy": clustered_ratio(counts, keys, strata, _balanced, seed),
+        "balanced_accuracy": balanced if balanced.interval_known else _without_spread(balanced, faulty, healthy),
         "mcc": clustered_ratio(counts, keys, strata, _matthews, seed),
     }
+
+
+def _without_spread(estimate: Estimate, faulty: Sequence[Heard], healthy: Sequence[Heard]) -> Estimate:
+    """Give an interval where resampling sees no spread: Wilson's for each half, clusters as trials."""
+    ends = []
+    for episodes in (faulty, healthy):
+        right = [one.yes if one.truth.faulty else 1 - one.yes for one in episodes]
+        clusters = len({one.truth.cluster for one in episodes})
+        ends.append(wilson_interval(float(np.mean(right)) * clusters, clusters))
+    low, high = np.mean(ends, axis=0)
+    return replace(estimate, low=float(low), high=float(high), method="Wilson over clusters of each half", reason="")
 
 
 def _balanced(sums: np.ndarray) -> np.ndarray:
@@ -315,15 +327,7 @@ def _precision(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> 
             lambda sums: sums[..., 0] / sums[..., 1],
             seed,
         )
-    return Estimate(
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        n=round(total),
-        k=sum(one.true_alarms for one in everything),
-        method=estimate.method,
-        reason=estimate.reason,
-    )
+    return replace(estimate, n=round(total), k=sum(one.true_alarms for one in everything))
 
 
 def _hourly(episodes: Sequence[Heard], name: str) -> Estimate:

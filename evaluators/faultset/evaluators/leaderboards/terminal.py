@@ -79,7 +79,7 @@ def _cells(entry: Entry, shown: tuple[Metric, ...]) -> list[str]:
         text = wording.number(estimate.value, metric)
         bracket = wording.interval(estimate, metric)
         values.append(f"{text} [dim]{bracket.replace('[', chr(92) + '[')}[/dim]" if bracket else text)
-    failed = sum(entry.failed.values())
+    failed = sum(n for status, n in entry.failed.items() if status != "no_alarm")
     return [str(entry.place), entry.baseline, *values, str(failed) if failed else "", wording.seconds(entry.seconds)]
 
 
