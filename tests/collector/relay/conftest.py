@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -14,11 +15,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from faultset.collector.platforms.local.channel import Channel
 
 _addresses = itertools.count(1)
+
+
+def reset(endpoint: socket.socket) -> None:
+    """Close a connection as the kernel does for a process that had not read everything."""
+    endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    endpoint.shutdown(socket.SHUT_RD)
+    endpoint.close()
 
 
 class EchoServer:
@@ -27,6 +36,7 @@ class EchoServer:
     def __init__(self, ip: str, port: int = 7001, *, greeting: bytes = b""):
         self.listener = socket.create_server((ip, port))
         self.greeting = greeting
+        self.resetting = False
         self.peers: list[str] = []
         self.connections: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -46,7 +56,8 @@ class EchoServer:
             connection.sendall(self.greeting)
             while data := connection.recv(1 << 16):
                 connection.sendall(data)
-            connection.shutdown(socket.SHUT_WR)
+            if not self.resetting:
+                connection.shutdown(socket.SHUT_WR)
         except OSError:
             pass
 
@@ -54,6 +65,11 @@ class EchoServer:
         """Refuse new connections and keep the others."""
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
+
+    def reset(self, place: int) -> None:
+        """Reset the connection that was accepted as number `place`."""
+        self.resetting = True
+        reset(self.connections[place])
 
     def close(self) -> None:
         """Refuse new connections and close the others, as a process that ends does."""
@@ -68,8 +84,9 @@ class EchoServer:
 class Lab:
     """Two pods, a Service in front of the second, and the relay between them."""
 
-    def __init__(self, channel: Channel):
+    def __init__(self, channel: Channel, relay_pid: int):
         number = next(_addresses)
+        self.relay_pid = relay_pid
         self.channel = channel
         self.client_ip = f"127.3.{number}.1"
         self.target_ip = f"127.3.{number}.2"
@@ -120,8 +137,17 @@ class Lab:
             return isinstance(error, ConnectionRefusedError)
         return False
 
+    def relay_files(self) -> int:
+        """Return how many files and sockets the relay has open."""
+        return psutil.Process(self.relay_pid).num_fds()
+
     def stats(self, pod: str) -> dict[str, int]:
         return self.channel.call("stats")[pod]
+
+    @staticmethod
+    def reset(endpoint: socket.socket) -> None:
+        """Reset a connection from the client's side."""
+        reset(endpoint)
 
     @staticmethod
     def receive(endpoint: socket.socket, size: int) -> bytes:
@@ -166,20 +192,20 @@ class Lab:
 
 
 @pytest.fixture(scope="session")
-def relay_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
     path = tmp_path_factory.mktemp("relay") / "relay.sock"
     command = [sys.executable, "-m", "faultset.collector.platforms.local.relay", str(path)]
     with subprocess.Popen(command, env=dict(os.environ)) as process:
         try:
-            yield path
+            yield path, process.pid
         finally:
             process.kill()
 
 
 @pytest.fixture
-def lab(relay_socket: Path) -> Iterator[Lab]:
-    channel = Channel(relay_socket)
-    lab = Lab(channel)
+def lab(relay: tuple[Path, int]) -> Iterator[Lab]:
+    channel = Channel(relay[0])
+    lab = Lab(channel, relay[1])
     try:
         yield lab
     finally:

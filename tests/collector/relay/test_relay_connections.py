@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-import struct
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -170,12 +171,29 @@ def test_a_reset_in_the_middle_of_a_request_arrives_as_a_reset(lab: Lab) -> None
     lab.configure()
     client = lab.connect()
     lab.echo(client)
-    connection = server.connections[0]
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.shutdown(socket.SHUT_RD)
-    connection.close()
+    server.reset(0)
     with pytest.raises(ConnectionResetError):
         client.recv(1)
+
+
+def test_a_server_that_is_killed_in_the_middle_of_a_request_ends_the_connection(lab: Lab) -> None:
+    code = """
+import socket, sys
+server = socket.create_server((sys.argv[1], 7001))
+connection, _ = server.accept()
+connection.recv(100)
+connection.sendall(b"half of")
+connection.recv(100)
+"""
+    with subprocess.Popen([sys.executable, "-c", code, lab.target_ip]) as server:
+        lab.configure()
+        assert lab.eventually(lambda: lab.configure()["listening"] == ["server"])
+        client = lab.connect()
+        client.sendall(b"ask")
+        assert lab.receive(client, 7) == b"half of"
+        server.kill()
+        assert client.recv(1) == b""
+    assert lab.eventually(lab.refuses)
 
 
 def test_a_client_that_is_killed_resets_its_server(lab: Lab) -> None:
@@ -183,8 +201,7 @@ def test_a_client_that_is_killed_resets_its_server(lab: Lab) -> None:
     lab.configure()
     client = lab.connect()
     lab.echo(client)
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client.close()
+    lab.reset(client)
     assert lab.eventually(lambda: _state(server.connections[0]) != _ESTABLISHED)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -146,6 +147,23 @@ def test_a_close_does_not_arrive_through_a_partition(lab: Lab) -> None:
     lab.heal()
     client.settimeout(5)
     assert client.recv(1) == b""
+
+
+def test_connections_that_both_sides_gave_up_during_a_partition_are_let_go(lab: Lab) -> None:
+    server = lab.serve()
+    lab.configure()
+    clients = [lab.connect() for _ in range(5)]
+    for client in clients:
+        lab.echo(client)
+    before = lab.relay_files()
+    lab.impair("server-1", "partition")
+    for place, client in enumerate(clients):
+        client.sendall(b"never answered")
+        client.shutdown(socket.SHUT_WR)
+        server.reset(place)
+        lab.reset(client)
+    lab.heal()
+    assert lab.eventually(lambda: lab.relay_files() == before - 10)
 
 
 def test_the_partition_of_a_pod_that_is_gone_ends(lab: Lab) -> None:

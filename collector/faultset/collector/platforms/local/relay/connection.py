@@ -133,19 +133,23 @@ class End(asyncio.Protocol):
         known, self.lost = self.lost, True
         if known:
             return
-        if exc is not None and self._on_end is not None:
-            self._on_end()
         if self._on_early_close is not None:
             self._on_early_close()
         elif exc is not None:
-            self.other._forget()
-            self._send(_Close.RESET)
+            self._vanished()
 
     def pause_writing(self) -> None:
         self.other._pause(_Pause.WRITER)
 
     def resume_writing(self) -> None:
         self.other._resume(_Pause.WRITER)
+
+    def _vanished(self) -> None:
+        """Pass on that the process at this end reset the connection or is gone."""
+        if self._on_end is not None:
+            self._on_end()
+        self.other._forget()
+        self._send(_Close.RESET)
 
     def _send(self, item: bytes | _Close) -> None:
         size = len(item) if isinstance(item, bytes) else 0
@@ -179,6 +183,8 @@ class End(asyncio.Protocol):
         step = flow.step(self._loop.time(), self._road())
         self._count(step)
         for _ in range(step.delivered):
+            if not self._held:
+                break
             item = self._held.popleft()
             self._held_bytes -= len(item) if isinstance(item, bytes) else 0
             self._deliver(item)
@@ -205,8 +211,15 @@ class End(asyncio.Protocol):
         elif item is _Close.RESET:
             other.reset()
         else:
-            other.transport.write_eof()
             self.finished = True
+            try:
+                other.transport.write_eof()
+            except OSError:
+                # After it closed its side nobody reads from it, so a reset by it shows here first.
+                other.lost = True
+                other.transport.abort()
+                other._vanished()
+                return
             if other.finished:
                 self.transport.close()
                 other.transport.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import os
 import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,9 +13,9 @@ from random import Random
 from typing import Any
 
 from faultset.collector.platforms.local.channel import serve
+from faultset.collector.platforms.local.launch import die_with_parent
 from faultset.collector.platforms.local.relay.forwards import Forward, Target
 from faultset.collector.platforms.local.relay.listening import ListeningSockets
-from faultset.collector.platforms.local.relay.parent import die_with_parent
 from faultset.collector.platforms.local.relay.pods import Pod, road_of
 from faultset.collector.platforms.local.relay.schedule import CLEAR
 
@@ -145,9 +146,9 @@ def main(socket_path: Path, seed: int = 0, parent: int | None = None) -> None:
     seed
         Seed of the draws that decide which packets are lost.
     parent
-        Process id that must still be the parent; see `die_with_parent`.
+        Process id that must still be the parent; the present parent when None.
     """
-    die_with_parent(parent)
+    die_with_parent(os.getppid() if parent is None else parent)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     gc.freeze()

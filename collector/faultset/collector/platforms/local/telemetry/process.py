@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from faultset.collector.platforms.local.channel import serve
-from faultset.collector.platforms.local.relay.parent import die_with_parent
+from faultset.collector.platforms.local.launch import die_with_parent
 from faultset.collector.platforms.local.telemetry.metric_store import MetricStore, MetricWindow
 from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.platforms.local.telemetry.receiver import Receiver
@@ -147,8 +147,8 @@ def main(
     folder
         Where snapshots go that name no folder.
     parent
-        Process id that must still be the parent; see `die_with_parent`.
+        Process id that must still be the parent; the present parent when None.
     """
-    die_with_parent(parent)
+    die_with_parent(os.getppid() if parent is None else parent)
     gc.freeze()
     asyncio.run(_run(socket_path, node_socket, relay_socket, otlp_ip, otlp_port, interval_s, folder))
