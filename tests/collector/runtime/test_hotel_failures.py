@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hotel_stage import Process, Stage
 from span_receiver import Receiver
@@ -173,3 +175,26 @@ def test_a_leaking_build_grows(stage: Stage) -> None:
     stage.wait(lambda: stage.listens("search"), "search listens")
     before = resident_mib()
     stage.wait(lambda: resident_mib() > before + 20, "20 MiB more")
+
+
+def test_a_stopped_callee_hangs_its_callers_until_the_client_gives_up(stage: Stage, receiver: Receiver) -> None:
+    processes = stage.start_all("consul", "mongodb-user", "user", "frontend")
+    processes["user"].end(signal.SIGSTOP)
+    with pytest.raises(TimeoutError):
+        stage.ask("/user", "POST", 0.5, username="Cornell_3", password="3333333333")
+    stage.wait(lambda: len(receiver.spans) >= 2, "the spans of the given-up request")
+    by_kind = {span.kind: span for span in receiver.spans}
+    assert by_kind["client"].events == ("context canceled",)
+    assert by_kind["server"].attributes["http.status_code"] == 499
+    processes["user"].end(signal.SIGCONT)
+    assert stage.ask("/user", "POST", 9.0, username="Cornell_3", password="3333333333")[0] == 200
+
+
+def test_requests_are_served_while_nobody_takes_the_spans(stage: Stage) -> None:
+    stage.telemetry = "http://127.77.0.1:9"
+    processes = stage.start_all("consul", "mongodb-user", "user", "frontend")
+    for _ in range(5):
+        assert stage.ask("/user", "POST", 9.0, username="Cornell_3", password="3333333333")[0] == 200
+    processes["user"].end(signal.SIGTERM)
+    assert ended(stage, processes["user"], "user") == 0
+    assert "Traceback" not in processes["user"].log

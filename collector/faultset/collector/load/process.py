@@ -65,6 +65,7 @@ async def _run(schedule: Schedule, arguments: argparse.Namespace) -> int:
         local=arguments.bind,
     )
     sending = asyncio.create_task(generator.run())
+    sending.add_done_callback(lambda task: None if task.cancelled() else ended.set())
 
     async def stop() -> dict[str, float]:
         sending.cancel()
@@ -77,13 +78,11 @@ async def _run(schedule: Schedule, arguments: argparse.Namespace) -> int:
     server = None
     if arguments.socket:
         server = await serve(arguments.socket, {"step": generator.step, "stats": generator.stats, "stop": stop})
-    waiting = asyncio.create_task(ended.wait())
-    await asyncio.wait((waiting, sending), return_when=asyncio.FIRST_COMPLETED)
-    if not waiting.done():
-        waiting.cancel()
-        sending.result()
-    if sending.cancelled() or sending.done():
+    await ended.wait()
+    if sending.cancelled():
         await asyncio.sleep(_REPLY_S)
+    elif sending.done():
+        sending.result()
     else:
         await stop()
     if server is not None:

@@ -1,0 +1,62 @@
+"""Manifests: ordinary Kubernetes objects, in an order in which they can be applied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from faultset.collector.apps import load_app
+from faultset.collector.apps.manifests import manifests
+from faultset.collector.apps.spec import parse
+
+
+@pytest.fixture(scope="module")
+def objects() -> list[dict[str, Any]]:
+    return manifests(load_app("hotel"), telemetry_endpoint="http://telemetry:4318")
+
+
+def of(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    (found,) = [o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name]
+    return found
+
+
+def test_objects_come_before_those_that_need_them(objects: list[dict[str, Any]]) -> None:
+    order = list(dict.fromkeys(o["kind"] for o in objects))
+    assert order == ["PersistentVolume", "PersistentVolumeClaim", "ConfigMap", "Service", "Deployment"]
+    assert len({(o["kind"], o["metadata"]["name"]) for o in objects}) == len(objects)
+
+
+def test_a_database_binds_its_volume_statically_and_is_recreated(objects: list[dict[str, Any]]) -> None:
+    volume, claim = of(objects, "PersistentVolume", "geo-pv"), of(objects, "PersistentVolumeClaim", "geo-pvc")
+    assert volume["spec"]["storageClassName"] == claim["spec"]["storageClassName"] == "geo-storage"
+    assert volume["spec"]["hostPath"] == {"path": "/data/volumes/geo-pv", "type": "DirectoryOrCreate"}
+    assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
+    spec = of(objects, "Deployment", "mongodb-geo")["spec"]
+    assert spec["strategy"] == {"type": "Recreate"}
+    pod = spec["template"]["spec"]
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "geo-pvc"}} in pod["volumes"]
+    assert {"name": "data", "mountPath": "/data/db"} in pod["containers"][0]["volumeMounts"]
+    assert pod["containers"][0]["command"] == ["faultset-store", "mongodb", "--auth"]
+
+
+def test_every_workload_is_selected_by_its_service_and_has_no_probe(objects: list[dict[str, Any]]) -> None:
+    app = load_app("hotel")
+    for name, service in app.services.items():
+        deployment, front = of(objects, "Deployment", name), of(objects, "Service", name)
+        template = deployment["spec"]["template"]
+        assert front["spec"]["selector"] == template["metadata"]["labels"] == {"io.kompose.service": name}
+        assert deployment["spec"]["selector"]["matchLabels"] == front["spec"]["selector"]
+        (port,) = front["spec"]["ports"]
+        assert port["port"] == port["targetPort"] == service.port
+        (container,) = template["spec"]["containers"]
+        assert not {"livenessProbe", "readinessProbe", "startupProbe"} & set(container)
+        assert container["resources"]["limits"] == {"cpu": "1000m", "memory": "256Mi"}
+        assert {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in container["env"]
+        scraped = template["metadata"]["annotations"].get("prometheus.io/scrape") == "true"
+        assert scraped == (service.kind in ("frontend", "logic"))
+
+
+def test_the_spec_travels_in_a_config_map(objects: list[dict[str, Any]]) -> None:
+    (config,) = [o for o in objects if o["kind"] == "ConfigMap"]
+    assert parse(config["data"]["app.yaml"], "config") == load_app("hotel")
