@@ -20,7 +20,7 @@ def view(example_root):
     return next(dataset.view(episode) for episode in dataset.episodes if dataset.label(episode)["fault"])
 
 
-def everything(view: EpisodeView) -> list[object]:
+def everything(view: EpisodeView) -> list[pd.DataFrame]:
     frames = [getattr(view, table)() for table in TABLES]
     return [*frames, view.wide(), view.table("logs", columns=["message"]).to_pandas()]
 

@@ -60,12 +60,10 @@ def test_pandas_reads_strings_and_times(files):
 # dask itself calls a pandas function in a way that pandas announces to remove.
 @pytest.mark.filterwarnings("ignore:The inplace keyword")
 def test_dask_reads_all_episodes_as_one_frame(files, rows):
-    import dask
     import dask.dataframe as dd
 
     frame = dd.read_parquet(files("metrics"))
-    with dask.config.set(scheduler="synchronous"):
-        counts = frame.groupby("metric")["value"].count().compute()
+    counts = frame.groupby("metric")["value"].count().compute(scheduler="synchronous")
     assert counts.sum() == rows["metrics"]
     assert "up" in counts.index
 

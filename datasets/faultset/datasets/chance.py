@@ -18,7 +18,9 @@ from faultset.datasets.views import EpisodeView
 LEVEL = 0.05
 FEWEST = 8
 """Episodes with and without a fault that the check needs of each."""
-_PERMUTATIONS = 499
+_FOLDS = 5
+_SHUFFLES = 199
+_ENOUGH = 20
 _DAY_NS = 86_400 * 10**9
 
 
@@ -64,20 +66,32 @@ def circumstances(views: Mapping[str, EpisodeView]) -> np.ndarray:
 
 
 def predictability(features: np.ndarray, faulty: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
-    """Return the balanced accuracy of a depth-2 tree in five folds, and its permutation p-value."""
-    from sklearn.model_selection import StratifiedKFold, permutation_test_score
+    """Return the balanced accuracy of a depth-2 tree in five folds, and its permutation p-value.
+
+    Shuffling ends early once it is clear that shuffled labels are predicted as well (Besag and Clifford, 1991).
+    """
+    rng = np.random.default_rng(seed)
+    fold = rng.permutation(np.arange(len(faulty)) % _FOLDS)
+    score = _fold_accuracy(features, faulty, fold)
+    as_good = 0
+    for shuffles in range(1, _SHUFFLES + 1):
+        as_good += _fold_accuracy(features, rng.permutation(faulty), fold) >= score
+        if as_good == _ENOUGH:
+            return score, as_good / shuffles
+    return score, (1 + as_good) / (1 + _SHUFFLES)
+
+
+def _fold_accuracy(features: np.ndarray, faulty: np.ndarray, fold: np.ndarray) -> float:
+    """Return the balanced accuracy of predictions for each fold by a tree that has not seen it."""
     from sklearn.tree import DecisionTreeClassifier
 
-    score, _, p_value = permutation_test_score(
-        DecisionTreeClassifier(max_depth=2, min_samples_leaf=2, random_state=seed),
-        features,
-        faulty,
-        cv=StratifiedKFold(5, shuffle=True, random_state=seed),
-        n_permutations=_PERMUTATIONS,
-        scoring="balanced_accuracy",
-        random_state=seed,
-    )
-    return float(score), float(p_value)
+    predicted = np.empty(len(faulty), dtype=bool)
+    for number in range(_FOLDS):
+        held = fold == number
+        # Only two classes and few rows: balanced weights stop a tree from always giving the commoner answer.
+        tree = DecisionTreeClassifier(max_depth=2, min_samples_leaf=2, class_weight="balanced", random_state=0)
+        predicted[held] = tree.fit(features[~held], faulty[~held]).predict(features[held])
+    return float((predicted[faulty].mean() + (~predicted[~faulty]).mean()) / 2)
 
 
 def _reference_rows(view: EpisodeView, table: str) -> int:
