@@ -57,7 +57,8 @@ def print_summary(
     click.echo(_false_alarms(root, labels))
     done = len(labels)
     click.echo(f"{done} of {len(plans)} episodes in {wall_s / 60:.1f} min; dataset {root}, version {version}")
-    click.echo(f"next: evaluate {root}")
+    if done:
+        click.echo(f"next: evaluate {root}")
 
 
 def _false_alarms(root: Path, labels: Mapping[str, Mapping[str, Any]]) -> str:

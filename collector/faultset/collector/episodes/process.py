@@ -73,7 +73,7 @@ def main() -> None:
 
 def _keep_for_diagnosis(scratch: Scratch, root: Path) -> None:
     """Keep logs and journal of a failed episode, outside the dataset's versioned part."""
-    failed = root / ".failed" / scratch.folder.name
+    failed = root / ".failed" / scratch.note.stem
     shutil.rmtree(failed, ignore_errors=True)
     failed.parent.mkdir(exist_ok=True)
     shutil.copytree(
