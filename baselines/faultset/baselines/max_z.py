@@ -65,14 +65,17 @@ class MaxZDetector(Untrained):
         windows = detection_windows(episode)
         if windows.empty:
             return Detection.silent(self.least)
-        limit = self.least
+        within = np.zeros(len(windows.series))
         pieces = np.array_split(np.arange(len(windows.reference)), 4)
         for piece in pieces if min(map(len, pieces)) >= SUSTAINED else []:
             rest = np.setdiff1d(np.arange(len(windows.reference)), piece)
             there = np.zeros((len(piece), len(windows.series)), dtype=bool)
             z = robust_deviations(windows.reference[rest], windows.reference[piece], there)
-            limit = max(limit, float(sustained(z).max()))
-        z = sustained(robust_deviations(windows.reference, windows.values, windows.absent))
+            within = np.maximum(within, sustained(z).max(axis=0))
+        # What is idle for a part of the reference only would set a limit that nothing can pass.
+        steady = within < CLIP
+        limit = max(self.least, float(within[steady].max(initial=0.0)))
+        z = sustained(robust_deviations(windows.reference, windows.values, windows.absent)) * steady
         scores = z.max(axis=1)
         alarm = first_alarm(windows.times_ns, scores > limit)
         evidence: tuple[Evidence, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -29,6 +30,8 @@ from faultset.baselines.windows import (
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from faultset.datasets.views import EpisodeView
 
 QUEUE = 10
@@ -199,6 +202,18 @@ class PDiagnose(Untrained):
         return counts, _kpi_evidence(windows, per_series), first
 
 
+def without_digits(operations: pd.Series) -> pd.Series:
+    """Join operations that differ in numbers only, such as queries with a key in their name.
+
+    >>> import pandas as pd
+    >>> without_digits(pd.Series(["get_63_2015-04-22", "get_7_2015-04-23"])).tolist()
+    ['get_#_#-#-#', 'get_#_#-#-#']
+    """
+    coded = operations.astype("category")
+    names = [re.sub(r"\d+", "#", str(name)) for name in coded.cat.categories]
+    return coded.astype(object).map(dict(zip(coded.cat.categories, names, strict=True)))
+
+
 def _kpi_evidence(windows: Windows, counts: np.ndarray, told: int = 10) -> list[Evidence]:
     order = np.argsort(-counts, kind="stable")[:told]
     return [
@@ -233,6 +248,7 @@ def anomalous_spans(
     if span_time == "exclusive":
         parents = parent_rows(*(frame[name].to_numpy() for name in ("trace_id", "span_id", "parent_span_id")))
         measured = exclusive_durations(starts, durations, parents)
+    frame["operation"] = without_digits(frame["operation"])
     groups = frame.groupby(["service", "operation"], observed=True).ngroup().to_numpy(dtype=np.int64)
     odd = slow_spans(groups, measured, starts < stretch.healthy_end_ns)
     odd |= (frame["status"] == "error").to_numpy()

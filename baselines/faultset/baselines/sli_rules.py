@@ -175,12 +175,11 @@ class SLIRule(Untrained):
         if len(bad) == 0:
             return Ranking.abstain()
         deep = depths(episode.calls, episode.context.workload_entry)
-        uses = endpoint_services(episode, healthy_end_ns)
-        everything = frozenset(deep)
+        uses = endpoint_services(episode, np.unique(judged.endpoints.astype(str)).tolist(), healthy_end_ns)
         scores: dict[str, float] = {}
         evidence: list[Evidence] = []
         for service in episode.services:
-            using = [name for name in np.unique(judged.endpoints.astype(str)) if service in uses.get(name, everything)]
+            using = [name for name, used in uses.items() if service in (used or deep)]
             failed_with = float(np.isin(bad.astype(str), using).sum())
             passed_with = float(np.isin(good.astype(str), using).sum())
             score = ochiai(failed_with, float(len(bad)), passed_with)
@@ -192,17 +191,19 @@ class SLIRule(Untrained):
         return Ranking.of(scores, episode.services, evidence[:10])
 
 
-def endpoint_services(episode: EpisodeView, healthy_end_ns: int) -> dict[str, frozenset[str]]:
-    """Services, called ones included, that healthy traces of each endpoint pass through."""
-    frame = read_frame(episode, "spans", ("time", "trace_id", "parent_span_id", "service", "peer_service", "operation"))
+def endpoint_services(episode: EpisodeView, endpoints: Iterable[str], healthy_end_ns: int) -> dict[str, frozenset[str]]:
+    """Services, called ones included, that healthy traces of each endpoint pass through; empty when there are none.
+
+    A trace belongs to the endpoint that its first operation ends with: servers put a word before the route.
+    """
+    columns = ("time", "trace_id", "parent_span_id", "service", "peer_service", "operation")
+    frame = read_frame(episode, "spans", columns)
     frame = frame[frame["time"] < healthy_end_ns]
-    roots = frame[frame["parent_span_id"].isna()].drop_duplicates("trace_id")
-    if roots.empty:
-        return {}
-    operation = frame["trace_id"].map(roots.set_index("trace_id")["operation"].astype(str))
-    found: dict[str, set[str]] = {}
-    for column in ("service", "peer_service"):
-        pairs = frame[[column]].assign(endpoint=operation).dropna().drop_duplicates()
-        for service, endpoint in pairs.itertuples(index=False):
-            found.setdefault(str(endpoint), set()).add(str(service))
-    return {endpoint: frozenset(services) for endpoint, services in found.items()}
+    roots = frame[frame["parent_span_id"].isna()].drop_duplicates("trace_id").set_index("trace_id")["operation"]
+    found: dict[str, frozenset[str]] = {}
+    for endpoint in endpoints:
+        traces = roots.index[roots.astype(str).str.endswith(endpoint).to_numpy(dtype=bool)]
+        rows = frame[frame["trace_id"].isin(traces)]
+        named = (set(rows[column].dropna().astype(str)) for column in ("service", "peer_service"))
+        found[endpoint] = frozenset().union(*named)
+    return found
