@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import random
-import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -17,6 +15,7 @@ from faultset.collector.load.generator import Generator
 from faultset.collector.load.results import ResultFile
 from faultset.collector.load.schedule import Schedule
 from faultset.collector.platforms.local.channel import serve
+from faultset.collector.runtime.environment import allow_many_files
 from faultset.datasets.errors import FaultsetError
 
 _REPLY_S = 0.1
@@ -43,14 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FaultsetError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
-    _allow_many_connections()
+    allow_many_files()
     return asyncio.run(_run(schedule, arguments))
-
-
-def _allow_many_connections() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _run(schedule: Schedule, arguments: argparse.Namespace) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -45,3 +47,10 @@ def environment(variables: Mapping[str, str] | None = None) -> Environment:
         telemetry=found.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
         build=found.get("FAULTSET_BUILD") or "1.0.0",
     )
+
+
+def allow_many_files() -> None:
+    """Let this process have as many connections as the machine allows: hanging requests hold theirs."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

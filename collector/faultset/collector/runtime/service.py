@@ -25,7 +25,7 @@ from faultset.collector.runtime.behaviours import Surroundings, compile_operatio
 from faultset.collector.runtime.builds import defects
 from faultset.collector.runtime.caller import Caller
 from faultset.collector.runtime.databases import open_databases, read_indexes, store_clients
-from faultset.collector.runtime.environment import Environment, environment
+from faultset.collector.runtime.environment import Environment, allow_many_files, environment
 from faultset.collector.runtime.logs import Log
 from faultset.collector.runtime.metrics import Metrics
 from faultset.collector.runtime.names import Names
@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("name", help="service, as the application's spec names it")
     arguments = parser.parse_args(argv)
     random.seed()
+    allow_many_files()
     told = environment()
     try:
         app = _load(told.spec)

@@ -17,7 +17,6 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from requests.adapters import HTTPAdapter
 
-_ERROR = Status(StatusCode.ERROR)
 _PROPAGATOR = TraceContextTextMapPropagator()
 _ROOT = Context()
 _FLUSH_S = 3.0
@@ -97,4 +96,4 @@ def ids_of(span: Span) -> str:
 def fail(span: Span, message: str) -> None:
     """Mark a span as failed, with an event that says why."""
     span.add_event("error", {"event": "error", "message": message})
-    span.set_status(_ERROR)
+    span.set_status(Status(StatusCode.ERROR, message))
