@@ -114,7 +114,7 @@ _ROOT_CAUSE = pa.struct([
 ])  # fmt: skip
 
 LABEL = pa.schema([
-    pa.field("episode", pa.string(), nullable=False),
+    _field("episode", pa.string(), "opaque id of the episode", nullable=False),
     _field("fault", pa.string(), "name of the fault; null in a no-fault episode"),
     _field("no_fault_kind", pa.string(), "plain, disturbed or sham; null in a fault episode"),
     _field("targets", pa.list_(pa.string()), "services the fault was applied to", nullable=False),
@@ -143,7 +143,7 @@ LABEL = pa.schema([
 ])  # fmt: skip
 
 EVIDENCE = pa.schema([
-    pa.field("episode", pa.string(), nullable=False),
+    _field("episode", pa.string(), "opaque id of the episode", nullable=False),
     _field("check", pa.string(), "injection, recovery, sli, latent, health, host", nullable=False),
     _field("subject", pa.string(), "object, endpoint or series that was looked at", nullable=False),
     _field("time", TIME, "when it was seen; null for a whole window"),
