@@ -165,6 +165,11 @@ def test_snapshots_keep_to_their_window(telemetry: Channel, tmp_path: Path) -> N
     assert telemetry.call("snapshot", start_ns=0, end_ns=1) == {"metrics": 0, "spans": 0}
 
 
+def test_the_worst_lag_can_be_forgotten(telemetry: Channel) -> None:
+    eventually(lambda: telemetry.call("health", forget_lag=True)["worst_lag_ms"] > 0)
+    assert telemetry.call("health")["worst_lag_ms"] >= 0
+
+
 def gone(channel: Channel) -> bool:
     try:
         channel.call("health")

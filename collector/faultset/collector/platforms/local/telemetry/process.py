@@ -83,10 +83,16 @@ class Telemetry:
             rows[table] = await asyncio.to_thread(write_window, window, services, target / f"{table}.arrow")
         return rows
 
-    def health(self) -> dict[str, Any]:
-        """Return what has arrived so far and how late the scraper was at worst."""
+    def health(self, forget_lag: bool = False) -> dict[str, Any]:
+        """Return what has arrived so far and how late the scraper was at worst.
+
+        Parameters
+        ----------
+        forget_lag
+            Begin again with the worst lag, for instance when the load starts.
+        """
         health = self._scraper.health
-        return {
+        found = {
             "spans": len(self._spans),
             "samples": len(self._metrics),
             "scrapes": health.scrapes,
@@ -94,6 +100,9 @@ class Telemetry:
             "last_scrape_ns": health.last_scrape_ns,
             "worst_lag_ms": health.worst_lag_ns / 1e6,
         }
+        if forget_lag:
+            health.worst_lag_ns = 0
+        return found
 
 
 def write_window(window: MetricWindow | SpanWindow, services: Mapping[str, str | None], path: Path) -> int:
