@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -34,17 +35,12 @@ def test_a_storm_mixes_nothing_up_and_leaves_nothing_open(lab: Lab) -> None:
     def talk(number: int) -> None:
         rng = random.Random(number)
         while time.monotonic() < until:
-            client = lab.connect(timeout_s=1.0)
-            try:
+            with contextlib.suppress(TimeoutError, ConnectionError), lab.connect(timeout_s=1.0) as client:
                 for _ in range(rng.randrange(1, 20)):
                     data = rng.randbytes(rng.choice((10, 3_000, 150_000)))
                     if lab.echo(client, data) != data:
                         wrong.append(f"client {number} read what it had not sent")
                     whole.release()
-            except (TimeoutError, ConnectionError):
-                continue
-            finally:
-                client.close()
 
     threads = [threading.Thread(target=talk, args=(number,)) for number in range(12)]
     for thread in threads:
