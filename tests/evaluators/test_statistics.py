@@ -107,7 +107,8 @@ def test_a_median_with_misses_can_have_an_infinite_upper_end():
 def test_medians_of_resamples_equal_those_of_lists():
     values, keys = [1.0, 9.0, 4.0, 6.0, math.inf], ["a", "a", "b", "b", "c"]
     members = {"a": [1.0, 9.0], "b": [4.0, 6.0], "c": [math.inf]}
-    lists = [sum((members[key] for key in pick), []) for pick in itertools.product("abc", repeat=3)]
+    picks = itertools.product("abc", repeat=3)
+    lists = [[value for key in pick for value in members[key]] for pick in picks]
     medians = sorted(sorted(values)[len(values) // 2] for values in lists)
     estimate = clustered_median(values, keys)
     assert estimate.low == medians[math.floor(0.025 * 26)]
@@ -150,7 +151,7 @@ def test_holm_is_the_one_of_statsmodels():
     from statsmodels.stats.multitest import multipletests
 
     values = [0.01, 0.04, 0.03, 0.2, 0.011]
-    assert np.allclose(holm(values), multipletests(values, method="holm")[1])
+    assert np.allclose(holm(values), np.asarray(multipletests(values, method="holm")[1], dtype=float))
     assert np.allclose(holm([0.01, 0.04, 0.03]), [0.03, 0.06, 0.06])
     mixed = holm([0.01, math.nan, 0.04])
     assert mixed[0] == 0.02

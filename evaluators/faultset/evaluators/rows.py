@@ -54,6 +54,7 @@ RESULTS = pa.schema(
         pa.field("answer", pa.string(), nullable=False),
         pa.field("ranking", pa.string(), nullable=False),
         pa.field("seconds", pa.float64()),
+        pa.field("cpu_seconds", pa.float64()),
         pa.field("fit_seconds", pa.float64()),
         pa.field("peak_bytes", pa.int64()),
         pa.field("app", _NAME, nullable=False),
@@ -141,6 +142,8 @@ class ResultRow:
     answer: Mapping[str, Any] = field(default_factory=dict)
     ranking: Mapping[str, float] = field(default_factory=dict)
     seconds: float | None = None
+    """Elapsed time; longer when other methods run beside."""
+    cpu_seconds: float | None = None
     fit_seconds: float | None = None
     peak_bytes: int | None = None
     code: str = ""

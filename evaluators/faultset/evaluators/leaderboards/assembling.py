@@ -12,13 +12,12 @@ import numpy as np
 
 from faultset.evaluators.leaderboards.detecting import (
     DETECTION_METRICS,
-    Heard,
     constant_answer_floor,
     correctness,
     detection_estimates,
-    heard,
 )
 from faultset.evaluators.leaderboards.difficulty import strata_of
+from faultset.evaluators.leaderboards.hearing import Heard, heard
 from faultset.evaluators.leaderboards.locating import (
     LOCALIZATION_METRICS,
     Located,
@@ -39,7 +38,7 @@ from faultset.evaluators.rows import ResultRow, Truth
 from faultset.evaluators.statistics.comparison import PairedDifference, holm, paired_difference
 from faultset.evaluators.statistics.estimates import Estimate
 
-VERDICTS = (HEADLINE, "latent", "silent")
+VERDICTS: tuple[str, ...] = (HEADLINE, "latent", "silent")
 By = Mapping[str, Mapping[str, list[ResultRow]]]
 """Baseline -> episode -> rows, one for each seed."""
 
@@ -93,7 +92,7 @@ def group_of(row: ResultRow) -> str:
 
 
 def _counts(truths: Iterable[Truth]) -> dict[str, int]:
-    counts = dict.fromkeys((*VERDICTS, "no fault"), 0)
+    counts: dict[str, int] = dict.fromkeys((*VERDICTS, "no fault"), 0)
     for truth in truths:
         name = truth.verdict if truth.faulty else "no fault"
         counts[name] = counts.get(name, 0) + 1
@@ -196,7 +195,7 @@ def _table(
                 metrics=estimates[name],
                 rows=len(own),
                 failed=dict(Counter(row.status for row in own if row.status != "ok")),
-                seconds=_median(row.seconds for row in own),
+                seconds=_median(row.cpu_seconds if row.cpu_seconds is not None else row.seconds for row in own),
                 fit_seconds=_median(row.fit_seconds for row in own),
                 peak_bytes=_median(row.peak_bytes for row in own),
                 seeds=len({row.seed for row in own}),

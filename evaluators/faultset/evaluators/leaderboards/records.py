@@ -38,7 +38,7 @@ class Entry:
     failed: Mapping[str, int]
     """Rows by status other than ok."""
     seconds: float
-    """Median over rows."""
+    """Median processor time of one answer; elapsed time of rows that were ended."""
     fit_seconds: float
     peak_bytes: float
     seeds: int = 1

@@ -58,7 +58,7 @@ def _rich(table: Table, width: int) -> RichTable:
     for metric in shown:
         rich.add_column(metric.title, justify="right", no_wrap=True)
     rich.add_column("failed", justify="right")
-    rich.add_column("time", justify="right", no_wrap=True)
+    rich.add_column("CPU", justify="right", no_wrap=True)
     for entry in table.entries:
         rich.add_row(*_cells(entry, shown), style=_KIND_STYLE.get(entry.kind))
     if table.floor:

@@ -7,7 +7,7 @@ import math
 from faultset.evaluators.leaderboards.records import Metric
 from faultset.evaluators.statistics.estimates import Estimate
 
-NONE = "–"
+NONE = "\u2013"
 
 
 def number(value: float, metric: Metric) -> str:

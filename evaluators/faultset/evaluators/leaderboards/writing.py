@@ -101,7 +101,7 @@ def _table(table: Table) -> list[str]:
     if table.note:
         lines += [table.note, ""]
     against = f"vs {table.strongest_control}" if table.strongest_control else "vs control"
-    header = ["#", "baseline", "kind", *(metric.title for metric in shown), "failed", "time", against]
+    header = ["#", "baseline", "kind", *(metric.title for metric in shown), "failed", "CPU", against]
     lines.append("| " + " | ".join(header) + " |")
     lines.append("|" + "---|" * len(header))
     for entry in table.entries:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from faultset.evaluators.leaderboards.detecting import Heard, heard
+from faultset.evaluators.leaderboards.hearing import Heard, heard
 from faultset.evaluators.leaderboards.locating import Located, located
 from faultset.evaluators.rows import ResultRow, Truth
 

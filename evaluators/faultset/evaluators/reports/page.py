@@ -90,7 +90,7 @@ def _content(
         "more_failures": max(0, len(board.failures) - _FAILURES_SHOWN),
         "cards": _cards(specs, rows),
         "provenance": _provenance(board, rows, now),
-        "strata_names": [name for name in facts.ordered({n for stratum in board.strata for n in stratum.ac1})],
+        "strata_names": facts.ordered({n for stratum in board.strata for n in stratum.ac1}),
         "kinds": facts.kinds,
     }
 
@@ -127,9 +127,7 @@ def _tiles(board: Leaderboard, rows: Sequence[ResultRow]) -> list[dict[str, str]
             "text": f"of {len({row.baseline for row in rows})} methods and controls; {len(board.failures)} failed",
         },
     ]
-    for table in board.tables:
-        if table.verdict == HEADLINE and table.group == "telemetry" and table.entries:
-            tiles.append(_best(table))
+    tiles += [_best(table) for table in board.tables if table.verdict == HEADLINE and table.group == "telemetry"]
     return tiles[:5]
 
 
@@ -156,7 +154,7 @@ def _cards(specs: Sequence[BaselineSpec], rows: Sequence[ResultRow]) -> list[dic
     cards = []
     order = {kind: i for i, kind in enumerate(KIND_ORDER)}
     for spec in sorted(specs, key=lambda spec: (spec.task, order.get(spec.kind, 9), spec.name)):
-        own = [row.seconds for row in rows if row.baseline == spec.name and row.seconds is not None]
+        own = [row.cpu_seconds for row in rows if row.baseline == spec.name and row.cpu_seconds is not None]
         cards.append(
             {
                 "spec": spec,

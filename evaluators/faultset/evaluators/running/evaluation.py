@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int], None]
 _CONNECT_PATIENCE_S = 10
+_NOWHERE = "127.0.0.1:0"
 
 
 def default_workers() -> int:
@@ -47,9 +49,10 @@ def carry_out(plan: Plan, client: Client, progress: Progress = lambda _: None) -
             key = f"episode-{batch.truth.episode}-{i}"
             futures.append(client.submit(_run, batch, *fits[batch.fold], key=key, pure=False))
         rows: list[ResultRow] = []
-        for future in as_completed(futures):
-            rows += future.result()
-            future.release()
+        with client.as_current():
+            for future in as_completed(futures):
+                rows += future.result()
+                future.release()
         return rows
     finally:
         with contextlib.suppress(Exception):
@@ -75,13 +78,18 @@ def local_client(workers: int) -> Iterator[Client]:
         "distributed.worker.memory.terminate": False,
         "distributed.scheduler.worker-saturation": 1.0,
         "distributed.admin.low-level-log-length": 0,
+        # dask always starts its status servers: on loopback only, and with nothing to show
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
     }
-    with _quiet(), config.set(options):
+    with _quiet(), config.set(options), tempfile.TemporaryDirectory(prefix="faultset-dask-") as scratch:
         cluster = LocalCluster(
             n_workers=1,
             threads_per_worker=workers,
             processes=False,
-            dashboard_address=None,
+            dashboard_address=_NOWHERE,
+            worker_dashboard_address=_NOWHERE,
+            local_directory=scratch,
             memory_limit=0,
             silence_logs=logging.CRITICAL,
         )
@@ -123,7 +131,8 @@ def remote_client(address: str, folder: str) -> Iterator[Client]:
 
 def remote_workers(client: Client) -> int:
     """Count the threads that the workers of a scheduler offer."""
-    return max(1, sum(client.nthreads().values()))
+    threads: Any = client.nthreads()
+    return max(1, sum(threads.values()))
 
 
 def _check_workers(client: Client, address: str, folder: str) -> None:
@@ -134,7 +143,7 @@ def _check_workers(client: Client, address: str, folder: str) -> None:
             f'the dask scheduler at {address} has no workers; start some with "dask worker {address}"'
         ) from error
     try:
-        seen = client.run(os.path.isdir, folder)
+        seen: Any = client.run(os.path.isdir, folder)
         client.run(_has_faultset)
     except ImportError as error:
         raise PlatformError(

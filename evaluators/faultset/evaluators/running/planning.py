@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ class Settings:
     split: str | None = None
     """Published split; None scores every episode with two-fold training on healthy episodes."""
     seed: int = 0
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     alarm_detector: str = ALARM_DETECTOR
 
     def for_rows(self) -> dict[str, object]:

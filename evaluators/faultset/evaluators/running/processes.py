@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -51,10 +52,8 @@ def kill_descendants(pid: int, patience_s: float = 5.0) -> None:
 
 def kill(pid: int) -> None:
     """Send SIGKILL; a process that is already gone is fine."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def is_zombie(pid: int) -> bool:
@@ -92,10 +91,8 @@ def proportional_bytes(pids: list[int]) -> int:
 
 def reset_own_peak() -> None:
     """Start a new measurement of this process's peak memory, where the kernel allows it."""
-    try:
+    with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass
 
 
 def own_peak_bytes() -> int:

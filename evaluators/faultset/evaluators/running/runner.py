@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -43,6 +45,8 @@ class Outcome:
     value: Any = None
     reason: str = ""
     seconds: float = 0.0
+    cpu_seconds: float | None = None
+    """None where the process did not live to tell."""
     peak_bytes: int = 0
 
 
@@ -163,6 +167,7 @@ class Runner:
             value=reply.value,
             reason=reply.failure,
             seconds=reply.seconds,
+            cpu_seconds=reply.cpu_seconds,
             peak_bytes=peak,
         )
 
@@ -239,10 +244,8 @@ class Runner:
         if process is None or process.poll() is not None:
             return
         processes.kill_descendants(process.pid)
-        try:
-            os.killpg(process.pid, 9)
-        except ProcessLookupError:
-            pass
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
     def _forget(self) -> None:
         process, self._process = self._process, None

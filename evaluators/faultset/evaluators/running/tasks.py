@@ -187,6 +187,7 @@ def _filled(row: ResultRow, outcome: Outcome) -> ResultRow:
         status=outcome.status,
         reason=outcome.reason,
         seconds=round(outcome.seconds, 6),
+        cpu_seconds=None if outcome.cpu_seconds is None else round(outcome.cpu_seconds, 6),
         peak_bytes=outcome.peak_bytes,
         alarm_ns=value.pop("alarm_ns", None),
         ranking=value.pop("ranking", {}),

@@ -52,6 +52,7 @@ class Reply:
     value: Any = None
     failure: str = ""
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     peak_bytes: int = 0
 
 
@@ -85,6 +86,20 @@ def work(tasks: int, answers: int) -> None:
         messages.send(answers, reply)
 
 
+class _Clock:
+    """Elapsed and processor time of the method alone, without opening files and checking its answer."""
+
+    def __init__(self) -> None:
+        self.seconds = self.cpu_seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._wall
+        self.cpu_seconds = time.process_time() - self._cpu
+
+
 class _Worker:
     def __init__(self) -> None:
         self._memos: OrderedDict[str, Memo] = OrderedDict()
@@ -93,29 +108,26 @@ class _Worker:
     def answer(self, request: Request) -> Reply:
         from faultset.evaluators.running.answers import InvalidAnswer
 
-        started = time.perf_counter()
+        clock = _Clock()
         try:
-            value, seconds = self._act(request)
+            value = self._act(request, clock)
         except InvalidAnswer as wrong:
-            return self._failed(request, "invalid", str(wrong), started)
-        except MemoryError:
-            raise
+            return self._reply(request, clock, status="invalid", failure=str(wrong))
         except BaseException as error:
             # foreign code: whatever it raises, SystemExit included, is its answer
-            return self._failed(request, "error", describe(error), started)
-        peak = processes.own_peak_bytes()
-        return Reply(number=request.number, status="ok", value=value, seconds=seconds, peak_bytes=peak)
+            return self._reply(request, clock, status="error", failure=describe(error))
+        return self._reply(request, clock, status="ok", value=value)
 
-    def _failed(self, request: Request, status: Literal["invalid", "error"], failure: str, started: float) -> Reply:
+    def _reply(self, request: Request, clock: _Clock, **what: Any) -> Reply:
         return Reply(
             number=request.number,
-            status=status,
-            failure=failure,
-            seconds=time.perf_counter() - started,
+            seconds=clock.seconds,
+            cpu_seconds=clock.cpu_seconds,
             peak_bytes=processes.own_peak_bytes(),
+            **what,
         )
 
-    def _act(self, request: Request) -> tuple[Any, float]:
+    def _act(self, request: Request, clock: _Clock) -> Any:
         import pickle
 
         import cloudpickle
@@ -126,26 +138,23 @@ class _Worker:
         sli = "sli" in spec.needs
         if request.kind == "fit":
             views = self._training_set(request.episodes, sli)
-            started = time.perf_counter()
-            fitted = spec.build(seed=request.seed).fit(views)
+            with clock:
+                fitted = spec.build(seed=request.seed).fit(views)
             if fitted is None:
                 raise InvalidAnswer("fit must return the baseline itself, got None")
             if spec.kind == "control":
                 fitted = _teach(fitted, request.lessons)
-            seconds = time.perf_counter() - started
-            return cloudpickle.dumps(fitted), seconds
+            return cloudpickle.dumps(fitted)
         self._training = {}
         method = pickle.loads(request.model)
         view = self._view(request.episodes[0], sli)
-        started = time.perf_counter()
         if request.kind == "detect":
-            answer = method.detect(view)
-            seconds = time.perf_counter() - started
-            start, end = view.view
-            return plain_detection(answer, start, end), seconds
-        answer = method.localize(view, request.told_ns)
-        seconds = time.perf_counter() - started
-        return plain_ranking(answer, view.services), seconds
+            with clock:
+                answer = method.detect(view)
+            return plain_detection(answer, *view.view)
+        with clock:
+            answer = method.localize(view, request.told_ns)
+        return plain_ranking(answer, view.services)
 
     def _training_set(self, folders: Sequence[str], sli: bool) -> list[SharedView]:
         from faultset.evaluators.running.views import SharedView

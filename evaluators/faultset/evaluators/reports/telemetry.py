@@ -1,0 +1,139 @@
+"""An episode's telemetry as a few line charts."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from faultset.datasets.errors import FaultsetError
+from faultset.evaluators.rows import Truth
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from faultset.datasets.views import EpisodeView
+
+_S = 1_000_000_000
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One line chart; paths in a box of 1000 by 100."""
+
+    title: str
+    detail: str
+    paths: tuple[str, ...]
+    low: str
+    high: str
+
+
+def panels(truth: Truth, dataset: Path) -> tuple[Panel, ...]:
+    """Draw what clients felt and the series that moved most; nothing where the telemetry cannot be read."""
+    from faultset.datasets.views import EpisodeView
+
+    try:
+        view = EpisodeView(dataset / "episodes" / truth.episode)
+        return (*_client_panels(view, truth), *_service_panels(view, truth))
+    except FaultsetError as error:
+        _log.warning("episode %s cannot be drawn: %s", truth.episode, error)
+        return ()
+
+
+def _client_panels(view: EpisodeView, truth: Truth) -> list[Panel]:
+    requests = view.requests()
+    if requests.empty:
+        return []
+    seconds = (requests["scheduled"].astype("int64").to_numpy() - truth.view_start_ns) // _S
+    length = int((truth.view_end_ns - truth.view_start_ns) // _S)
+    inside = (seconds >= 0) & (seconds < length)
+    failed = (requests["outcome"] != "ok").to_numpy()
+    latency = requests["latency_ns"].to_numpy(dtype=float, na_value=np.nan) / 1e6
+    slow, wrong = np.full(length, np.nan), np.full(length, np.nan)
+    for second in np.unique(seconds[inside]):
+        now = seconds == second
+        wrong[second] = failed[now].mean()
+        finished = latency[now & np.isfinite(latency)]
+        if len(finished):
+            slow[second] = np.quantile(finished, 0.95)
+    return [
+        _panel("clients", "95th percentile of latency, ms", slow),
+        _panel("clients", "share of failed requests", wrong, low=0.0, high=max(0.05, _top(wrong))),
+    ]
+
+
+def _service_panels(view: EpisodeView, truth: Truth) -> list[Panel]:
+    wide = view.wide(1.0)
+    if wide.empty:
+        return []
+    z = _deviations(wide, truth)
+    causes = {name for names in truth.causes for name in names} or set(truth.targets)
+    own = [(service, metric) for service, metric in z.index if service in causes][:2]
+    other = [(service, metric) for service, metric in z.index if service not in causes][: 3 - len(own)]
+    panels = []
+    for service, metric in own + other:
+        label = f"{service} ({'root cause' if service in causes else 'loudest other'})" if truth.faulty else service
+        values = wide[service, metric].to_numpy(dtype=float)
+        panels.append(_panel(label, str(metric), values))
+    return panels
+
+
+def _deviations(wide: pd.DataFrame, truth: Truth) -> pd.Series:
+    """Largest robust |z| after the reference, one for each series, largest first."""
+    times = wide.index.as_unit("ns").asi8  # type: ignore[attr-defined]
+    reference = wide[times < truth.reference_end_ns]
+    since = truth.onset_ns if truth.onset_ns is not None else truth.reference_end_ns
+    later = wide[times >= since]
+    middle = reference.median()
+    spread = (reference - middle).abs().median() * 1.4826
+    floor = np.maximum(middle.abs() * 0.01, 1e-9)
+    return ((later - middle).abs().max() / np.maximum(spread, floor)).dropna().sort_values(ascending=False)
+
+
+def _panel(
+    title: str, detail: str, values: npt.NDArray[np.float64], low: float | None = None, high: float | None = None
+) -> Panel:
+    known = values[np.isfinite(values)]
+    bottom = low if low is not None else (float(known.min()) if len(known) else 0.0)
+    top = high if high is not None else (float(known.max()) if len(known) else 1.0)
+    if top <= bottom:
+        top, bottom = bottom + max(abs(bottom) * 0.1, 1.0), bottom - max(abs(bottom) * 0.1, 1.0)
+    return Panel(
+        title=title,
+        detail=detail,
+        paths=_paths(values, bottom, top),
+        low=_amount(bottom),
+        high=_amount(top),
+    )
+
+
+def _paths(values: npt.NDArray[np.float64], low: float, high: float) -> tuple[str, ...]:
+    """Lines between neighbouring samples; a gap in the data is a gap in the line."""
+    count = max(1, len(values))
+    pieces: list[list[str]] = [[]]
+    for i, value in enumerate(values):
+        if not np.isfinite(value):
+            if pieces[-1]:
+                pieces.append([])
+            continue
+        x, y = 1000 * (i + 0.5) / count, 100 * (1 - (value - low) / (high - low))
+        pieces[-1].append(f"{x:.1f},{y:.1f}")
+    # a sample on its own would be invisible as a line of no length
+    return tuple(" ".join(p if len(p) > 1 else [p[0], p[0]]) for p in pieces if p)
+
+
+def _top(values: npt.NDArray[np.float64]) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.max()) if len(known) else 0.0
+
+
+def _amount(value: float) -> str:
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.3g}"

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faultset.datasets.examples import write_example_dataset
+from faultset.evaluators.rows import ResultRow, Truth
+
+SECOND = 1_000_000_000
+START = 1_760_000_000 * SECOND
+SERVICES = ("a", "b", "c", "d", "e")
+
+
+@pytest.fixture(scope="session")
+def example_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four synthetic episodes of forty seconds, two of them with a fault."""
+    root = tmp_path_factory.mktemp("data") / "example"
+    write_example_dataset(root, episodes=4, seed=1, baseline_s=20, fault_s=20)
+    return root
+
+
+def make_truth(episode: str = "e1", **changes: Any) -> Truth:
+    """An episode of 100 s whose reference ends at 40 s and whose fault begins at 60 s."""
+    values: dict[str, Any] = {
+        "episode": episode,
+        "app": "shop",
+        "fault": "crash",
+        "no_fault_kind": None,
+        "targets": ("b",),
+        "causes": (("b",),),
+        "candidates": SERVICES,
+        "system_level": "Application",
+        "fault_type": "Code Defect",
+        "verdict": "manifest",
+        "profile": "standard",
+        "view_start_ns": START,
+        "view_end_ns": START + 100 * SECOND,
+        "reference_end_ns": START + 40 * SECOND,
+        "onset_ns": START + 60 * SECOND,
+        "manifest_ns": START + 62 * SECOND,
+    }
+    return Truth(**(values | changes))
+
+
+def make_healthy(episode: str = "h1", **changes: Any) -> Truth:
+    """The same episode without a fault."""
+    none: dict[str, Any] = {
+        "fault": None,
+        "no_fault_kind": "plain",
+        "targets": (),
+        "causes": (),
+        "system_level": None,
+        "fault_type": None,
+        "verdict": "none",
+        "onset_ns": None,
+        "manifest_ns": None,
+    }
+    return make_truth(episode, **(none | changes))
+
+
+def make_row(truth: Truth, baseline: str = "method", **changes: Any) -> ResultRow:
+    """An answered row."""
+    values: dict[str, Any] = {
+        "baseline": baseline,
+        "kind": "method",
+        "needs": (),
+        "settings": "0",
+        "dataset": "shop-data",
+        "version": "1.0.0",
+        "split": "cross",
+        "fold": 0,
+        "task": "localization",
+        "protocol": "detected",
+        "seed": 0,
+        "status": "ok",
+        "seconds": 0.1,
+        "truth": truth,
+    }
+    return ResultRow(**(values | changes))
+
+
+def detection_row(truth: Truth, flagged: range | list[int], baseline: str = "method", **changes: Any) -> ResultRow:
+    """A detector's row: one sample for each second after the reference, flagged in the seconds given."""
+    seconds = range(41, 101)
+    flags = [second in flagged for second in seconds]
+    times = [START + second * SECOND for second in seconds]
+    first = next((t for t, a, b in zip(times[1:], flags, flags[1:], strict=False) if a and b), None)
+    answer = {
+        "times_ns": times,
+        "scores": [float(flag) for flag in flags],
+        "flags": "".join("01"[flag] for flag in flags),
+        "threshold": 0.5,
+        "consecutive": 2,
+        "evidence": [],
+    }
+    return make_row(truth, baseline, task="detection", alarm_ns=first, answer=answer, **changes)
+
+
+@pytest.fixture
+def make() -> type:
+    """Builders of truths and rows."""
+
+    class Make:
+        truth: Callable[..., Truth] = staticmethod(make_truth)
+        healthy: Callable[..., Truth] = staticmethod(make_healthy)
+        row: Callable[..., ResultRow] = staticmethod(make_row)
+        detection: Callable[..., ResultRow] = staticmethod(detection_row)
+
+    return Make
