@@ -128,8 +128,9 @@ def test_an_unknown_schema_version_names_both_numbers_and_a_remedy(example_copy,
         open_dataset(example_copy)
 
 
-def test_a_damaged_version_file_is_named(example_copy):
-    (example_copy / "versions" / "1.0.0.json").write_text("{")
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"schema_version": 1}'])
+def test_a_damaged_version_file_is_named(example_copy, content):
+    (example_copy / "versions" / "1.0.0.json").write_text(content)
     with pytest.raises(DataError, match=r"1\.0\.0\.json is damaged"):
         open_dataset(example_copy)
 

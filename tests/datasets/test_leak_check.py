@@ -156,7 +156,7 @@ def test_texts_with_special_characters_are_searched_literally(leaks, log):
     assert leaks(journal=journal, logs=[log(50, "aab c x")]) == []
 
 
-def test_a_torn_last_line_of_a_journal_is_left_out(write_episode):
+def test_lines_of_a_journal_that_a_crash_tore_are_left_out(write_episode):
     path = write_episode("e1")
-    (path / "truth" / "journal.jsonl").write_text('{"seq":1}\n{"seq":2,"ar')
-    assert read_journal(path) == [{"seq": 1}]
+    (path / "truth" / "journal.jsonl").write_text('{"seq":1}\n{"seq":2,"ar\n{"seq":3}\n{"se')
+    assert read_journal(path) == [{"seq": 1}, {"seq": 3}]

@@ -41,22 +41,18 @@ def read_evidence(episode_path: Path | str) -> pd.DataFrame:
 
 
 def read_journal(episode_path: Path | str) -> list[dict[str, Any]]:
-    """Return the records of what was done to the platform, in order; a torn last line is left out."""
+    """Return the records of what was done to the platform, in order; lines torn by a crash are left out."""
     path = Path(episode_path) / TRUTH / "journal.jsonl"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         raise DataError(f"{path} is missing; restore it or collect the episode again") from None
     records = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for line in lines:
         try:
             record = json.loads(line)
         except ValueError:
-            if number == len(lines):
-                break
-            raise DataError(f"{path} line {number} is not JSON; restore the file") from None
+            continue
         if isinstance(record, dict):
             records.append(record)
     return records

@@ -28,6 +28,7 @@ from faultset.datasets.views import EpisodeView
 
 VERSIONS = "versions"
 Bump = Literal["major", "minor", "patch"]
+_MANIFEST_KEYS = {"version", "created", "provenance", "episodes", "splits"}
 _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 
 
@@ -156,6 +157,9 @@ def read_manifest(root: Path | str, version: str | None = None) -> dict[str, Any
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} is damaged ({error!r}); restore it or open another version") from error
     check_schema_version(found, str(path))
+    missing = sorted(_MANIFEST_KEYS - manifest.keys())
+    if missing:
+        raise DataError(f"{path} is damaged (lacks {', '.join(missing)}); restore it or open another version")
     return manifest
 
 
