@@ -38,16 +38,13 @@ def write_scripts(folder: Path, redis: Mapping[str, str]) -> None:
         module, _, attribute = function.partition(":")
         code = f"import sys; from {module} import {attribute}; sys.exit({attribute}())"
         script = folder / name
-        python = f'exec -a {name} {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"'
-        script.write_text(f"#!/bin/bash\n{python}\n" if _BASH else f"#!/bin/sh\n{python.replace(f'-a {name} ', '')}\n")
+        command = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+        script.write_text(f'#!/bin/sh\n{command} "$@"\n', encoding="utf-8")
         script.chmod(0o755)
     for name, path in redis.items():
         link = folder / name
         link.unlink(missing_ok=True)
         link.symlink_to(path)
-
-
-_BASH = os.path.exists("/bin/bash")
 
 
 def search_path(folder: Path) -> str:

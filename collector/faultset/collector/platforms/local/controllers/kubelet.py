@@ -222,14 +222,16 @@ class Kubelet:
             context.events.warning(state.pod, "Failed", "Error: ErrImagePull")
             container.waiting = {"reason": "ErrImagePull", "message": reason}
             container.said_ns = now_ns
-            context.requeue(now_ns + context.scaled_ns(1))
         elif now_ns >= container.said_ns + context.scaled_ns(1):
             container.waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}"'}
             if now_ns >= container.said_ns + context.scaled_ns(RESYNC_S):
                 container.said_ns = now_ns - context.scaled_ns(1)
                 context.events.normal(state.pod, "BackOff", f'Back-off pulling image "{image}"')
                 context.events.warning(state.pod, "Failed", "Error: ImagePullBackOff")
-            context.requeue(min(self._pulls.until_ns(key, self._pulled_ns[key]), now_ns + context.scaled_ns(RESYNC_S)))
+        soon_ns = container.said_ns + context.scaled_ns(1)
+        if now_ns >= soon_ns:
+            soon_ns = container.said_ns + context.scaled_ns(RESYNC_S)
+        context.requeue(min(self._pulls.until_ns(key, self._pulled_ns[key]), soon_ns))
         container.terminated_shown = False
         return False
 
@@ -270,14 +272,14 @@ class Kubelet:
 
     def _mount(self, state: PodState, spec: dict[str, Any]) -> bool:
         context, name = self._context, spec["name"]
-        if name in state.mounts:
-            return True
-        if context.now_ns < state.mount_retry_ns:
+        if name not in state.mounts and context.now_ns < state.mount_retry_ns:
             context.requeue(state.mount_retry_ns)
             return False
         try:
             state.mounts[name] = mounts(context.store, state.pod, spec)
         except MissingReference as missing:
+            if name in state.mounts:
+                return True
             state.mount_wait_s = min(LONGEST_MOUNT_RETRY_S, 2 * state.mount_wait_s)
             state.mount_retry_ns = context.now_ns + context.scaled_ns(state.mount_wait_s)
             context.requeue(state.mount_retry_ns)

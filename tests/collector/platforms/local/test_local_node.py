@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from faultset.collector.platforms.local.processes import Process
+from faultset.datasets.errors import PlatformError
+
+NODE = "faultset.collector.platforms.local.node:main"
+PYTHON = sys.executable
+PATIENCE_S = 20.0
+
+_numbers = itertools.count(1)
+
+
+class Pods:
+    """A real node process and short words for what is asked of it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.process = Process("node", NODE, [[]], sockets=folder, logs=folder)
+        self.channel = self.process.connect()
+        self.ended: list[dict] = []
+
+    def start(self, *argv: str, **limits) -> str:
+        uid = f"uid-{next(_numbers)}"
+        answer = self.channel.call(
+            "start",
+            uid=uid,
+            pod=f"pod-{uid}",
+            container="main",
+            attempt=0,
+            argv=list(argv),
+            env={"PATH": os.defpath, "GREETING": "hello"},
+            folder=str(self.folder),
+            log=str(self.log(uid)),
+            **limits,
+        )
+        if "error" in answer:
+            raise PlatformError(answer["error"])
+        return uid
+
+    def log(self, uid: str) -> Path:
+        return self.folder / f"{uid}.log"
+
+    def exec(self, uid: str, *argv: str, timeout_s: float = 10.0) -> dict:
+        return self.channel.call("exec", uid=uid, container="main", argv=list(argv), timeout_s=timeout_s)
+
+    def signal(self, uid: str, name: str) -> bool:
+        return self.channel.call("signal", uid=uid, container="main", signal_name=name)
+
+    def end_of(self, uid: str) -> dict:
+        return self.until(lambda: next((report for report in self.ended if report.get("uid") == uid), None))
+
+    def metric(self, uid: str, name: str) -> float | None:
+        values = [
+            row["value"] for row in self.channel.call("stats") if row["pod"] == f"pod-{uid}" and row["metric"] == name
+        ]
+        return values[0] if values else None
+
+    def until(self, look):
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            self.ended += self.channel.call("poll", timeout_s=0.05)
+            found = look()
+            if found:
+                return found
+        raise AssertionError("it did not happen in time")
+
+
+@pytest.fixture(scope="module")
+def pods(tmp_path_factory):
+    made = Pods(tmp_path_factory.mktemp("node"))
+    yield made
+    made.channel.call("shutdown")
+    made.process.stop()
+    made.channel.close()
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"), [(("sh", "-c", "exit 3"), 3), (("true",), 0), (("sh", "-c", "kill -9 $$"), 137)]
+)
+def test_the_exit_code_is_reported(pods, argv, code):
+    report = pods.end_of(pods.start(*argv))
+    assert (report["exit_code"], report["out_of_memory"]) == (code, False)
+
+
+def test_an_unknown_program_is_an_error(pods):
+    with pytest.raises(PlatformError, match='exec: "goe": executable file not found in \\$PATH'):
+        pods.start("goe")
+
+
+def test_output_is_stamped_line_by_line(pods):
+    before = time.time_ns()
+    uid = pods.start("sh", "-c", "echo one; echo two >&2; printf unfinished")
+    pods.end_of(uid)
+    lines = pods.log(uid).read_text().splitlines()
+    assert {tuple(line.split(" ", 3)[1:]) for line in lines} == {
+        ("stdout", "F", "one"),
+        ("stderr", "F", "two"),
+        ("stdout", "F", "unfinished"),
+    }
+    assert len({line.split(" ")[0] for line in lines}) == 3
+    assert before < time.time_ns()
+
+
+def test_a_crash_of_a_forked_program_leaves_its_traceback(pods, tmp_path):
+    log = tmp_path / "job.log"
+    pods.channel.call("run", name="job", function="nowhere:main", argv=[], env={}, log=str(log))
+    report = pods.until(lambda: next((found for found in pods.ended if found.get("job") == "job"), None))
+    assert report["exit_code"] == 1
+    assert "ModuleNotFoundError: No module named 'nowhere'" in log.read_text()
+
+
+def test_a_container_that_is_killed_takes_all_its_processes_along(pods):
+    uid = pods.start("sh", "-c", "sleep 300 & setsid sleep 300 & wait")
+    pods.until(lambda: pods.metric(uid, "container_processes") == 3)
+    pods.signal(uid, "KILL")
+    assert pods.end_of(uid)["exit_code"] == 137
+    assert not [process for process in psutil.process_iter() if process.name() == "sleep" and _is_child(process, pods)]
+
+
+def _is_child(process: psutil.Process, pods: Pods) -> bool:
+    try:
+        return str(pods.folder) == process.cwd()
+    except psutil.Error:
+        return False
+
+
+def test_a_command_runs_inside_the_container(pods):
+    uid = pods.start("sleep", "300")
+    answer = pods.exec(uid, "sh", "-c", "echo $GREETING; exit 4")
+    assert answer == {"code": 4, "output": "hello\n"}
+    pods.signal(uid, "KILL")
+
+
+def test_what_a_command_leaves_running_counts_for_the_container(pods):
+    uid = pods.start("sleep", "300")
+    busy = "import os,time\nif os.fork() == 0:\n    os.setsid()\n    while True: pass"
+    assert pods.exec(uid, PYTHON, "-c", busy)["code"] == 0
+    pods.until(lambda: (pods.metric(uid, "container_cpu_usage_seconds_total") or 0) > 0.5)
+    assert pods.metric(uid, "container_processes") == 2
+    pods.signal(uid, "KILL")
+    pods.end_of(uid)
+    assert pods.metric(uid, "container_processes") is None
+
+
+def test_a_command_that_takes_too_long_is_ended(pods):
+    uid = pods.start("sleep", "300")
+    with pytest.raises(PlatformError, match="did not end in time"):
+        pods.exec(uid, "sleep", "300", timeout_s=0.2)
+    pods.until(lambda: pods.metric(uid, "container_processes") == 1)
+    pods.signal(uid, "KILL")
+
+
+def test_an_unknown_command_or_container_is_an_error(pods):
+    uid = pods.start("sleep", "300")
+    with pytest.raises(PlatformError, match='exec: "nothing": executable file not found'):
+        pods.exec(uid, "nothing")
+    pods.signal(uid, "KILL")
+    pods.end_of(uid)
+    with pytest.raises(PlatformError, match="container main does not run"):
+        pods.exec(uid, "true")
+
+
+def test_too_much_memory_ends_the_container(pods):
+    grow = "import time\nheld = []\nwhile True:\n    held.append(bytearray(4 << 20))\n    time.sleep(0.01)"
+    uid = pods.start(PYTHON, "-c", grow, memory_limit=64 << 20)
+    report = pods.end_of(uid)
+    assert (report["exit_code"], report["out_of_memory"]) == (137, True)
+    assert f"of pod pod-{uid}" in report["detail"]
+    assert "limit:65536kB" in report["detail"]
+
+
+def test_a_busy_container_is_throttled_to_its_limit(pods):
+    uid = pods.start(PYTHON, "-c", "while True: pass", cpu_limit=0.2)
+    pods.until(lambda: (pods.metric(uid, "container_cpu_cfs_periods_total") or 0) >= 8)
+    rows = {row["metric"]: row["value"] for row in pods.channel.call("stats") if row["pod"] == f"pod-{uid}"}
+    assert rows["container_spec_cpu_quota"] == 20_000
+    periods = rows["container_cpu_cfs_periods_total"]
+    assert rows["container_cpu_cfs_throttled_periods_total"] >= 0.5 * periods
+    assert rows["container_cpu_usage_seconds_total"] <= 0.2 * 0.1 * (periods + 3) + 0.1
+    assert rows["container_cpu_cfs_throttled_seconds_total"] > 0
+    pods.signal(uid, "KILL")
+    assert pods.end_of(uid)["exit_code"] == 137
+
+
+def test_a_limit_is_changed_while_the_container_runs(pods):
+    uid = pods.start(PYTHON, "-c", "while True: pass", cpu_limit=0.05)
+    pods.until(lambda: (pods.metric(uid, "container_cpu_cfs_throttled_periods_total") or 0) >= 3)
+    pods.channel.call("limit", uid=uid, container="main", cpu_limit=None, memory_limit=None)
+    pods.until(lambda: (pods.metric(uid, "container_cpu_usage_seconds_total") or 0) > 0.5)
+    pods.signal(uid, "KILL")
+
+
+def test_samples_have_the_names_of_cadvisor(pods):
+    uid = pods.start("sleep", "300", cpu_limit=1.0, memory_limit=256 << 20)
+    rows = [row for row in pods.channel.call("stats") if row["pod"] == f"pod-{uid}"]
+    names = {row["metric"] for row in rows}
+    assert {
+        "container_cpu_usage_seconds_total",
+        "container_memory_working_set_bytes",
+        "container_threads",
+        "container_file_descriptors",
+        "container_start_time_seconds",
+        "container_cpu_cfs_periods_total",
+        "container_spec_memory_limit_bytes",
+    } <= names
+    assert all((row["kind"] == "counter") == row["metric"].endswith("_total") for row in rows)
+    assert {row["container"] for row in rows} == {"main"}
+    pods.signal(uid, "KILL")
+
+
+def test_nothing_is_left_when_the_parent_of_the_node_is_killed(tmp_path):
+    started = """
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, os.environ["HERE"])
+from faultset.collector.platforms.local.processes import Process
+folder = Path(os.environ["FOLDER"])
+node = Process("node", "faultset.collector.platforms.local.node:main", [[]], sockets=folder, logs=folder)
+channel = node.connect()
+about = dict(pod="p", container="main", attempt=0, env={"PATH": os.defpath}, folder=str(folder))
+channel.call("start", uid="1", argv=["sleep", "300"], log=str(folder / "1.log"), **about)
+channel.call("start", uid="2", argv=["sh", "-c", "setsid sleep 301 & wait"], log=str(folder / "2.log"), **about)
+channel.call("exec", uid="1", container="main", argv=["sh", "-c", "setsid sleep 302 & :"], timeout_s=5)
+print("ready", flush=True)
+time.sleep(60)
+"""
+    env = {**os.environ, "FOLDER": str(tmp_path), "HERE": str(tmp_path)}
+    runner = subprocess.Popen([PYTHON, "-c", started], env=env, stdout=subprocess.PIPE, text=True)
+    assert runner.stdout is not None
+    assert runner.stdout.readline() == "ready\n"
+    family = _below(tmp_path)
+    assert len(family) >= 5
+    os.kill(runner.pid, signal.SIGKILL)
+    runner.wait()
+    runner.stdout.close()
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
+    assert alive == []
+    assert _below(tmp_path) == []
+
+
+def _below(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if Path(process.cwd()).is_relative_to(folder):
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def test_a_process_that_does_not_come_up_says_why(tmp_path):
+    process = Process("broken", "faultset.nowhere:main", [], sockets=tmp_path, logs=tmp_path)
+    with pytest.raises(
+        PlatformError, match=r"broken ended with code 1; it said last: .*No module named 'faultset.nowhere'"
+    ):
+        process.connect()
+    process.stop()
+
+
+def test_a_thread_that_starts_the_node_may_not_end_before_it(tmp_path):
+    """The kernel counts the thread that made a child as its parent, so the control thread makes them all."""
+    made: list[Process] = []
+
+    def start() -> None:
+        made.append(Process("node", NODE, [[]], sockets=tmp_path, logs=tmp_path))
+        made[0].connect().close()
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    (process,) = made
+
+    def has_ended() -> bool:
+        try:
+            process.check()
+        except PlatformError:
+            return True
+        return False
+
+    deadline = time.monotonic() + PATIENCE_S
+    while not has_ended():
+        assert time.monotonic() < deadline

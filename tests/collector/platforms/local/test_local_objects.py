@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from faultset.collector.platforms.local.defaults import quantity
+from faultset.collector.platforms.local.objects import ObjectNotFound, ObjectStore, owner_reference
+from faultset.datasets.errors import PlatformError
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def store():
+    return ObjectStore(clock=lambda: 1_800_000_000 * SECOND, rng=random.Random(1), namespace="shop")
+
+
+def config(name, **data):
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def test_a_created_object_gets_what_the_server_owns(store):
+    made = store.create(config("c", a="1"))
+    assert made["metadata"]["namespace"] == "shop"
+    assert made["metadata"]["creationTimestamp"] == "2027-01-15T08:00:00Z"
+    assert made["metadata"]["generation"] == 1
+    assert len(made["metadata"]["uid"]) == 36
+
+
+def test_what_is_returned_is_a_copy(store):
+    store.create(config("c", a="1"))
+    store.get("ConfigMap", "c")["data"]["a"] = "2"
+    assert store.get("ConfigMap", "c")["data"] == {"a": "1"}
+
+
+def test_a_merge_patch_removes_what_is_null_and_keeps_the_rest(store):
+    store.create(config("c", a="1", b="2"))
+    store.patch("ConfigMap", "c", {"data": {"a": None, "c": "3"}})
+    assert store.get("ConfigMap", "c")["data"] == {"b": "2", "c": "3"}
+
+
+def test_the_generation_counts_changes_of_the_spec_only(store, manifest):
+    store.create(manifest.deployment("geo"))
+    store.patch("Deployment", "geo", {"metadata": {"labels": {"x": "y"}}})
+    assert store.get("Deployment", "geo")["metadata"]["generation"] == 1
+    store.patch("Deployment", "geo", {"spec": {"replicas": 3}})
+    assert store.get("Deployment", "geo")["metadata"]["generation"] == 2
+
+
+def test_a_patch_that_changes_nothing_is_no_new_version(store):
+    before = store.create(config("c", a="1"))["metadata"]["resourceVersion"]
+    assert store.patch("ConfigMap", "c", {"data": {"a": "1"}})["metadata"]["resourceVersion"] == before
+
+
+def test_apply_replaces_the_data_and_keeps_uid_and_status(store, manifest):
+    uid = store.create(manifest.deployment("geo"))["metadata"]["uid"]
+    store.set_status("Deployment", "geo", {"replicas": 1})
+    store.apply(manifest.deployment("geo", replicas=2))
+    found = store.get("Deployment", "geo")
+    assert (found["metadata"]["uid"], found["spec"]["replicas"], found["status"]) == (uid, 2, {"replicas": 1})
+
+
+def test_a_name_is_taken_once(store):
+    store.create(config("c"))
+    with pytest.raises(PlatformError, match='ConfigMap "c" already exists'):
+        store.create(config("c"))
+
+
+def test_an_unknown_object_is_named(store):
+    with pytest.raises(ObjectNotFound, match='Service "geo" not found'):
+        store.get("Service", "geo")
+
+
+def test_objects_are_selected_by_labels(store, manifest):
+    store.create(manifest.service("geo"))
+    store.create(manifest.service("rate"))
+    assert [found["metadata"]["name"] for found in store.list("Service", {"app": "rate"})] == ["rate"]
+
+
+def test_what_an_object_owns_goes_with_it(store):
+    owner = store.create(config("owner"))
+    for name in ("first", "second"):
+        dependent = config(name)
+        dependent["metadata"]["ownerReferences"] = [owner_reference(owner)]
+        store.create(dependent)
+    store.create(config("stranger"))
+    store.delete("ConfigMap", "owner")
+    assert [found["metadata"]["name"] for found in store.list("ConfigMap")] == ["stranger"]
+
+
+def test_listeners_hear_of_every_change(store):
+    heard = []
+    store.listen(lambda kind, name, found: heard.append((kind, name, found is not None)))
+    store.create(config("c"))
+    store.delete("ConfigMap", "c")
+    assert heard == [("ConfigMap", "c", True), ("ConfigMap", "c", False)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("250m", 0.25), ("2", 2.0), ("64Mi", 67_108_864.0), ("1Gi", 2.0**30), ("5k", 5000.0), (3, 3.0)]
+)
+def test_quantities_are_read_as_kubernetes_does(text, value):
+    assert quantity(text) == value
+
+
+def test_a_wrong_quantity_is_refused():
+    with pytest.raises(ValueError, match="'a lot' is not a quantity"):
+        quantity("a lot")

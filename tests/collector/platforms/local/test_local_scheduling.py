@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+
+SELECTOR = {"spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": "node-77"}}}}}
+
+
+@pytest.fixture
+def stateful(bench, manifest):
+    """A store with its claim and volume."""
+    bench.apply(manifest.volume("geo"), manifest.claim("geo"), manifest.claiming("geo"))
+    return bench
+
+
+def phase(bench, kind, name):
+    return bench.store.get(kind, name)["status"]["phase"]
+
+
+def replace_claim(bench, manifest):
+    bench.patch("Deployment", "geo", {"spec": {"replicas": 0}})
+    bench.delete("PersistentVolumeClaim", "geo-pvc")
+    bench.apply(manifest.claim("geo"))
+    bench.patch("Deployment", "geo", {"spec": {"replicas": 1}})
+
+
+def test_a_pod_for_an_unknown_node_stays_pending_and_says_why(bench, manifest):
+    bench.apply(manifest.deployment("geo", strategy={"type": "Recreate"}))
+    bench.patch("Deployment", "geo", SELECTOR)
+    pod = bench.pod("geo")
+    assert pod["status"]["phase"] == "Pending"
+    assert "nodeName" not in pod["spec"]
+    (message,) = bench.messages("FailedScheduling")
+    assert message.startswith(
+        "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. preemption:"
+    )
+
+
+def test_scheduling_is_tried_again_at_growing_intervals(bench, manifest):
+    bench.apply(manifest.deployment("geo", pod={"nodeSelector": {"kubernetes.io/hostname": "moon"}}))
+    start = bench.now
+    bench.advance(400)
+    seen = [found for found in bench.cluster.events.occurrences if found.reason == "FailedScheduling"]
+    assert [(found.time_ns - start) // 10**9 for found in seen] == [0, 30, 90, 210]
+    assert [found.count for found in seen] == [1, 2, 3, 4]
+
+
+def test_the_pod_runs_as_soon_as_the_selector_is_gone(bench, manifest):
+    bench.apply(manifest.deployment("geo", strategy={"type": "Recreate"}))
+    bench.patch("Deployment", "geo", SELECTOR)
+    bench.patch("Deployment", "geo", {"spec": {"template": {"spec": {"nodeSelector": None}}}})
+    assert bench.pod("geo")["status"]["phase"] == "Running"
+
+
+def test_a_pod_that_asks_for_more_than_the_node_has_stays_pending(bench, manifest):
+    bench.apply(manifest.deployment("geo", container={"resources": {"requests": {"memory": "900Gi"}}}))
+    assert bench.pod("geo")["status"]["phase"] == "Pending"
+    assert "1 Insufficient memory" in bench.messages("FailedScheduling")[0]
+
+
+def test_a_claim_binds_a_volume_of_its_class(stateful):
+    assert phase(stateful, "PersistentVolumeClaim", "geo-pvc") == "Bound"
+    assert phase(stateful, "PersistentVolume", "geo-pv") == "Bound"
+    assert stateful.pod("geo")["status"]["phase"] == "Running"
+    (started,) = stateful.starts()
+    assert [mount.volume for mount in started.mounts] == ["geo-pv"]
+
+
+def test_a_released_volume_does_not_bind_a_new_claim(stateful, manifest):
+    replace_claim(stateful, manifest)
+    assert phase(stateful, "PersistentVolume", "geo-pv") == "Released"
+    assert phase(stateful, "PersistentVolumeClaim", "geo-pvc") == "Pending"
+    assert stateful.pod("geo")["status"]["phase"] == "Pending"
+    assert stateful.messages("ProvisioningFailed") == ['storageclass.storage.k8s.io "geo-storage" not found']
+    assert "pod has unbound immediate PersistentVolumeClaims" in stateful.messages("FailedScheduling")[-1]
+
+
+def test_a_volume_without_its_claim_reference_binds_again(stateful, manifest):
+    replace_claim(stateful, manifest)
+    stateful.patch("PersistentVolume", "geo-pv", {"spec": {"claimRef": None}})
+    assert phase(stateful, "PersistentVolume", "geo-pv") == "Bound"
+    assert stateful.pod("geo")["status"]["phase"] == "Running"
+
+
+def test_a_claim_in_use_is_deleted_only_when_its_pod_is_gone(stateful):
+    stateful.delete("PersistentVolumeClaim", "geo-pvc")
+    assert stateful.store.get("PersistentVolumeClaim", "geo-pvc")["metadata"]["deletionTimestamp"]
+    stateful.patch("Deployment", "geo", {"spec": {"replicas": 0}})
+    assert stateful.store.list("PersistentVolumeClaim") == []
+
+
+def test_a_pod_without_its_claim_stays_pending(bench, manifest):
+    bench.apply(manifest.claiming("geo"))
+    assert 'persistentvolumeclaim "geo-pvc" not found' in bench.messages("FailedScheduling")[0]
+
+
+def test_a_claim_does_not_bind_a_volume_that_is_too_small(bench, manifest):
+    small = manifest.volume("geo")
+    small["spec"]["capacity"]["storage"] = "10Mi"
+    bench.apply(small, manifest.claim("geo"))
+    assert phase(bench, "PersistentVolumeClaim", "geo-pvc") == "Pending"
+    bench.advance(31)
+    assert [len(bench.messages("ProvisioningFailed"))] == [3]
