@@ -138,7 +138,8 @@ def run(round_trips: int, connections: int) -> dict[str, float]:
             for _ in range(500):
                 connect(RELAYED, 1)[0].close()
             figures["connect_and_close_us"] = (time.perf_counter() - start) / 500 * 1e6
-            idle_s = 2.0
+            time.sleep(0.5)
+            idle_s = 4.0
             _, cpu_s = measured(lambda: time.sleep(idle_s), process)
             figures["idle_cpu_share"] = cpu_s / idle_s
         finally:
