@@ -32,7 +32,7 @@ class Episode:
     def __init__(self, path: Path):
         self.view, self.label, self.evidence = EpisodeView(path), read_label(path), read_evidence(path)
         self.target: str = self.label["targets"][0]
-        self.parameters = json.loads(self.label["parameters"])
+        self.parameters = self.label["parameters"]
         self.onset = pd.to_datetime(self.label["inject_start"], utc=True)
 
     def after(self, table: pd.DataFrame, delay_s: float = 0.0, column: str = "time") -> pd.DataFrame:
