@@ -1,0 +1,40 @@
+"""Notebooks run from the first cell to the last, and are committed without outputs."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+FILES = sorted(NOTEBOOKS.glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_notebook_is_committed_without_outputs(path: Path):
+    import nbformat
+
+    notebook = nbformat.read(path, as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert cells
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, example_dataset: Path, monkeypatch: pytest.MonkeyPatch):
+    with warnings.catch_warnings():
+        # libraries of the notebook client warn about each other
+        warnings.simplefilter("ignore")
+        import nbformat
+        from nbclient import NotebookClient
+
+        monkeypatch.setenv("FAULTSET_DATASET", str(example_dataset))
+        monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        notebook = nbformat.read(path, as_version=4)
+        NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(path.parent)}}).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert not [output for output in outputs if output.output_type == "error"]
+    assert not [output["text"] for output in outputs if output.get("name") == "stderr"]
