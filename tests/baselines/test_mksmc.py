@@ -132,6 +132,8 @@ def test_shrinkage_grows_when_series_outnumber_samples() -> None:
 def test_bonferroni_keeps_three_sigma_for_one_series() -> None:
     assert bonferroni_sigmas(1) == pytest.approx(3.0, abs=1e-3)
     assert bonferroni_sigmas(100) == pytest.approx(stats.norm.isf(0.0027 / 200))
+    assert bonferroni_sigmas(100, samples=100_000) == pytest.approx(bonferroni_sigmas(100), abs=1e-3)
+    assert bonferroni_sigmas(100, samples=40) > bonferroni_sigmas(100) + 0.5
 
 
 @pytest.mark.parametrize("parameters", [{}, {"group_by_service": True}, {"mode": "subspace", "directions": 100}])

@@ -9,8 +9,8 @@ import pytest
 
 from faultset.baselines.controls import AlwaysNo, AlwaysYes, Clock, MostFrequent, RandomDetector, RandomRanking
 from faultset.baselines.deviation_rankings import Baro, NSigma
-from faultset.baselines.ksigma import KSigma
-from faultset.baselines.max_z import MaxZ, rank_by_series, sustained
+from faultset.baselines.ksigma import KSigma, sustained
+from faultset.baselines.max_z import MaxZ, rank_by_series
 from faultset.baselines.scaling import deviations, mean_and_sd, median_and_iqr
 from faultset.baselines.single_signs import LoudestLog, SeriesStopped
 from faultset.baselines.sli_rules import SLIRule, SLIRuleDetector, depths, judge, ochiai
@@ -42,8 +42,8 @@ def test_services_stand_where_their_first_series_stands() -> None:
 
 
 def test_a_spike_is_not_sustained() -> None:
-    z = np.array([[9.0, 9], [0, 9], [9, 9], [9, 9]])
-    np.testing.assert_array_equal(sustained(z), [[0, 0], [0, 0], [0, 9], [0, 9]])
+    z = np.array([[9.0, 9], [0, -9], [9, 9], [9, 9]])
+    np.testing.assert_array_equal(sustained(z, 3), [[0, 0], [0, 0], [0, 9], [0, 9]])
 
 
 @pytest.mark.parametrize("ranker", [NSigma, Baro, MaxZ])

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from faultset.baselines.protocol import Detection, Evidence, Untrained, first_alarm
+from faultset.baselines.protocol import CONSECUTIVE, Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.registry import baseline
-from faultset.baselines.scaling import Matrix, deviations, mean_and_sd
+from faultset.baselines.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 from faultset.baselines.windows import Windows, detection_windows
 
 if TYPE_CHECKING:
@@ -19,13 +19,26 @@ LEVEL = 0.0027
 _TOLD = 5
 
 
-def bonferroni_sigmas(series: int, *, level: float = LEVEL) -> float:
+def bonferroni_sigmas(series: int, *, level: float = LEVEL, samples: int | None = None) -> float:
     """Sigmas beyond which one of `series` independent normal values lies with probability `level`.
+
+    With a number of samples, it allows for mean and spread being estimated from them: Student's prediction interval.
 
     >>> round(bonferroni_sigmas(1), 2), round(bonferroni_sigmas(100), 2)
     (3.0, 4.2)
+    >>> round(bonferroni_sigmas(100, samples=40), 2)
+    4.81
     """
-    return float(stats.norm.isf(level / (2 * max(series, 1))))
+    tail = level / (2 * max(series, 1))
+    if samples is None or samples < 2:
+        return float(stats.norm.isf(tail))
+    return float(stats.t.isf(tail, samples - 1) * np.sqrt(1 + 1 / samples))
+
+
+def sustained(z: Matrix, steps: int) -> Matrix:
+    """Smallest |z| of each series over the last `steps` rows: what a single spike does not reach."""
+    padded = np.vstack([np.zeros((steps - 1, z.shape[1])), np.abs(z)])
+    return np.lib.stride_tricks.sliding_window_view(padded, steps, axis=0).min(axis=-1)
 
 
 def largest_deviations(z: Matrix, windows: Windows, row: int, detail: str) -> tuple[Evidence, ...]:
@@ -52,7 +65,12 @@ def largest_deviations(z: Matrix, windows: Windows, row: int, detail: str) -> tu
     kind="rule",
     tables=("metrics",),
     speed="instant",
-    departures=("Series that stop count as deviating by ten sigma.",),
+    departures=(
+        "K is that of a prediction interval from as many samples as the reference has.",
+        "The two samples in a row must be of the same series.",
+        "A spread is at least a quarter of what the metric has over all services.",
+        "Series that stop count as deviating by ten sigma.",
+    ),
 )
 class KSigma(Untrained):
     """Detect when some series is K standard deviations from its reference for two samples in a row.
@@ -76,14 +94,18 @@ class KSigma(Untrained):
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by its largest |z|."""
         windows = detection_windows(episode)
-        threshold = bonferroni_sigmas(len(windows.series), level=self.level)
+        samples = len(windows.reference)
+        threshold = bonferroni_sigmas(len(windows.series), level=self.level, samples=samples)
         if windows.empty:
             return Detection.silent(threshold)
-        z = deviations(windows.values, *mean_and_sd(windows.reference), windows.absent)
-        scores = np.abs(z).max(axis=1)
-        alarm = first_alarm(windows.times_ns, scores > threshold)
+        mean, sd = mean_and_sd(windows.reference)
+        z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
+        lasting = sustained(z, CONSECUTIVE)
+        scores = lasting.max(axis=1)
+        alarm = first_alarm(windows.times_ns, scores > threshold, consecutive=1)
         evidence: tuple[Evidence, ...] = ()
         if alarm is not None:
             row = int(np.searchsorted(windows.times_ns, alarm))
-            evidence = largest_deviations(z, windows, row, "sigmas from the reference mean")
-        return Detection.from_scores(windows.times_ns, scores, threshold, evidence=evidence)
+            signed = np.sign(z) * lasting
+            evidence = largest_deviations(signed, windows, row, "sigmas from the reference mean for two samples")
+        return Detection.from_scores(windows.times_ns, scores, threshold, consecutive=1, evidence=evidence)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.ksigma import largest_deviations
+from faultset.baselines.ksigma import largest_deviations, sustained
 from faultset.baselines.protocol import Detection, Evidence, Ranking, Untrained, first_alarm
 from faultset.baselines.registry import baseline
-from faultset.baselines.scaling import Matrix, deviations, mean_and_sd, median_and_mad
+from faultset.baselines.scaling import Matrix, deviations, mean_and_sd, median_and_mad, with_metric_floor
 from faultset.baselines.windows import detection_windows, localization_windows
 
 if TYPE_CHECKING:
@@ -20,21 +20,18 @@ CLIP = 100.0
 _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA-like, metrics only); rationale in arXiv 2406.05014"
 
 
-def robust_deviations(reference: Matrix, values: Matrix, absent: np.ndarray) -> Matrix:
+def robust_deviations(
+    reference: Matrix, values: Matrix, absent: np.ndarray, series: tuple[tuple[str, str], ...]
+) -> Matrix:
     """|z| by the median and the larger of the two spreads, capped.
 
     The median absolute deviation alone is zero for a series that is idle more than half of the time.
     """
     center, mad = median_and_mad(reference)
     _, sd = mean_and_sd(reference)
-    z = np.abs(deviations(values, center, np.maximum(mad, sd), absent))
+    scale = with_metric_floor(np.maximum(mad, sd), series)
+    z = np.abs(deviations(values, center, scale, absent))
     return np.minimum(z, CLIP)
-
-
-def sustained(z: Matrix, steps: int = SUSTAINED) -> Matrix:
-    """Smallest value of each series over the last `steps` rows: what a single spike does not reach."""
-    padded = np.vstack([np.zeros((steps - 1, z.shape[1])), z])
-    return np.lib.stride_tricks.sliding_window_view(padded, steps, axis=0).min(axis=-1)
 
 
 @baseline(
@@ -70,12 +67,15 @@ class MaxZDetector(Untrained):
         for piece in pieces if min(map(len, pieces)) >= SUSTAINED else []:
             rest = np.setdiff1d(np.arange(len(windows.reference)), piece)
             there = np.zeros((len(piece), len(windows.series)), dtype=bool)
-            z = robust_deviations(windows.reference[rest], windows.reference[piece], there)
-            within = np.maximum(within, sustained(z).max(axis=0))
+            z = robust_deviations(windows.reference[rest], windows.reference[piece], there, windows.series)
+            within = np.maximum(within, sustained(z, SUSTAINED).max(axis=0))
         # What is idle for a part of the reference only would set a limit that nothing can pass.
         steady = within < CLIP
         limit = max(self.least, float(within[steady].max(initial=0.0)))
-        z = sustained(robust_deviations(windows.reference, windows.values, windows.absent)) * steady
+        z = (
+            sustained(robust_deviations(windows.reference, windows.values, windows.absent, windows.series), SUSTAINED)
+            * steady
+        )
         scores = z.max(axis=1)
         alarm = first_alarm(windows.times_ns, scores > limit)
         evidence: tuple[Evidence, ...] = ()
@@ -93,7 +93,10 @@ class MaxZDetector(Untrained):
     kind="control",
     tables=("metrics",),
     speed="instant",
-    departures=("Two-sided, on metrics only, and a deviation must last for three samples.",),
+    departures=(
+        "Two-sided, on metrics only, and a deviation must last for three samples.",
+        "A spread is at least a quarter of what the metric has over all services.",
+    ),
 )
 class MaxZ(Untrained):
     """Control: blame the service with the series that stayed furthest from normal.
@@ -111,9 +114,9 @@ class MaxZ(Untrained):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        z = robust_deviations(windows.reference, windows.values, windows.absent)
+        z = robust_deviations(windows.reference, windows.values, windows.absent, windows.series)
         return rank_by_series(
-            sustained(z).max(axis=0),
+            sustained(z, SUSTAINED).max(axis=0),
             windows.series,
             episode.services,
             breadth=1 / CLIP,

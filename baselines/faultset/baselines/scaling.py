@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +13,7 @@ RELATIVE_FLOOR = 0.01
 ABSOLUTE_FLOOR = 1e-9
 ABSENT_Z = 10.0
 MAD_TO_SD = 1.4826
+METRIC_SHARE = 0.25
 
 
 def with_floor(spread: Matrix, center: Matrix) -> Matrix:
@@ -45,6 +48,23 @@ def median_and_iqr(reference: Matrix) -> tuple[Matrix, Matrix]:
     """Median and floored interquartile range of each column; columns must not be wholly empty."""
     low, median, high = np.nanpercentile(reference, (25, 50, 75), axis=0)
     return median, with_floor(high - low, median)
+
+
+def with_metric_floor(spread: Matrix, series: Sequence[tuple[str, str]], *, share: float = METRIC_SHARE) -> Matrix:
+    """Raise each spread to a share of what the metric of that name has over all services.
+
+    An idle service's counters tick in quanta: one hundredth of a second of CPU after a minute of none is many
+    standard deviations of its own, and nothing on the scale on which CPU moves in the system.
+
+    Parameters
+    ----------
+    series
+        (service, metric) of each column.
+    """
+    names, code = np.unique([metric for _, metric in series], return_inverse=True)
+    squares = np.bincount(code, weights=spread**2, minlength=len(names))
+    usual = np.sqrt(squares / np.maximum(np.bincount(code, minlength=len(names)), 1))
+    return np.maximum(spread, share * usual[code])
 
 
 def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArray[np.bool_]) -> Matrix:
