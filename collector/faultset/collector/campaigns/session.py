@@ -1,4 +1,4 @@
-"""One run of `collect`: prepare the folder, run what is unfinished, show progress, make a version, say what is next."""
+"""One run of `collect`: prepare the folder, run what is unfinished, make a version, say what is next."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from faultset.collector.campaigns.campaign import (
 from faultset.collector.campaigns.progress import show_progress
 from faultset.collector.plans.campaign import Request, campaign_id, plan_campaign
 from faultset.collector.plans.plan import Plan
+from faultset.collector.platforms import check_platform
 from faultset.datasets.errors import PlatformError
 from faultset.datasets.truth import read_label
 from faultset.datasets.versions import create_version, list_versions
@@ -73,6 +74,7 @@ class Session:
     def run(self) -> None:
         """Run the campaign and print its table."""
         check_root(self.root)
+        check_platform(self.request.platform)
         self.root.mkdir(parents=True, exist_ok=True)
         remove_abandoned(self.root)
         path = write_campaign(self.root, self.campaign, self.plans, asdict(self.request))

@@ -14,6 +14,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.apps.spec import AppSpec
 from faultset.collector.faults.registry import FaultSpec, faults, get_fault
 from faultset.collector.plans.plan import NoFaultKind, Phases, Plan
+from faultset.collector.platforms import PLATFORMS
 from faultset.datasets.errors import UsageError
 from faultset.datasets.suggestions import unknown_name
 
@@ -119,6 +120,8 @@ def plan_campaign(request: Request, *, run: int = 1) -> list[Plan]:
     UsageError
         Unknown names, impossible lengths, or nothing to do.
     """
+    if request.platform not in PLATFORMS:
+        raise unknown_name("platform", request.platform, PLATFORMS)
     check_phases(request.phases, request.step_s)
     if not request.rate_rps > 0:
         raise UsageError(f"--rate must be more than 0 requests per second, but is {request.rate_rps:g}")

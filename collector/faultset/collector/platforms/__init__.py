@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from faultset.datasets.errors import PlatformError
 from faultset.datasets.suggestions import unknown_name
 
 if TYPE_CHECKING:
@@ -15,6 +16,21 @@ if TYPE_CHECKING:
     from faultset.collector.platforms.protocol import Platform
 
 PLATFORMS = ("local",)
+
+
+def check_platform(name: str) -> None:
+    """Refuse a platform that cannot work here, before anything is begun.
+
+    Raises
+    ------
+    PlatformError
+        Something it needs is missing; says what, and how to mend it.
+    """
+    from faultset.collector.platforms.local.checks import checks
+
+    for row in checks():
+        if not row["ok"]:
+            raise PlatformError(f"{row['check']} is needed, but found {row['found']}; {row['remedy']}")
 
 
 def make_platform(plan: Plan, app: AppSpec, folder: Path, journal: Journal, settings: Mapping[str, Any]) -> Platform:

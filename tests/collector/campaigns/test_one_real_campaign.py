@@ -1,0 +1,66 @@
+"""`collect` and `evaluate` as a user types them: one real fault episode and one without, short phases."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from faultset.datasets.verification import verify
+from faultset.datasets.versions import open_dataset
+
+
+def run(command: str, *words: str) -> subprocess.CompletedProcess[str]:
+    code = f"from faultset.datasets.console import {command}; {command}()"
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], subprocess.CompletedProcess[str]]:
+    root = tmp_path_factory.mktemp("real") / "data"
+    options = (
+        f"--faults scale-to-zero --targets geo --apps hotel --normal 1 --warmup 5s --baseline 20s --fault 20s "
+        f"--cooldown 4s --seed 4 --out {root}"
+    ).split()
+    return root, options, run("collect", *options)
+
+
+def test_collect_prints_a_verdict_and_the_next_command(collected) -> None:
+    root, _, done = collected
+    assert done.returncode == 0, done.stderr
+    assert "manifest" in done.stdout
+    assert f"dataset {root}, version 1.0.0" in done.stdout
+    assert f"next: evaluate {root}" in done.stdout
+
+
+def test_the_dataset_is_sound_and_leaks_nothing(collected) -> None:
+    root, _, _ = collected
+    assert [f for f in verify(root) if f.severity == "error"] == []
+    dataset = open_dataset(root)
+    labels = {dataset.label(episode)["fault"]: episode for episode in dataset.episodes}
+    assert set(labels) == {"scale-to-zero", None}
+    healthy = dataset.view(labels[None])
+    assert (healthy.requests()["outcome"] == "ok").mean() > 0.98
+    assert {"frontend", "search", "geo", "rate", "profile"} <= set(healthy.spans()["service"].dropna().unique())
+    assert healthy.wide().shape[0] == 40
+
+
+def test_the_same_command_again_runs_nothing_and_makes_no_version(collected) -> None:
+    root, options, _ = collected
+    again = run("collect", *options)
+    assert again.returncode == 0, again.stderr
+    assert "was there already" in again.stderr
+    assert [path.stem for path in (root / "versions").iterdir()] == ["1.0.0"]
+
+
+def test_evaluate_scores_it(collected, tmp_path: Path) -> None:
+    root, _, _ = collected
+    done = run(
+        "evaluate", str(root), "--baselines", "ksigma,kubernetes-state,random,always-yes", "--out", str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "leaderboard.json").read_text())
+    assert (tmp_path / "report.html").stat().st_size > 10_000
