@@ -178,6 +178,14 @@ def test_a_scheduler_that_is_not_there_is_one_sentence(monkeypatch: pytest.Monke
         pass
 
 
+@pytest.mark.parametrize("address", ["foo", "http://x", "tcp://host", "host:port"])
+def test_what_is_no_address_is_not_waited_for(address: str):
+    from faultset.evaluators.running.evaluation import remote_client
+
+    with pytest.raises(UsageError, match="is not the address of a dask scheduler"), remote_client(address, "/"):
+        pass
+
+
 @pytest.mark.slow
 def test_an_interrupted_evaluation_leaves_no_process(example_dataset: Path, tmp_path: Path):
     mark = f"mark-{uuid.uuid4()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int], None]
 _CONNECT_PATIENCE_S = 10
+_ADDRESS = re.compile(r"((tcp|tls|ucx|ws|wss)://)?[^\s/:]+:\d+|(tcp|tls)://\[[0-9a-fA-F:]+\]:\d+")
 _NOWHERE = "127.0.0.1:0"
 
 
@@ -108,6 +110,11 @@ def remote_client(address: str, folder: str) -> Iterator[Client]:
     """Run on the workers of an existing dask scheduler, which must see the dataset under the same path."""
     from distributed import Client
 
+    if not _ADDRESS.fullmatch(address):
+        raise UsageError(
+            f'"{address}" is not the address of a dask scheduler; give protocol, host and port, for instance '
+            "tcp://10.0.0.5:8786"
+        )
     with _quiet():
         try:
             client = Client(address, timeout=_CONNECT_PATIENCE_S, set_as_default=False)
@@ -115,10 +122,6 @@ def remote_client(address: str, folder: str) -> Iterator[Client]:
             raise PlatformError(
                 f"no dask scheduler answers at {address} within {_CONNECT_PATIENCE_S} s; "
                 'start one with "dask scheduler", or leave --scheduler out'
-            ) from error
-        except ValueError as error:
-            raise UsageError(
-                f"{address} is not the address of a scheduler ({error}); give for instance tcp://10.0.0.5:8786"
             ) from error
         try:
             _check_workers(client, address, folder)
