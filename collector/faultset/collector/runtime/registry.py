@@ -18,7 +18,7 @@ from aiohttp import web
 from faultset.collector.runtime.logs import write_all
 from faultset.collector.runtime.names import Names, dial_error
 
-PATIENCE_S = 5.0
+PATIENCE_S = 10.0
 """How long a starting service waits for the registry, so that a deployment may start everything at once."""
 
 _REDIAL_S = 0.1

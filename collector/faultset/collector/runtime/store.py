@@ -127,6 +127,7 @@ def _become(role: str, *, password: bool) -> None:
         "save": "",
         "tcp-backlog": "128",
         "databases": "1",
+        "hz": "2",
         **_ROLE_OPTIONS[role],
     }
     argv = [server, *(word for name, value in options.items() for word in (f"--{name}", value))]
