@@ -15,8 +15,12 @@ from importlib.resources import files
 import numpy as np
 import pandas as pd
 
+from faultset.datasets.roles import role_of
+
 RUN = 3
 CAP = 1000.0
+_UNTOLD_ROLES = frozenset({"limits", "clock", "scrape"})
+_UNTOLD_SUFFIX = "_generation"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,7 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
     wide
         Regular grid over the view, columns (service, metric), as `EpisodeView.wide` gives it.
     """
+    wide = wide.loc[:, [_tells(str(metric)) for _, metric in wide.columns]]
     index = wide.index.astype("int64").to_numpy()
     values = wide.to_numpy(dtype="float64")
     reference, after = values[index < reference_end_ns], values[index >= onset_ns]
@@ -60,6 +65,11 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
         if known is None or score > known.score:
             scores[service] = LatentScore(service=str(service), score=float(score), series=str(metric))
     return list(scores.values())
+
+
+def _tells(metric: str) -> bool:
+    """Leave out what moves by any change of an object, harmful or not."""
+    return role_of(metric) not in _UNTOLD_ROLES and not metric.endswith(_UNTOLD_SUFFIX)
 
 
 @cache
