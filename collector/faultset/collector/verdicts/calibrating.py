@@ -34,16 +34,17 @@ def windows(dataset: Dataset) -> list[dict[str, Any]]:
         plan = Plan.from_json(next(record["args"] for record in notes if record.get("verb") == "plan"))
         view = dataset.view(episode)
         onset_ns = view.view[0] + int(draw(plan).onset_s * 1e9)
-        for score in service_scores(view.wide(plan.step_s), reference_end_ns=view.reference[1], onset_ns=onset_ns):
-            rows.append(
-                {
-                    "episode": episode,
-                    "profile": plan.profile,
-                    "service": score.service,
-                    "score": round(score.score, 2),
-                    "series": score.series,
-                }
-            )
+        scores = service_scores(view.wide(plan.step_s), reference_end_ns=view.reference[1], onset_ns=onset_ns)
+        rows += [
+            {
+                "episode": episode,
+                "profile": plan.profile,
+                "service": score.service,
+                "score": round(score.score, 2),
+                "series": score.series,
+            }
+            for score in scores
+        ]
     return rows
 
 
