@@ -148,3 +148,12 @@ def test_a_bug_is_raised_after_undo_and_teardown(tmp_path: Path) -> None:
         subject.run()
     assert subject.platform.journal.open_inverses() == []
     assert subject.platform.torn_down
+
+
+def test_an_episode_on_an_overloaded_host_is_void(tmp_path: Path) -> None:
+    subject = runner(tmp_path)
+    subject.platform.host_load = lambda: {"worst_delay_ms": 9000.0}
+    outcome = subject.run()
+    assert "too busy: 9000 ms late" in outcome.failure
+    assert "--jobs" in outcome.failure
+    assert not (tmp_path / "data" / "episodes" / "abc").exists()

@@ -22,6 +22,7 @@ from faultset.datasets.errors import FaultsetError, PlatformError
 READY_TIMEOUT_S = 60.0
 RECOVERY_TIMEOUT_S = 120.0
 RECOVERY_WINDOW_S = 4.0
+LARGEST_DELAY_MS = 1500.0
 
 
 @dataclass
@@ -247,6 +248,14 @@ class EpisodeRunner:
         self.course.saw("recovery", self.plan.target or self.plan.app, True, "ready, and client requests succeed")
 
     def _collect(self) -> None:
+        load = self.platform.host_load()
+        late_ms = max(load.get("worst_delay_ms", 0.0), load.get("worst_scrape_lag_ms", 0.0))
+        self.course.saw("host", "host", late_ms <= LARGEST_DELAY_MS, f"{late_ms:.0f} ms late at worst")
+        if late_ms > LARGEST_DELAY_MS:
+            raise PlatformError(
+                f"the host was too busy: {late_ms:.0f} ms late at worst, {LARGEST_DELAY_MS:.0f} ms are allowed; "
+                "run fewer episodes at a time with --jobs"
+            )
         self._judgement = collect(
             self.plan, self.fault, self.platform, self.journal, self.machine, self.course, self.root, self.parallel
         )
