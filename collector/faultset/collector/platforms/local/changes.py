@@ -59,6 +59,8 @@ class ChangeLog:
         current: dict[tuple[str, str], Observation] = {}
         grid_ns = start_ns
         pending = [seen for seen in list(self.observations) if seen.time_ns < end_ns]
+        if pending and pending[0].time_ns > start_ns:
+            grid_ns += (pending[0].time_ns - start_ns) // interval_ns * interval_ns
         for seen in pending:
             while grid_ns <= seen.time_ns and grid_ns < end_ns:
                 yield from _restamped(current, grid_ns)

@@ -36,6 +36,7 @@ class Load:
         self._plane, self._app, self._folder = plane, app, folder
         self._log = folder / "load.log"
         self._channel: Channel | None = None
+        self._wanted = False
 
     def start(self, *, seed: int, rate_rps: float, mix: str) -> None:
         """Begin to send; raise PlatformError when the load does not come up."""
@@ -56,6 +57,7 @@ class Load:
         }
         argv = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         self._plane.jobs.pop(_NAME, None)
+        self._wanted = True
         env = self._plane.worker.environment
         self._plane.call("node", "run", name=_NAME, function=_FUNCTION, argv=argv, env=env, log=str(self._log))
         pause = threading.Event()
@@ -72,7 +74,7 @@ class Load:
 
     def stop(self) -> None:
         """End the load; may be called twice."""
-        channel, self._channel = self._channel, None
+        channel, self._channel, self._wanted = self._channel, None, False
         if channel is None:
             return
         with contextlib.suppress(PlatformError):
@@ -96,5 +98,5 @@ class Load:
         """Raise PlatformError when the load has ended by itself."""
         self._plane.check()
         code = self._plane.jobs.get(_NAME)
-        if code is not None:
+        if code is not None and self._wanted:
             raise PlatformError(f"the load ended with code {code}; it said last: {tail(self._log)}")
