@@ -64,6 +64,12 @@ def test_object_states_are_repeated_every_ten_seconds_and_told_on_change(bench, 
     assert max(pods) < start + 20 * SECOND
 
 
+def test_nothing_is_repeated_from_before_the_first_object(bench, manifest):
+    bench.apply(manifest.deployment("geo"))
+    seen = rows(ObjectSource(bench.cluster.changes), 0, bench.now + 1)
+    assert {row["time"] for row in seen} == {bench.now}
+
+
 def test_the_state_of_a_pod_tells_what_an_operator_sees(bench, manifest):
     bench.apply(manifest.deployment("geo"))
     name = bench.name("geo")

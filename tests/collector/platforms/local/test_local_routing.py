@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from faultset.collector.platforms.local.addresses import AddressBlock
@@ -39,6 +41,16 @@ def test_a_released_block_can_be_claimed_again():
     block.release()
     again = AddressBlock(block.number)
     again.release()
+
+
+def test_a_port_that_somebody_has_is_named(addresses):
+    with socket.socket() as taken:
+        taken.bind((addresses.spare, 0))
+        taken.listen(1)
+        port = taken.getsockname()[1]
+        with pytest.raises(PlatformError, match=f"port {port} cannot be used at 127"):
+            addresses.check_ports([port])
+    addresses.check_ports([port])
 
 
 def test_no_address_is_given_twice(addresses):

@@ -88,6 +88,12 @@ def test_a_claim_in_use_is_deleted_only_when_its_pod_is_gone(stateful):
     assert stateful.store.list("PersistentVolumeClaim") == []
 
 
+def test_a_claim_without_finalizers_is_not_protected(stateful):
+    stateful.delete("PersistentVolumeClaim", "geo-pvc")
+    stateful.patch("PersistentVolumeClaim", "geo-pvc", {"metadata": {"finalizers": None}})
+    assert stateful.store.list("PersistentVolumeClaim") == []
+
+
 def test_a_pod_without_its_claim_stays_pending(bench, manifest):
     bench.apply(manifest.claiming("geo"))
     assert 'persistentvolumeclaim "geo-pvc" not found' in bench.messages("FailedScheduling")[0]

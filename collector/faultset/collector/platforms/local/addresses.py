@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+from collections.abc import Iterable
 
 from faultset.datasets.errors import PlatformError
 
@@ -57,6 +58,11 @@ class AddressBlock:
         """Address from which the load sends."""
         return f"127.{self.number}.250.3"
 
+    @property
+    def spare(self) -> str:
+        """Address that is used only to try ports."""
+        return f"127.{self.number}.250.4"
+
     def service(self) -> str:
         """Return an unused address for a Service."""
         self._services += 1
@@ -77,6 +83,20 @@ class AddressBlock:
         """Return the address through which the metrics of the pod at `pod_address` are read."""
         first, number, block, last = pod_address.split(".")
         return f"{first}.{number}.{int(block) + _SCRAPE_OFFSET}.{last}"
+
+    def check_ports(self, ports: Iterable[int]) -> None:
+        """Raise PlatformError when a program listens on one of the ports at every address of this machine."""
+        for port in ports:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((self.spare, port))
+                    probe.listen(1)
+                except OSError as error:
+                    raise PlatformError(
+                        f"port {port} cannot be used at 127.{self.number}.0.0/16: {error.strerror}; "
+                        "end the program that listens there on all addresses"
+                    ) from None
 
     def release(self) -> None:
         """Let others have the block; may be called twice."""

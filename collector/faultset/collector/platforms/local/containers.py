@@ -153,7 +153,7 @@ class Container:
     ):
         self.uid, self.pod, self.name, self.attempt, self.pid = uid, pod, name, attempt, pid
         self.log, self.env, self.folder = log, dict(env), folder
-        self.quota = Quota(limit=cpu_limit, cores=os.cpu_count() or 1)
+        self.quota = Quota(limit=cpu_limit, cores=len(os.sched_getaffinity(0)))
         self.memory_limit = memory_limit
         self.started_ns = time.time_ns()
         self.oom_events = oom_events
@@ -163,6 +163,8 @@ class Container:
         self.members: list[int] = [pid]
         self.mark = f"{uid}/{name}/{attempt}"
         self._ended_user_s = self._ended_system_s = 0.0
+        self._clocks: dict[int, int] = {}
+        self._ended_clocks_ns = 0
         self._ended_disk = [0, 0]
         self._disk: dict[int, tuple[int, int]] = {}
         self._highest: dict[str, float] = {}
@@ -189,9 +191,20 @@ class Container:
         self._ended_user_s += user_s
         self._ended_system_s += system_s
 
+    def set_members(self, members: list[int]) -> None:
+        """Take over which processes belong to the container now."""
+        self.members = members
+        for pid in self._clocks.keys() - set(members):
+            self._ended_clocks_ns += self._clocks.pop(pid)
+
     def quick_cpu_s(self, clock: Callable[[int], int]) -> float:
-        """Return the CPU seconds of the members so far, from their process clocks alone."""
-        return self._ended_user_s + self._ended_system_s + sum(clock(pid) for pid in self.members) / 1e9
+        """Return the CPU seconds of all processes so far, from their process clocks alone; never falls."""
+        for pid in self.members:
+            used_ns = clock(pid)
+            if used_ns < self._clocks.get(pid, 0):
+                used_ns = self._clocks[pid]
+            self._clocks[pid] = used_ns
+        return (self._ended_clocks_ns + sum(self._clocks.values())) / 1e9
 
     def resident(self) -> int:
         """Return the resident memory of all members in bytes."""

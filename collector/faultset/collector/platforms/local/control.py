@@ -21,7 +21,8 @@ from faultset.collector.platforms.local.routing import SPANS_PORT, hosts, relay_
 from faultset.collector.platforms.local.workers import Worker, exit_report
 from faultset.datasets.errors import PlatformError
 
-TICK_S = 0.05
+TICK_S = 0.1
+_SHORTEST_TICK_S = 0.005
 _PACKAGE = "faultset.collector.platforms.local"
 _LONGEST_SOCKET_PATH = 100
 _SCRATCH = ("bin", "pods", "sockets", "telemetry", "volumes", "hosts.json")
@@ -63,6 +64,7 @@ class ControlPlane:
         self.addresses = AddressBlock()
         self.cluster = cluster_of(self.addresses)
         self.impairments: dict[str, dict[str, Any]] = {}
+        self.packets_before: dict[str, int] = {}
         self.jobs: dict[str, int | None] = {}
         self.worst_delay_s = 0.0
         self._seed, self._step_s, self._telemetry = seed, step_s, telemetry
@@ -231,10 +233,10 @@ class ControlPlane:
         return process
 
     def _tick(self) -> None:
-        before = time.monotonic()
-        reports = self._channels["reports"].call("poll", timeout_s=TICK_S)
+        before, timeout_s = time.monotonic(), self._time_left()
+        reports = self._channels["reports"].call("poll", timeout_s=timeout_s)
         with self.lock:
-            self.worst_delay_s = max(self.worst_delay_s, time.monotonic() - before - TICK_S)
+            self.worst_delay_s = max(self.worst_delay_s, time.monotonic() - before - timeout_s)
             for report in reports:
                 if "job" in report:
                     self.jobs[report["job"]] = report["exit_code"]
@@ -244,6 +246,13 @@ class ControlPlane:
                 self.settle()
         for process in self._processes:
             process.check()
+
+    def _time_left(self) -> float:
+        """Return how long the control thread may sleep, in seconds."""
+        due_ns = self.cluster.context.due_ns
+        if due_ns is None:
+            return TICK_S
+        return min(TICK_S, max(_SHORTEST_TICK_S, (due_ns - time.time_ns()) / 1e9))
 
     def _end_processes(self) -> None:
         try:

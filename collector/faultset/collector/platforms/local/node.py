@@ -19,23 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.platforms.local.containers import Container, LogFile, become, send
+from faultset.collector.platforms.local.executions import Execution
 from faultset.collector.platforms.local.launch import adopt_orphans, call, die_with_parent
+from faultset.collector.platforms.local.limiting import Limiter
 from faultset.collector.platforms.local.programs import PRELOADED, PROGRAMS, find_program
-from faultset.collector.platforms.local.quotas import PERIOD_S
 from faultset.collector.platforms.local.rpc import Deferred, Server
-from faultset.collector.platforms.local.usage import MARK, ProcessTable, cpu_ns
+from faultset.collector.platforms.local.usage import MARK, ProcessTable
 
 _READ = 1 << 16
-_MEMBERS_EVERY = 5
-_MEMORY_EVERY = 2
-
-
-class _Execution:
-    """A command that runs in a container; its answer waits for its end."""
-
-    def __init__(self, pid: int, container: Container, reply: Deferred, deadline: float, output: int):
-        self.pid, self.container, self.reply, self.deadline, self.output = pid, container, reply, deadline, output
-        self.text = b""
 
 
 class Node:
@@ -51,16 +42,14 @@ class Node:
         self._selector = selectors.DefaultSelector()
         self._containers: dict[tuple[str, str], Container] = {}
         self._by_group: dict[int, Container] = {}
-        self._oom_events: dict[tuple[str, str], int] = {}
-        self._executions: dict[int, _Execution] = {}
+        self._executions: dict[int, Execution] = {}
         self._pipes: dict[int, tuple[Container, str]] = {}
         self._jobs: dict[int, str] = {}
         self._reports: list[dict[str, Any]] = []
         self._polls: list[tuple[float, Deferred]] = []
-        self._period_at = time.monotonic() + PERIOD_S
-        self._periods = 0
         self._stopping = False
         self._table = ProcessTable(os.getpid())
+        self._limiter = Limiter(self._table, self._by_group)
         self._wake()
         verbs = (
             self.start,
@@ -82,10 +71,7 @@ class Node:
             for key, mask in self._selector.select(self._timeout()):
                 key.data(mask)
             now = time.monotonic()
-            if now >= self._period_at:
-                self._begin_period(now)
-            else:
-                self._check_quotas(now)
+            self._limiter.run(now)
             self._expire(now)
         self.end_all()
 
@@ -126,7 +112,7 @@ class Node:
             folder=Path(folder),
             cpu_limit=cpu_limit,
             memory_limit=memory_limit,
-            oom_events=self._oom_events.get((uid, container), 0),
+            oom_events=self._limiter.oom_events(uid, container),
         )
         self._containers[(uid, container)] = self._by_group[pid] = made
         for stream, descriptor in (("stdout", out[0]), ("stderr", err[0])):
@@ -179,16 +165,16 @@ class Node:
             become(program, argv, parent=node, group=found.pid, output=ends, env=env, folder=found.folder)
         _join(pid, found.pid)
         os.close(output[1])
-        os.set_blocking(output[0], False)
         found.members.append(pid)
-        execution = _Execution(pid, found, reply, time.monotonic() + timeout_s, output[0])
-        self._executions[pid] = execution
-        self._selector.register(output[0], selectors.EVENT_READ, lambda _: self._capture_execution(execution))
+        deadline = time.monotonic() + timeout_s
+        self._executions[pid] = Execution(
+            pid, found, reply, deadline=deadline, output=output[0], selector=self._selector
+        )
         return reply
 
     def stats(self) -> list[dict[str, Any]]:
         """Return samples of every running container under cAdvisor's names."""
-        self._find_members()
+        self._limiter.find_members()
         rows = []
         for container in self._containers.values():
             time_ns = time.time_ns()
@@ -299,13 +285,11 @@ class Node:
             container.members.remove(pid)
         execution = self._executions.pop(pid, None)
         if execution is not None:
-            self._capture_execution(execution)
-            self._close_execution(execution)
-            execution.reply.resolve({"code": code, "output": execution.text.decode(errors="replace")})
+            execution.ended(code)
         if pid == container.pid:
             container.exit_code = 128 - code if code < 0 else code
             container.exited_ns = time.time_ns()
-            self._find_members()
+            self._limiter.find_members()
             container.signal(signal.SIGKILL)
 
     def _finish_containers(self) -> None:
@@ -320,8 +304,7 @@ class Node:
             container.log.close()
             for execution in [found for found in self._executions.values() if found.container is container]:
                 del self._executions[execution.pid]
-                self._close_execution(execution)
-                execution.reply.fail(f"container {container.name} ended")
+                execution.fail(f"container {container.name} ended")
             self._reports.append(
                 {
                     "uid": container.uid,
@@ -347,68 +330,14 @@ class Node:
                 return
             container.log.feed(stream, data)
 
-    def _capture_execution(self, execution: _Execution) -> None:
-        if execution.output < 0:
-            return
-        try:
-            while data := os.read(execution.output, _READ):
-                execution.text += data
-        except BlockingIOError:
-            return
-        self._close_execution(execution)
-
-    def _close_execution(self, execution: _Execution) -> None:
-        if execution.output >= 0:
-            self._selector.unregister(execution.output)
-            os.close(execution.output)
-            execution.output = -1
-
     def _close_pipe(self, descriptor: int) -> None:
         if self._pipes.pop(descriptor, None) is not None:
             self._selector.unregister(descriptor)
             os.close(descriptor)
 
-    def _begin_period(self, now: float) -> None:
-        self._periods += 1
-        self._period_at = max(self._period_at + PERIOD_S, now)
-        if self._periods % _MEMBERS_EVERY == 0 or any(found.quota.stopped for found in self._containers.values()):
-            self._find_members()
-        for container in self._containers.values():
-            _obey(container, container.quota.begin(now, container.quick_cpu_s(cpu_ns)))
-        if self._periods % _MEMORY_EVERY == 0:
-            self._check_memory()
-
-    def _check_quotas(self, now: float) -> None:
-        for container in self._containers.values():
-            if container.quota.hot:
-                _obey(container, container.quota.check(now, container.quick_cpu_s(cpu_ns)))
-
-    def _check_memory(self) -> None:
-        for key, container in self._containers.items():
-            limit = container.memory_limit
-            if limit is None or container.oom_detail or container.exit_code is not None:
-                continue
-            resident = container.resident()
-            if resident > limit:
-                self._oom_events[key] = container.oom_events = self._oom_events.get(key, 0) + 1
-                container.oom_detail = (
-                    f"Memory cgroup out of memory: Killed process {container.pid} of pod {container.pod}, "
-                    f"resident:{resident >> 10}kB, limit:{limit >> 10}kB"
-                )
-                container.signal(signal.SIGKILL)
-
-    def _find_members(self) -> None:
-        found = self._table.members({group: container.mark for group, container in self._by_group.items()})
-        for group, container in self._by_group.items():
-            container.members = found[group]
-
     def _timeout(self) -> float:
         now = time.monotonic()
-        until = self._period_at - now
-        for container in self._containers.values():
-            if container.quota.hot and not container.quota.stopped:
-                check_s = container.quota.next_check_s(container.quick_cpu_s(cpu_ns))
-                until = until if check_s is None else min(until, check_s)
+        until = self._limiter.timeout_s(now)
         if self._polls:
             until = min(until, min(deadline for deadline, _ in self._polls) - now)
         return max(0.0, until)
@@ -425,14 +354,8 @@ class Node:
     def _expire(self, now: float) -> None:
         if self._polls or self._reports:
             self._answer_polls(now)
-        for execution in [found for found in self._executions.values() if now >= found.deadline]:
-            execution.reply.fail("the command did not end in time")
-            os.kill(execution.pid, signal.SIGKILL)
-
-
-def _obey(container: Container, stop: bool | None) -> None:
-    if stop is not None:
-        container.signal(signal.SIGSTOP if stop else signal.SIGCONT)
+        for execution in self._executions.values():
+            execution.expire(now)
 
 
 def _join(pid: int, group: int) -> None:

@@ -21,6 +21,10 @@ PROTECTED = {
     "PersistentVolume": "kubernetes.io/pv-protection",
 }
 
+_OWNED_BY_SERVER = ("uid", "creationTimestamp", "generation", "namespace", "resourceVersion")
+_OWNED_BY_SERVER += ("deletionTimestamp", "deletionGracePeriodSeconds")
+_KEPT_BY_APPLY = ("ownerReferences", "finalizers")
+
 
 class ObjectNotFound(PlatformError):
     """No object of that kind and name exists."""
@@ -102,6 +106,8 @@ class ObjectStore:
         if current is None:
             return self.create({key: value for key, value in wanted.items() if key != "status"})
         made = with_defaults(copy.deepcopy(dict(wanted)))
+        kept = {key: current["metadata"][key] for key in _KEPT_BY_APPLY if key in current["metadata"]}
+        made["metadata"] = {**kept, **made["metadata"]}
         return self._replace(current, made)
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> Object:
@@ -160,12 +166,8 @@ class ObjectStore:
         self._put({**current, "metadata": metadata})
 
     def _replace(self, current: Object, wanted: Object) -> Object:
-        kept = ("uid", "creationTimestamp", "generation", "namespace", "resourceVersion", "ownerReferences")
-        kept += ("finalizers", "deletionTimestamp", "deletionGracePeriodSeconds")
-        metadata = {
-            **wanted["metadata"],
-            **{key: current["metadata"][key] for key in kept if key in current["metadata"]},
-        }
+        kept = {key: current["metadata"][key] for key in _OWNED_BY_SERVER if key in current["metadata"]}
+        metadata = {**wanted["metadata"], **kept}
         made = {**wanted, "metadata": metadata}
         if "status" in current:
             made["status"] = current["status"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,13 +23,14 @@ from faultset.collector.platforms.local.control import ControlPlane
 from faultset.collector.platforms.local.controllers.cluster import Cluster
 from faultset.collector.platforms.local.diagnosis import unready
 from faultset.collector.platforms.local.loading import Load
+from faultset.collector.platforms.local.network import Network, described
 from faultset.collector.platforms.local.objects import Object, ObjectNotFound
 from faultset.collector.platforms.local.programs import write_scripts
 from faultset.collector.platforms.local.routing import SPANS_PORT
 from faultset.collector.platforms.local.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.platforms.local.telemetry_source import TelemetrySource
 from faultset.collector.platforms.local.undoing import Undoer
-from faultset.collector.platforms.protocol import Delay, Impairment, Loss, Source
+from faultset.collector.platforms.protocol import Impairment, Source
 from faultset.collector.platforms.undoing import replay
 from faultset.collector.runtime.store import redis_programs
 from faultset.datasets.errors import PlatformError
@@ -82,7 +82,6 @@ class LocalPlatform:
         self._telemetry = telemetry
         self._plane: ControlPlane | None = None
         self._services: dict[str, str | None] = {}
-        self._disturbed_before: dict[str, int] = {}
         self._sources: list[Source] = []
         self._load: Load | None = None
 
@@ -95,6 +94,7 @@ class LocalPlatform:
         )
         self._plane = plane
         try:
+            plane.addresses.check_ports({service.port for service in self.app.services.values()} | {SPANS_PORT})
             plane.start()
             programs = {"redis-server": redis.server, "redis-cli": redis.cli}
             write_scripts(self.folder / "bin", {name: path for name, path in programs.items() if path})
@@ -177,22 +177,14 @@ class LocalPlatform:
 
     def impair(self, pod: str, impairment: Impairment) -> None:
         """Disturb all that the pod sends until undone; ends with the collector, whose child the relay is."""
-        plane = self._running()
         self.get("Pod", pod)
-        kind = type(impairment).__name__.lower()
-        args = {"kind": kind, **dataclasses.asdict(impairment)}
-        with self._journal.act("impair", {"pod": pod, **args}, inverse_of_impairment(pod), [pod]), plane.lock:
-            self._disturbed_before[pod] = 0
-            plane.impairments[pod] = args
-            self._disturbed_before[pod] = self._disturbed(pod)
-            plane.publish_routes()
+        args = {"pod": pod, **described(impairment)}
+        with self._journal.act("impair", args, inverse_of_impairment(pod), [pod]):
+            Network(self._running()).impair(pod, impairment)
 
     def impaired_packets(self, pod: str) -> int:
         """Return how many packets of the pod the current impairment has disturbed so far."""
-        plane = self._running()
-        if pod not in plane.impairments:
-            return 0
-        return max(0, self._disturbed(pod) - self._disturbed_before[pod])
+        return Network(self._running()).disturbed_packets(pod)
 
     def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
         """Return once `condition` holds; raise PlatformError naming `what` after `timeout_s`."""
@@ -309,16 +301,6 @@ class LocalPlatform:
                 if seen.kind == "Pod":
                     self._services.setdefault(seen.name, seen.service)
         return self._services.get(pod)
-
-    def _disturbed(self, pod: str) -> int:
-        plane = self._running()
-        counters = plane.call("relay", "stats").get(pod, {})
-        kind = plane.impairments[pod]["kind"]
-        if kind == Delay.__name__.lower():
-            return counters.get("transmit_packets", 0)
-        if kind == Loss.__name__.lower():
-            return counters.get("transmit_packets_dropped", 0)
-        return counters.get("transmit_packets_dropped", 0) + counters.get("receive_packets_dropped", 0)
 
 
 def _leaves(change: Any) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.collector.platforms.local.control import ControlPlane
 from faultset.collector.platforms.local.controllers.replica_sets import is_active
+from faultset.collector.platforms.local.network import Network
 from faultset.datasets.errors import PlatformError
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ class Undoer:
             case "exec":
                 self._exec(inverse["labels"], inverse["argv"])
             case "lift":
-                with self._plane.lock:
-                    self._plane.impairments.pop(inverse["pod"], None)
-                    self._plane.publish_routes()
+                Network(self._plane).lift(inverse["pod"])
             case verb:
                 raise PlatformError(f"the journal has an inverse {verb!r} that this release does not know")
 

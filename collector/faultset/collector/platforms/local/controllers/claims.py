@@ -71,10 +71,13 @@ class ClaimController:
             if "persistentVolumeClaim" in volume
         }
         for claim in context.store.each("PersistentVolumeClaim"):
-            if claim["metadata"].get("deletionTimestamp") and claim["metadata"]["name"] not in used:
+            metadata = claim["metadata"]
+            protected = metadata["name"] in used and metadata.get("finalizers")
+            if metadata.get("deletionTimestamp") and not protected:
                 context.store.remove("PersistentVolumeClaim", claim["metadata"]["name"])
         for volume in context.store.each("PersistentVolume"):
-            if volume["metadata"].get("deletionTimestamp") and _phase(context, volume) != "Bound":
+            protected = _phase(context, volume) == "Bound" and volume["metadata"].get("finalizers")
+            if volume["metadata"].get("deletionTimestamp") and not protected:
                 context.store.remove("PersistentVolume", volume["metadata"]["name"])
 
 

@@ -20,18 +20,17 @@ from faultset.collector.platforms.local.controllers.commands import (
     StartFailed,
 )
 from faultset.collector.platforms.local.controllers.context import Context
+from faultset.collector.platforms.local.controllers.images import RESYNC_S, Images
 from faultset.collector.platforms.local.controllers.pod_specs import (
     MissingReference,
     definition,
     environment,
-    is_known_image,
     limits,
     mounts,
 )
 from faultset.collector.platforms.local.controllers.pod_states import ContainerState, PodState
 from faultset.collector.platforms.local.objects import Object
 
-RESYNC_S = 10.0
 REFRESH_S = 60.0
 LONGEST_MOUNT_RETRY_S = 122.0
 
@@ -54,8 +53,7 @@ class Kubelet:
         self._context = context
         self._service_of = service_of
         self._restarts = BackOff(context.factor)
-        self._pulls = BackOff(context.factor)
-        self._pulled_ns: dict[str, int] = {}
+        self._images = Images(context)
 
     def reconcile(self) -> list[Command]:
         """Bring every pod on the node one step towards its spec."""
@@ -177,7 +175,7 @@ class Kubelet:
 
     def _may_start(self, state: PodState, container: ContainerState, spec: dict[str, Any]) -> bool:
         key = f"{state.uid}/{container.name}/{definition(spec)}"
-        if not self._restart_is_due(state, container, key) or not self._has_image(state, container, spec):
+        if not self._restart_is_due(state, container, key) or not self._images.has(state, container, spec["image"]):
             return False
         if container.finished_ns is not None:
             self._restarts.next(key, container.finished_ns, self._context.now_ns)
@@ -202,37 +200,6 @@ class Kubelet:
             message = f"Back-off restarting failed container {container.name} in pod {pod}"
             context.events.warning(state.pod, "BackOff", message)
         context.requeue(min(until_ns, container.said_ns + context.scaled_ns(RESYNC_S)))
-        return False
-
-    def _has_image(self, state: PodState, container: ContainerState, spec: dict[str, Any]) -> bool:
-        image, context, now_ns = spec["image"], self._context, self._context.now_ns
-        container.image = image
-        key = f"{state.uid}/{image}"
-        if is_known_image(image):
-            context.events.normal(state.pod, "Pulled", f'Container image "{image}" already present on machine')
-            return True
-        failed_ns = self._pulled_ns.get(key)
-        until_ns = 0 if failed_ns is None else self._pulls.until_ns(key, failed_ns)
-        if now_ns >= until_ns:
-            self._pulls.next(key, now_ns if failed_ns is None else failed_ns, now_ns)
-            self._pulled_ns[key] = now_ns
-            context.events.normal(state.pod, "Pulling", f'Pulling image "{image}"')
-            reason = f'rpc error: code = NotFound desc = failed to pull and unpack image "{image}": not found'
-            context.events.warning(state.pod, "Failed", f'Failed to pull image "{image}": {reason}')
-            context.events.warning(state.pod, "Failed", "Error: ErrImagePull")
-            container.waiting = {"reason": "ErrImagePull", "message": reason}
-            container.said_ns = now_ns
-        elif now_ns >= container.said_ns + context.scaled_ns(1):
-            container.waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}"'}
-            if now_ns >= container.said_ns + context.scaled_ns(RESYNC_S):
-                container.said_ns = now_ns - context.scaled_ns(1)
-                context.events.normal(state.pod, "BackOff", f'Back-off pulling image "{image}"')
-                context.events.warning(state.pod, "Failed", "Error: ImagePullBackOff")
-        soon_ns = container.said_ns + context.scaled_ns(1)
-        if now_ns >= soon_ns:
-            soon_ns = container.said_ns + context.scaled_ns(RESYNC_S)
-        context.requeue(min(self._pulls.until_ns(key, self._pulled_ns[key]), soon_ns))
-        container.terminated_shown = False
         return False
 
     def _start(self, state: PodState, container: ContainerState, spec: dict[str, Any], commands: list[Command]) -> None:
