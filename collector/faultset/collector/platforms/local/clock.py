@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 
 
@@ -13,7 +14,12 @@ def rfc3339(time_ns: int) -> str:
 def rfc3339_ns(time_ns: int) -> str:
     """Return a time with nine decimals, as container runtimes stamp log lines."""
     seconds, rest = divmod(time_ns, 1_000_000_000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:09d}Z"
+    return f"{_second(seconds)}.{rest:09d}Z"
+
+
+@functools.lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def parse_rfc3339_ns(text: str) -> int:

@@ -155,6 +155,7 @@ class Container:
         self.log, self.env, self.folder = log, dict(env), folder
         self.quota = Quota(limit=cpu_limit, cores=len(os.sched_getaffinity(0)))
         self.memory_limit = memory_limit
+        self.near_memory_limit = False
         self.started_ns = time.time_ns()
         self.oom_events = oom_events
         self.oom_detail = ""

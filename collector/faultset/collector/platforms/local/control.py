@@ -235,8 +235,8 @@ class ControlPlane:
     def _tick(self) -> None:
         before, timeout_s = time.monotonic(), self._time_left()
         reports = self._channels["reports"].call("poll", timeout_s=timeout_s)
+        self.worst_delay_s = max(self.worst_delay_s, time.monotonic() - before - timeout_s)
         with self.lock:
-            self.worst_delay_s = max(self.worst_delay_s, time.monotonic() - before - timeout_s)
             for report in reports:
                 if "job" in report:
                     self.jobs[report["job"]] = report["exit_code"]

@@ -10,8 +10,10 @@ from faultset.collector.platforms.local.containers import Container
 from faultset.collector.platforms.local.quotas import PERIOD_S
 from faultset.collector.platforms.local.usage import ProcessTable, cpu_ns
 
-_MEMBERS_EVERY = 5
-_MEMORY_EVERY = 2
+_MEMBERS_EVERY = 10
+_MEMORY_EVERY = 10
+_NEAR_LIMIT_EVERY = 2
+_NEAR_LIMIT = 0.5
 
 
 class Limiter:
@@ -28,27 +30,30 @@ class Limiter:
     def __init__(self, table: ProcessTable, containers: Mapping[int, Container]):
         self._table = table
         self._containers = containers
-        self._period_at = time.monotonic() + PERIOD_S
+        self._period_at = self._next_at = time.monotonic() + PERIOD_S
         self._periods = 0
         self._oom_events: dict[tuple[str, str], int] = {}
 
     def run(self, now: float) -> None:
-        """Begin a period when it is time, or look at containers that may have used up their quota."""
+        """Begin a period when it is time, and look at containers that may have used up their quota."""
+        if now < self._next_at:
+            return
         if now >= self._period_at:
             self._begin_period(now)
-            return
-        for container in self._containers.values():
-            if container.quota.hot:
-                _obey(container, container.quota.check(now, container.quick_cpu_s(cpu_ns)))
-
-    def timeout_s(self, now: float) -> float:
-        """Return in how many seconds `run` has to be called again."""
-        until = self._period_at - now
+        else:
+            for container in self._containers.values():
+                if container.quota.hot:
+                    _obey(container, container.quota.check(now, container.quick_cpu_s(cpu_ns)))
+        self._next_at = self._period_at
         for container in self._containers.values():
             if container.quota.hot and not container.quota.stopped:
                 check_s = container.quota.next_check_s(container.quick_cpu_s(cpu_ns))
-                until = until if check_s is None else min(until, check_s)
-        return until
+                if check_s is not None:
+                    self._next_at = min(self._next_at, now + check_s)
+
+    def timeout_s(self, now: float) -> float:
+        """Return in how many seconds `run` has to be called again."""
+        return self._next_at - now
 
     def find_members(self) -> None:
         """Find out which processes belong to which container."""
@@ -67,8 +72,9 @@ class Limiter:
             self.find_members()
         for container in self._containers.values():
             _obey(container, container.quota.begin(now, container.quick_cpu_s(cpu_ns)))
-        if self._periods % _MEMORY_EVERY == 0:
-            self._check_memory(self._containers.values())
+        if self._periods % _NEAR_LIMIT_EVERY == 0:
+            everyone = self._periods % _MEMORY_EVERY == 0
+            self._check_memory(found for found in self._containers.values() if everyone or found.near_memory_limit)
 
     def _check_memory(self, containers: Iterable[Container]) -> None:
         for container in containers:
@@ -76,6 +82,7 @@ class Limiter:
             if limit is None or container.oom_detail or container.exit_code is not None:
                 continue
             resident = container.resident()
+            container.near_memory_limit = resident > _NEAR_LIMIT * limit
             if resident > limit:
                 container.oom_events += 1
                 self._oom_events[container.uid, container.name] = container.oom_events

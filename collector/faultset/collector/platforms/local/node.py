@@ -329,6 +329,8 @@ class Node:
                 self._close_pipe(descriptor)
                 return
             container.log.feed(stream, data)
+            if len(data) < _READ:
+                return
 
     def _close_pipe(self, descriptor: int) -> None:
         if self._pipes.pop(descriptor, None) is not None:
