@@ -173,9 +173,13 @@ class MKSMC(Untrained):
     paper=_PAPER,
     kind="method",
     tables=("metrics",),
-    stochastic=True,
+    stochastic=False,
     speed="slow",
-    departures=(_RECONSTRUCTION, "Scores each service alone at a level divided by their number."),
+    departures=(
+        _RECONSTRUCTION,
+        "Scores each service alone at a level divided by their number.",
+        "Runs with one seed: drawing every service's null anew for several would take most of an evaluation.",
+    ),
 )
 class MKSMCByService(MKSMC):
     """Detect by MKSMC on the series of each service separately, against dilution in many dimensions.

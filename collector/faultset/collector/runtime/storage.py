@@ -124,9 +124,9 @@ class StoreClient:
             async with asyncio.timeout(self._timeout_s):
                 await link.send_command(*command, check_health=False)
                 reply = await link.read_response()
-        except redis.exceptions.NoPermissionError:
+        except redis.exceptions.NoPermissionError as error:
             self._idle.append(link)
-            raise self._not_authorized(command) from None
+            raise self._not_authorized(command, error) from None
         except redis.exceptions.ConnectionError:
             await link.disconnect(nowait=True)
             raise StoreError("broken", "EOF") from None
@@ -145,12 +145,13 @@ class StoreClient:
         self._idle.append(link)
         return reply
 
-    def _not_authorized(self, command: tuple[Any, ...]) -> StoreError:
+    def _not_authorized(self, command: tuple[Any, ...], reply: Exception) -> StoreError:
         if self.store.role == "memcached":
             return StoreError("rights", f"memcache: unexpected response to {command[0].lower()}")
         verb = _VERBS.get(command[0], "insert")
         collection = str(command[1]).removeprefix(f"{self.store.database}.").partition(":")[0]
         text = f'not authorized on {self.store.database} to execute command {{ {verb}: "{collection}" }}'
+        text += f" (NOPERM {str(reply).removeprefix('NOPERM ')})"
         return StoreError("rights", text)
 
     async def _acquire(self) -> _Link:

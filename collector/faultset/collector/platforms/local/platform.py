@@ -155,7 +155,7 @@ class LocalPlatform:
         with plane.lock:
             current = plane.cluster.store.get(kind, name)
             args = {"kind": kind, "name": name, "grace_period_s": grace_period_s}
-            with self._journal.act("delete", args, inverse_of_delete(current), [name]):
+            with self._journal.act("delete", args, inverse_of_delete(current), [name, *_leaves(current.get("spec"))]):
                 plane.cluster.store.delete(kind, name, grace_period_s=grace_period_s)
                 plane.settle()
 
