@@ -32,7 +32,7 @@ from faultset.datasets.errors import PlatformError
 from faultset.datasets.truth import read_label
 from faultset.datasets.versions import create_version, list_versions
 
-EPISODES_PER_CORE = 2.5
+EPISODES_PER_CORE = 2
 MEMORY_PER_EPISODE = 600 * 2**20
 
 
@@ -40,7 +40,7 @@ def default_jobs() -> int:
     """Return how many episodes this machine runs at a time without disturbing each other."""
     cores = len(os.sched_getaffinity(0))
     room = int(psutil.virtual_memory().available * 0.8 / MEMORY_PER_EPISODE)
-    return max(1, min(int(cores * EPISODES_PER_CORE), room))
+    return max(1, min(cores * EPISODES_PER_CORE, room))
 
 
 class Session:

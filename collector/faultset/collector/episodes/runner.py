@@ -243,7 +243,7 @@ class EpisodeRunner:
                 raise PlatformError(
                     f"{self.plan.app} did not recover within {RECOVERY_TIMEOUT_S:g} s: {wrong or 'too few requests'}"
                 )
-            time.sleep(0.25)
+            time.sleep(1.0)
         self.course.healthy_again_ns = time.time_ns()
         self.course.saw("recovery", self.plan.target or self.plan.app, True, "ready, and client requests succeed")
 
