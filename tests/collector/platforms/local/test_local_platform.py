@@ -364,6 +364,23 @@ def test_without_redis_the_sentence_says_what_to_install(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_when_the_node_dies_its_pods_die_too_and_teardown_finds_the_rest(tmp_path):
+    shop = Shop(tmp_path)
+    shop.platform.deploy()
+    shop.platform.exec(shop.pod("registry"), ["sh", "-c", "setsid sleep 300 & :"])
+    (node,) = [found for found in psutil.Process().children() if found.name() == "node" and _works_in(found, tmp_path)]
+    family = node.children(recursive=True)
+    assert len(family) == 3
+    os.kill(node.pid, 9)
+    with pytest.raises(PlatformError, match="node"):
+        shop.platform.wait(lambda: False, timeout_s=PATIENCE_S, what="the end of the node")
+    shop.platform.teardown()
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
+    assert alive == []
+    shop.journal.close()
+
+
+@pytest.mark.slow
 def test_when_the_relay_dies_every_verb_says_so(tmp_path):
     shop = Shop(tmp_path)
     shop.platform.deploy()

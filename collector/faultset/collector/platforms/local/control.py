@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -18,6 +20,7 @@ from faultset.collector.platforms.local.controllers.cluster import Cluster
 from faultset.collector.platforms.local.kube_state import state_rows
 from faultset.collector.platforms.local.processes import Process
 from faultset.collector.platforms.local.routing import SPANS_PORT, hosts, relay_state, telemetry_pods
+from faultset.collector.platforms.local.usage import stragglers
 from faultset.collector.platforms.local.workers import Worker, exit_report
 from faultset.datasets.errors import PlatformError
 
@@ -255,13 +258,14 @@ class ControlPlane:
         return min(TICK_S, max(_SHORTEST_TICK_S, (due_ns - time.time_ns()) / 1e9))
 
     def _end_processes(self) -> None:
-        try:
-            if "commands" in self._channels:
+        if "commands" in self._channels:
+            with contextlib.suppress(PlatformError):
                 self._channels["commands"].call("shutdown")
-        except PlatformError:
-            pass
         for process in self._processes:
             process.stop()
+        for pid in stragglers(self.root):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _socket_folder(root: Path) -> Path:

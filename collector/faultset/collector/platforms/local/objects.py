@@ -96,6 +96,7 @@ class ObjectStore:
             metadata["namespace"] = self.namespace
         if kind in PROTECTED:
             metadata["finalizers"] = [PROTECTED[kind]]
+            made["status"] = {"phase": "Pending"}
         self._put(made)
         return made
 

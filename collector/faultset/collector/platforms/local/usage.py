@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -106,6 +107,19 @@ def resident_bytes(pid: int) -> tuple[int, int]:
     except (OSError, ValueError):
         return 0, 0
     return int(resident) * _PAGE, (int(resident) - int(shared)) * _PAGE
+
+
+def stragglers(folder: Path) -> list[int]:
+    """Return the processes that were executed in a container and work below `folder`."""
+    found = []
+    for pid in _processes():
+        try:
+            inside = Path(os.readlink(f"/proc/{pid}/cwd")).is_relative_to(folder)
+        except OSError:
+            continue
+        if inside and container_mark(pid) is not None:
+            found.append(pid)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
