@@ -61,6 +61,11 @@ def runner(folder: Path, plan: Plan = PLAN, outcome: str = "ok", **options) -> E
     return EpisodeRunner(plan, platform, platform.journal, folder / "data", **options)
 
 
+def fake(subject: EpisodeRunner) -> FakePlatform:
+    assert isinstance(subject.platform, FakePlatform)
+    return subject.platform
+
+
 def test_a_finished_episode_has_its_injection_and_recovery_proved(tmp_path: Path) -> None:
     subject = runner(tmp_path)
     outcome = subject.run()
@@ -79,8 +84,8 @@ def test_a_finished_episode_has_its_injection_and_recovery_proved(tmp_path: Path
     assert end_ns - start_ns == 3 * SECOND
     requests = EpisodeView(folder).requests()
     assert (pd.to_datetime(start_ns, utc=True) <= requests["scheduled"]).all()
-    assert subject.platform.journal.open_inverses() == []
-    assert subject.platform.torn_down
+    assert fake(subject).journal.open_inverses() == []
+    assert fake(subject).torn_down
 
 
 def test_a_no_fault_episode_has_no_instants(tmp_path: Path) -> None:
@@ -100,7 +105,7 @@ def test_an_unhealthy_application_is_torn_down_and_nothing_is_written(tmp_path: 
     assert "not healthy after the warm-up" in outcome.failure
     assert "requests failed" in outcome.failure
     assert not (tmp_path / "data" / "episodes").exists()
-    assert subject.platform.torn_down
+    assert fake(subject).torn_down
 
 
 def test_a_fault_that_is_never_confirmed_is_undone_and_the_episode_is_void(tmp_path: Path) -> None:
@@ -109,7 +114,7 @@ def test_a_fault_that_is_never_confirmed_is_undone_and_the_episode_is_void(tmp_p
     subject.fault = replace(subject.fault, check=lambda platform, target, parameters: None)
     outcome = subject.run()
     assert "could not be confirmed" in outcome.failure
-    assert subject.platform.journal.open_inverses() == []
+    assert fake(subject).journal.open_inverses() == []
     assert not (tmp_path / "data" / "episodes" / "abc").exists()
 
 
@@ -131,7 +136,7 @@ def test_an_interrupt_during_the_fault_undoes_and_writes_nothing(tmp_path: Path)
     subject._interrupted = lambda: subject.course.inject_done_ns is not None
     outcome = subject.run()
     assert outcome.interrupted
-    assert subject.platform.journal.open_inverses() == []
+    assert fake(subject).journal.open_inverses() == []
     assert not (tmp_path / "data" / "episodes" / "abc").exists()
 
 
@@ -146,8 +151,8 @@ def test_a_bug_is_raised_after_undo_and_teardown(tmp_path: Path) -> None:
     subject.fault = replace(subject.fault, inject=buggy)
     with pytest.raises(ZeroDivisionError):
         subject.run()
-    assert subject.platform.journal.open_inverses() == []
-    assert subject.platform.torn_down
+    assert fake(subject).journal.open_inverses() == []
+    assert fake(subject).torn_down
 
 
 def test_an_episode_on_an_overloaded_host_is_void(tmp_path: Path) -> None:

@@ -231,7 +231,8 @@ def container_kill(e: Episode) -> None:
 
 
 def pod_kill(e: Episode) -> None:
-    names = set(e.view.objects().query("kind == 'Pod'").loc[lambda rows: rows["service"] == e.target, "name"])
+    objects = e.view.objects()
+    names = set(objects[(objects["kind"] == "Pod") & (objects["service"] == e.target)]["name"])
     assert len(names) >= 3
     assert e.most_restarts(e.target) == 0
 
@@ -248,7 +249,8 @@ def wrong_binary(e: Episode) -> None:
     running = [pod for pod in e.states("Pod", e.target) if pod["phase"] == "Running"]
     assert running
     assert e.most_restarts(e.target) == 0
-    reported = set(e.after(e.spans, 7).loc[lambda s: s["service"] == e.target, "reported_service"].astype(str))
+    spans = e.after(e.spans, 7)
+    reported = set(spans[spans["service"] == e.target]["reported_service"].astype(str))
     assert e.target not in reported
     assert f"srv-{e.parameters['program']}" in e.messages(e.target)
     assert e.errors_at_client() > 0
