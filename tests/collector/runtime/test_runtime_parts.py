@@ -23,6 +23,7 @@ from faultset.collector.runtime.expressions import getter, go_list
 from faultset.collector.runtime.logs import Log
 from faultset.collector.runtime.names import Names, UnknownHostError, dial_error
 from faultset.collector.runtime.status import Code, RpcError, http_status, response_class
+from faultset.collector.runtime.tracing import Tracing, headers_of
 from faultset.datasets.errors import PlatformError
 
 
@@ -216,3 +217,20 @@ def test_importing_the_programs_starts_nothing() -> None:
     folders = [str(Path(__file__).parents[3] / part) for part in ("collector", "datasets")]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(folders)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+@pytest.mark.parametrize(("sampling", "kept"), [(1.0, 200), (0.0, 0)])
+def test_the_root_decides_for_a_whole_trace_whether_it_is_kept(sampling: float, kept: int) -> None:
+    tracing = Tracing(service="geo", pod="geo-1", endpoint=None, local=None, sampling=sampling)
+    roots = [tracing.server("HTTP GET /hotels", {}, {}) for _ in range(200)]
+    assert sum(span.is_recording() for span, _ in roots) == kept
+    for root, context in roots:
+        client = tracing.client("/geo.Geo/Nearby", context, {})
+        server, _ = tracing.server("/geo.Geo/Nearby", headers_of(client), {})
+        assert client.is_recording() == server.is_recording() == root.is_recording()
+
+
+def test_a_share_of_traces_is_about_that_share() -> None:
+    tracing = Tracing(service="geo", pod="geo-1", endpoint=None, local=None, sampling=0.25)
+    kept = sum(tracing.server("HTTP GET /hotels", {}, {})[0].is_recording() for _ in range(2000))
+    assert 400 < kept < 600

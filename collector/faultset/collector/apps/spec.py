@@ -113,6 +113,7 @@ class AppSpec(Frozen):
     image: str
     label_key: str = "app"
     log_level: Literal["trace", "info"] = "trace"
+    trace_sampling: float = Field(default=1.0, ge=0.0, le=1.0)
     registry: str | None = None
     entry: Entry
     services: Annotated[dict[str, ServiceSpec], BeforeValidator(_named)]

@@ -28,7 +28,7 @@ from faultset.collector.campaigns.progress import show_progress
 from faultset.collector.plans.campaign import Request, campaign_id, plan_campaign
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms import check_platform
-from faultset.datasets.errors import PlatformError
+from faultset.datasets.errors import DataError, FaultsetError, PlatformError
 from faultset.datasets.truth import read_label
 from faultset.datasets.versions import create_version, list_versions
 
@@ -135,7 +135,7 @@ class Session:
         }
         print_summary(self.root, number, self.plans, results, labels, wall_s)
         if failures:
-            raise PlatformError(
+            raise _error_of(results)(
                 f"{len(failures)} of {len(self.plans)} episodes failed twice; first: {next(iter(failures.values()))}; "
                 f"run the same command again to retry them"
             )
@@ -155,3 +155,9 @@ class Session:
                 "python": host.python_version(),
             },
         }
+
+
+def _error_of(results: Sequence[Result]) -> type[FaultsetError]:
+    """Return the kind of error that all failed episodes share; the platform's when they differ."""
+    codes = {r.outcome.get("exit_code") for r in results if r.outcome["failure"]}
+    return DataError if codes == {DataError.exit_code} else PlatformError

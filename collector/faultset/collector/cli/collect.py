@@ -32,6 +32,13 @@ _NAMES = "Comma-separated names, or all."
 @click.option("--fault", type=DURATION, help="Faulty part of the view, on average.")
 @click.option("--cooldown", type=DURATION, help="Load after the recovery.")
 @click.option("--step", type=DURATION, default=1.0, show_default="1s", help="Sampling interval of metrics.")
+@click.option(
+    "--trace-sampling",
+    type=click.FloatRange(0.0, 1.0),
+    default=1.0,
+    show_default=True,
+    help="Share of requests whose spans are kept.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the plans and touch nothing.")
 @click.option("--fresh", is_flag=True, help="Run all plans anew, as a new campaign, instead of resuming.")
 def collect(
@@ -50,6 +57,7 @@ def collect(
     dry_run: bool,
     fresh: bool,
     step: float,
+    trace_sampling: float,
     **lengths: float | None,
 ) -> None:
     """Run fault-injection episodes on live applications and write their telemetry and truth into a dataset.
@@ -82,6 +90,7 @@ def collect(
         rate_rps=rate,
         mix=mix,
         step_s=step,
+        trace_sampling=trace_sampling,
     )
     plans = plan_campaign(request)
     if dry_run:

@@ -46,7 +46,8 @@ def main() -> None:
     journal = Journal(scratch.journal)
     try:
         journal.note("plan", **json.loads(plan.to_json()))
-        platform = make_platform(plan, load_app(plan.app), scratch.folder, journal, request["settings"])
+        app = load_app(plan.app).model_copy(update={"trace_sampling": plan.trace_sampling})
+        platform = make_platform(plan, app, scratch.folder, journal, request["settings"])
         runner = EpisodeRunner(
             plan,
             platform,
@@ -61,7 +62,7 @@ def main() -> None:
         finally:
             platform.teardown()
     except FaultsetError as error:
-        outcome = {"episode": plan.episode, "failure": str(error), "verdict": None}
+        outcome = {"episode": plan.episode, "failure": str(error), "exit_code": error.exit_code, "verdict": None}
     finally:
         journal.close()
     keep = request["settings"].get("keep_scratch") or (outcome["failure"] and not outcome.get("interrupted"))

@@ -53,6 +53,7 @@ class Outcome:
     failure: str
     verdict: str | None
     interrupted: bool = False
+    exit_code: int = 0
     durations_s: dict[str, float] = field(default_factory=dict)
     sli_fires: bool = False
     latent_fires: bool = False
@@ -89,6 +90,7 @@ class EpisodeRunner:
         self._report, self._interrupted = report, interrupted
         self._judgement: Any = None
         self._next_check_ns = 0
+        self._exit_code = 0
         self._do: dict[Command, Callable[[], None]] = {
             Command.DEPLOY: self._deploy,
             Command.START_LOAD: self._start_load,
@@ -125,6 +127,7 @@ class EpisodeRunner:
             failure=self.machine.failure,
             verdict=judged.verdict if judged else None,
             interrupted=self.machine.interrupted,
+            exit_code=self._exit_code,
             durations_s=self.course.durations_s,
             sli_fires=bool(judged and judged.sli_fires),
             latent_fires=bool(judged and judged.latent_fires),
@@ -140,6 +143,7 @@ class EpisodeRunner:
             self._do[command]()
         except FaultsetError as error:
             ok, reason = False, str(error)
+            self._exit_code = self._exit_code or error.exit_code
         except Exception as error:
             ok, reason, bug = False, f"{type(error).__name__}: {error}", error
         name = str(command)
@@ -159,13 +163,13 @@ class EpisodeRunner:
 
     def _deploy(self) -> None:
         self.platform.deploy()
-        deadline = time.monotonic() + READY_TIMEOUT_S
-        while wrong := unready(self.platform):
+
+        def is_ready() -> bool:
             if self._interrupted():
                 raise PlatformError("interrupted while the application was starting")
-            if time.monotonic() > deadline:
-                raise PlatformError(f"{self.plan.app} was not ready after {READY_TIMEOUT_S:g} s: {wrong}")
-            time.sleep(0.05)
+            return not unready(self.platform)
+
+        self.platform.wait(is_ready, timeout_s=READY_TIMEOUT_S, what=f"{self.plan.app} to become ready")
 
     def _start_load(self) -> None:
         self.platform.start_load(seed=self.draws.load_seed, rate_rps=self.plan.rate_rps, mix=self.plan.mix)

@@ -42,6 +42,7 @@ class Request:
     rate_rps: float
     mix: str | None
     step_s: float
+    trace_sampling: float = 1.0
 
 
 def check_phases(phases: Phases, step_s: float) -> None:
@@ -160,6 +161,7 @@ def plan_campaign(request: Request, *, run: int = 1) -> list[Plan]:
                 rate_rps=request.rate_rps,
                 mix=request.mix or app.default_mix,
                 step_s=request.step_s,
+                trace_sampling=request.trace_sampling,
             )
         )
     return plans

@@ -56,6 +56,7 @@ class Plan:
     rate_rps: float
     mix: str
     step_s: float
+    trace_sampling: float = 1.0
 
     def to_json(self) -> str:
         """Write the plan as one line of JSON."""

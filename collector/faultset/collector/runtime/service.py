@@ -92,7 +92,13 @@ class _Running:
         self.log = Log(app.log_level)
         self.names = Names(told.hosts)
         self.metrics = Metrics()
-        self.tracing = Tracing(service=service.name, pod=told.pod, endpoint=told.telemetry, local=told.address)
+        self.tracing = Tracing(
+            service=service.name,
+            pod=told.pod,
+            endpoint=told.telemetry,
+            local=told.address,
+            sampling=app.trace_sampling,
+        )
         self.runners: list[web.ServerRunner] = []
         self.leak: list[bytearray] = []
         self.leaking: asyncio.Task[None] | None = None

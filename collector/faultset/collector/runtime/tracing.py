@@ -13,6 +13,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from requests.adapters import HTTPAdapter
@@ -42,14 +43,21 @@ class Tracing:
         Base URL of the receiver; without one, spans are made (their ids are in the log) and dropped.
     local:
         Address from which they are sent.
+    sampling:
+        Share of traces that are kept; the root decides for the whole trace.
     """
 
-    def __init__(self, *, service: str, pod: str, endpoint: str | None, local: str | None):
+    def __init__(self, *, service: str, pod: str, endpoint: str | None, local: str | None, sampling: float = 1.0):
         quiet = logging.getLogger("opentelemetry")
         quiet.addHandler(logging.NullHandler())
         quiet.propagate = False
         resource = Resource({"service.name": service, "k8s.pod.name": pod})
-        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False, span_limits=SpanLimits())
+        self._provider = TracerProvider(
+            sampler=ParentBased(TraceIdRatioBased(sampling)),
+            resource=resource,
+            shutdown_on_exit=False,
+            span_limits=SpanLimits(),
+        )
         if endpoint:
             session = requests.Session()
             session.trust_env = False
