@@ -44,7 +44,7 @@ def short_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RECOVERY_TIMEOUT_S", 3.0)
 
 
-def runner(folder: Path, plan: Plan = PLAN, outcome: str = "ok", **options) -> EpisodeRunner:
+def runner(folder: Path, plan: Plan = PLAN, outcome: str = "ok", latency_ms: int = 10, **options) -> EpisodeRunner:
     platform = FakePlatform(load_app("hotel"), Journal(folder / "journal.jsonl"))
     now = time.time_ns()
     platform.rows["requests"] = [
@@ -52,7 +52,7 @@ def runner(folder: Path, plan: Plan = PLAN, outcome: str = "ok", **options) -> E
             "scheduled": now + n * SECOND // 10,
             "sent": now + n * SECOND // 10,
             "endpoint": "GET /hotels",
-            "latency_ns": 10_000_000,
+            "latency_ns": latency_ms * 1_000_000,
             "status": 200,
             "outcome": outcome,
         }
@@ -162,3 +162,9 @@ def test_an_episode_on_an_overloaded_host_is_void(tmp_path: Path) -> None:
     assert "too busy: 9000 ms late" in outcome.failure
     assert "--jobs" in outcome.failure
     assert not (tmp_path / "data" / "episodes" / "abc").exists()
+
+
+def test_an_application_that_answers_too_slowly_is_not_healthy(tmp_path: Path) -> None:
+    subject = runner(tmp_path, latency_ms=1500)
+    subject.machine.limits = replace(subject.machine.limits, warm_grace_s=0.0)
+    assert "took more than 1.5 s; the host may have too much to do" in subject.run().failure

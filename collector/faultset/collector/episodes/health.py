@@ -11,6 +11,7 @@ from faultset.collector.platforms.protocol import Platform
 
 LARGEST_ERROR_RATE = 0.01
 LEAST_COMPLETION = 0.9
+LARGEST_P95_NS = 1_000_000_000
 SETTLE_NS = 1_500_000_000
 
 
@@ -56,4 +57,7 @@ def unhealthy(platform: Platform, start_ns: int, end_ns: int, rate_rps: float) -
     answered = int(outcome.isin(["ok", "http_error"]).sum())
     if answered < LEAST_COMPLETION * len(requests):
         return f"only {answered} of {len(requests)} requests were answered"
+    p95_ns = requests["latency_ns"].dropna().astype("float64").quantile(0.95)
+    if p95_ns > LARGEST_P95_NS:
+        return f"one request in twenty took more than {p95_ns / 1e9:.1f} s; the host may have too much to do"
     return ""
