@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from faultset.collector.verdicts.calibrating import calibrate
 from faultset.collector.verdicts.judge import judge
-from faultset.collector.verdicts.latent import CAP, service_scores
+from faultset.collector.verdicts.latent import CAP, calibration, service_scores
 from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_tests
 
 SECOND = 1_000_000_000
@@ -127,3 +128,19 @@ def test_the_verdict_is_manifest_before_latent_before_silent() -> None:
     assert judge(failing, wide(), targets=["geo"], **WINDOW).verdict == "manifest"
     assert judge(requests(), moved, targets=["geo"], **WINDOW).verdict == "latent"
     assert judge(requests(), moved, targets=["rate"], **WINDOW).verdict == "silent"
+
+
+def test_a_series_that_has_gaps_anyway_does_not_end() -> None:
+    frame = wide()
+    frame.iloc[::4, 2] = np.nan
+    frame.iloc[150:156, 2] = np.nan
+    assert scores(frame)["rate"] < 6
+
+
+def test_the_committed_limit_is_what_one_percent_of_its_windows_exceed() -> None:
+    committed = calibration()
+    drawn = calibrate(committed["scores"])
+    assert drawn["threshold"] == committed["threshold"]
+    assert committed["windows"] == len(committed["scores"]) >= 50
+    exceeding = sum(row["score"] > committed["threshold"] for row in committed["scores"])
+    assert exceeding <= 0.01 * committed["windows"]

@@ -2,7 +2,8 @@
 
     python -m faultset.collector.verdicts.calibrating DATASET... > calibration.json
 
-Only plain episodes count: in the disturbed and sham ones services are meant to move.
+Only plain episodes count, in the disturbed and sham ones services are meant to move; and of those only the ones in
+which the SLI test stayed silent, because otherwise the host was too busy for the episode to be called healthy.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from faultset.collector.plans.plan import Plan, draw
 from faultset.collector.verdicts.latent import service_scores
-from faultset.datasets.truth import read_journal
+from faultset.datasets.truth import read_evidence, read_journal
 from faultset.datasets.versions import Dataset, open_dataset
 
 QUANTILE = 0.99
@@ -28,7 +29,9 @@ def windows(dataset: Dataset) -> list[dict[str, Any]]:
     """Return the score of every service in every plain episode, at the instant its plan drew as onset."""
     rows = []
     for episode in dataset.episodes:
-        if dataset.label(episode)["no_fault_kind"] != "plain":
+        evidence = read_evidence(dataset.path(episode))
+        noticed = evidence.loc[evidence["check"] == "sli", "passed"].any()
+        if dataset.label(episode)["no_fault_kind"] != "plain" or noticed:
             continue
         notes = read_journal(dataset.path(episode))
         plan = Plan.from_json(next(record["args"] for record in notes if record.get("verb") == "plan"))

@@ -1,8 +1,8 @@
 """Did the target's own telemetry move, though no user noticed?
 
 The score of a service is the largest robust |z| that one of its series keeps for three samples in a row after the
-onset, against median and MAD of the healthy reference. A series that ends counts with the largest score. The
-threshold is what 1 % of service x no-fault windows exceed; it is committed with the windows it was drawn from.
+onset, against median and MAD of the healthy reference. A steady series that ends counts with the largest score; one
+that has gaps anyway, such as the latency of a rarely called operation, does not. The threshold is what 1 % of service x no-fault windows exceed; it is committed with the windows it was drawn from.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from faultset.datasets.roles import role_of
 
 RUN = 3
 CAP = 1000.0
+_STEADY = 0.98
 _UNTOLD_ROLES = frozenset({"limits", "clock", "scrape"})
 _UNTOLD_SUFFIX = "_generation"
 
@@ -55,7 +56,7 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
         spread = np.array([np.nanstd(c) if p else np.nan for c, p in zip(reference.T, present, strict=True)])
     scale = np.maximum.reduce([1.4826 * mad, 0.5 * spread, 0.02 * np.abs(median), np.full_like(mad, 1e-6)])
     z = np.abs(after - median) / scale
-    gone = np.isnan(after) & present
+    gone = np.isnan(after) & (np.isfinite(reference).mean(axis=0) >= _STEADY)
     z = np.minimum(np.where(gone, CAP, np.where(np.isnan(z), 0.0, z)), CAP)
     kept = np.minimum.reduce([z[i : len(z) - RUN + 1 + i] for i in range(RUN)])
     best = np.where(present, kept.max(axis=0), 0.0)
