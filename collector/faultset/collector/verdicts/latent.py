@@ -2,7 +2,8 @@
 
 The score of a service is the largest robust |z| that one of its series keeps for three samples in a row after the
 onset, against median and MAD of the healthy reference. A steady series that ends counts with the largest score; one
-that has gaps anyway, such as the latency of a rarely called operation, does not. The threshold is what 1 % of service x no-fault windows exceed; it is committed with the windows it was drawn from.
+that has gaps anyway, such as the latency of a rarely called operation, does not. The threshold is what 1 % of
+service x no-fault windows exceed; it is committed with the windows it was drawn from.
 """
 
 from __future__ import annotations
