@@ -1,0 +1,71 @@
+"""What an episode takes beyond its phases: start, deploy, snapshot, write, teardown.
+
+    python benchmarks/episode_overhead.py [--profile quick|standard]
+
+Runs one episode without a fault and one with target-port, one after the other, and prints one JSON object. The
+recovery after the undo is a phase: how long it takes is the application's matter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+from faultset.collector.campaigns.campaign import run_campaign
+from faultset.collector.plans.campaign import Request, plan_campaign
+from faultset.collector.plans.plan import PROFILES
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--profile", choices=list(PROFILES), default="quick")
+    profile = parser.parse_args().profile
+    phases = PROFILES[profile]
+    request = Request(
+        faults=("target-port",),
+        apps=("hotel",),
+        targets=("geo",),
+        platform="local",
+        seed=1,
+        repeat=1,
+        normal=1,
+        phases=phases,
+        profile=profile,
+        rate_rps=20.0,
+        mix=None,
+        step_s=1.0,
+    )
+    rows = []
+    for plan in plan_campaign(request):
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            (result,) = run_campaign(
+                [plan], Path(folder), jobs=1, settings={}, watch=lambda *a: None, stopping=lambda: False
+            )
+            wall_s = time.perf_counter() - began
+            size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+        durations = result.outcome["durations_s"]
+        planned_s = phases.warmup_s + phases.view_s + phases.cooldown_s
+        rows.append(
+            {
+                "fault": plan.fault,
+                "failure": result.outcome["failure"],
+                "wall_s": round(wall_s, 1),
+                "phases_s": planned_s,
+                "recovery_s": round(durations["undo"], 1),
+                "overhead_s": round(wall_s - planned_s - durations["undo"], 1),
+                "deploy_s": round(durations["deploy"], 1),
+                "collect_s": round(durations["collect"], 1),
+                "teardown_s": round(durations["teardown"], 1),
+                "mib_on_disk": round(size / 2**20, 2),
+            }
+        )
+    print(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
