@@ -161,9 +161,10 @@ class LocalPlatform:
 
     def exec(self, pod: str, argv: Sequence[str], *, undo: Sequence[str] | None = None) -> str:
         """Run a command in the pod's main container and return its output; raise PlatformError when it fails."""
-        labels = self._workload_labels(self.get("Pod", pod))
-        inverse = inverse_of_exec(labels, undo) if undo is not None else None
-        with self._journal.act("exec", {"pod": pod, "argv": list(argv)}, inverse, [pod]):
+        found = self.get("Pod", pod)
+        inverse = inverse_of_exec(self._workload_labels(found), undo) if undo is not None else None
+        visible = [pod, *_leaves(found["spec"])]
+        with self._journal.act("exec", {"pod": pod, "argv": list(argv)}, inverse, visible):
             return self.run_in(pod, argv)
 
     def kill(self, pod: str) -> None:
