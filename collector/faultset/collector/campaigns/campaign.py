@@ -127,6 +127,7 @@ def run_campaign(
     running: dict[str, Running] = {}
     selector = selectors.DefaultSelector()
     last_start, told = 0.0, False
+    watch(running, results, len(waiting))
     try:
         while running or (waiting and not stopping()):
             if stopping() and not told:
