@@ -53,6 +53,9 @@ def _client_panels(view: EpisodeView, truth: Truth) -> list[Panel]:
     length = int((truth.view_end_ns - truth.view_start_ns) // _S)
     inside = (seconds >= 0) & (seconds < length)
     failed = (requests["outcome"] != "ok").to_numpy()
+    # What was sent just before the view's end had no time to be answered.
+    scheduled_ns = requests["scheduled"].astype("int64").to_numpy()
+    failed = failed & ~((requests["outcome"] == "unfinished").to_numpy() & (truth.view_end_ns - scheduled_ns < 2 * _S))
     latency = requests["latency_ns"].to_numpy(dtype=float, na_value=np.nan) / 1e6
     slow, wrong = np.full(length, np.nan), np.full(length, np.nan)
     for second in np.unique(seconds[inside]):
@@ -84,15 +87,16 @@ def _service_panels(view: EpisodeView, truth: Truth) -> list[Panel]:
 
 
 def _deviations(wide: pd.DataFrame, truth: Truth) -> pd.Series:
-    """Largest robust |z| after the reference, one for each series, largest first."""
+    """Largest robust |z| kept for three samples after the reference, one for each series, largest first."""
     times = wide.index.as_unit("ns").asi8  # type: ignore[attr-defined]
     reference = wide[times < truth.reference_end_ns]
     since = truth.onset_ns if truth.onset_ns is not None else truth.reference_end_ns
     later = wide[times >= since]
     middle = reference.median()
-    spread = (reference - middle).abs().median() * 1.4826
-    floor = np.maximum(middle.abs() * 0.01, 1e-9)
-    return ((later - middle).abs().max() / np.maximum(spread, floor)).dropna().sort_values(ascending=False)
+    robust = np.maximum((reference - middle).abs().median() * 1.4826, 0.5 * reference.std())
+    floor = np.maximum(middle.abs() * 0.02, 1e-9)
+    kept = ((later - middle).abs() / np.maximum(robust, floor)).rolling(3, min_periods=3).min()
+    return kept.max().dropna().sort_values(ascending=False)
 
 
 def _panel(
