@@ -23,6 +23,6 @@ from faultset.collector.platforms.protocol import Delay, Platform
 )
 def network_delay(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Hold back all packets that the pod sends."""
-    pod, latency_s = pod_of(platform, target), round(float(rng.uniform(0.3, 1.0)), 2)
+    pod, latency_s = pod_of(platform, target), round(float(rng.uniform(0.2, 0.5)), 2)
     platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 10, 3)))
     return {"pod": pod, "latency_s": latency_s}

@@ -24,6 +24,6 @@ from faultset.collector.platforms.protocol import Loss, Platform
 )
 def network_loss(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Lose a share of the packets that the pod sends."""
-    pod, probability = pod_of(platform, target), round(float(rng.uniform(0.3, 0.5)), 2)
+    pod, probability = pod_of(platform, target), round(float(rng.uniform(0.2, 0.4)), 2)
     platform.impair(pod, Loss(probability=probability))
     return {"pod": pod, "probability": probability}
