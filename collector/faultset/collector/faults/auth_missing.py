@@ -6,7 +6,6 @@ needs one; what follows is the same, the store refuses a client that worked unti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,18 +16,13 @@ from faultset.collector.faults.stores import administer, consumer_fails, flush_c
 from faultset.collector.platforms.protocol import Platform
 
 
-def password_is_required(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
-    """See whether a consumer has crashed because it was refused."""
-    return consumer_fails(platform, target)
-
-
 @fault(
     "auth-missing",
     system_level="Application",
     fault_type="Misconfiguration",
     paper_number=1,
     targets=databases_without_password,
-    check=password_is_required,
+    check=consumer_fails,
     also_accepted=consumer_names,
 )
 def auth_missing(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.selecting import container_status, store_users
+from faultset.collector.faults.selecting import container_status, last_end, store_users
 from faultset.collector.platforms.protocol import Platform
 from faultset.collector.runtime.builds import MISDIALLING
 
@@ -17,7 +17,7 @@ from faultset.collector.runtime.builds import MISDIALLING
 def new_build_crashes(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
     """See whether the pod runs the new image and has crashed."""
     status = container_status(platform, target)
-    ended = status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated")
+    ended = last_end(status)
     if status.get("image", "").endswith(parameters["image"]) and ended:
         return f"{target} runs {status['image']} and exited with code {ended['exitCode']}"
     return None

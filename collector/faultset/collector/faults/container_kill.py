@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.selecting import container_status, logic_services, pod_of
+from faultset.collector.faults.selecting import container_status, last_end, logic_services, pod_of
 from faultset.collector.platforms.protocol import Platform
 
 
 def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
     """See whether the container ended by SIGKILL."""
     status = container_status(platform, target)
-    ended = status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated") or {}
+    ended = last_end(status)
     if ended.get("exitCode") == 137:
         return f"{parameters['pod']} exited with code 137, {status['restartCount']} restarts"
     return None

@@ -9,7 +9,7 @@ import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.selecting import container_status, logic_services
+from faultset.collector.faults.selecting import container_status, last_end, logic_services
 from faultset.collector.platforms.protocol import Platform
 from faultset.collector.runtime.builds import LEAKING
 
@@ -17,7 +17,7 @@ from faultset.collector.runtime.builds import LEAKING
 def was_killed_for_memory(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
     """See whether the container was ended for want of memory."""
     status = container_status(platform, target)
-    ended = status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated") or {}
+    ended = last_end(status)
     if status.get("image", "").endswith(parameters["image"]) and ended.get("reason") == "OOMKilled":
         return f"{target} was OOMKilled with exit code {ended['exitCode']}"
     return None

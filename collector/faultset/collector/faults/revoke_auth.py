@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,13 @@ from faultset.collector.platforms.protocol import Platform
 from faultset.collector.runtime.store import ACCOUNT_RIGHTS
 
 
-def account_has_no_rights(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
-    """See whether a consumer has crashed for want of rights."""
-    return consumer_fails(platform, target)
-
-
 @fault(
     "revoke-auth",
     system_level="Application",
     fault_type="Authentication Issue",
     paper_number=3,
     targets=databases_with_password,
-    check=account_has_no_rights,
+    check=consumer_fails,
     also_accepted=consumer_names,
 )
 def revoke_auth(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

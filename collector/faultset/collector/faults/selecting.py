@@ -70,3 +70,8 @@ def container_status(platform: Platform, service: str) -> dict:
     pods = pods_of(platform, service)
     statuses = pods[-1].get("status", {}).get("containerStatuses", []) if pods else []
     return statuses[0] if statuses else {}
+
+
+def last_end(status: dict) -> dict:
+    """Return how a container ended last (exit code, reason), or an empty dict when it never did."""
+    return status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated") or {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from faultset.collector.faults.selecting import pod_of, pods_of
+from faultset.collector.faults.selecting import last_end, pod_of, pods_of
 from faultset.collector.platforms.protocol import Platform
 from faultset.collector.runtime.store import admin_command
 
@@ -39,12 +40,12 @@ def restart_consumers(platform: Platform, store: str) -> tuple[str, ...]:
     return consumers
 
 
-def consumer_fails(platform: Platform, store: str) -> str | None:
-    """Say which consumer of the store has crashed, or None."""
-    for consumer in platform.app.consumers(store):
+def consumer_fails(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+    """See whether a consumer of the target, a store, has crashed because it was refused."""
+    for consumer in platform.app.consumers(target):
         for pod in pods_of(platform, consumer):
             for status in pod.get("status", {}).get("containerStatuses", []):
-                ended = status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated")
-                if ended and ended.get("exitCode"):
+                ended = last_end(status)
+                if ended.get("exitCode"):
                     return f"{pod['metadata']['name']} exited with code {ended['exitCode']}"
     return None

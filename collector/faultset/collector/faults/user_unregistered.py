@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,13 @@ from faultset.collector.platforms.protocol import Platform
 from faultset.collector.runtime.store import ACCOUNT_RIGHTS
 
 
-def account_is_unknown(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
-    """See whether a consumer has crashed because it could not log in."""
-    return consumer_fails(platform, target)
-
-
 @fault(
     "user-unregistered",
     system_level="Application",
     fault_type="Network/Storage Issue",
     paper_number=4,
     targets=databases_with_password,
-    check=account_is_unknown,
+    check=consumer_fails,
     also_accepted=consumer_names,
 )
 def user_unregistered(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
