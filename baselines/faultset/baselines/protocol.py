@@ -1,13 +1,14 @@
-"""What a baseline is: the answers it gives and the two shapes it may have.
+"""What a baseline is: the answers it gives and the three shapes it may have.
 
 A *detector* says whether, and since when, something is wrong in an episode; a *localizer* says which
-service is to blame once an alarm stands. Both receive an `EpisodeView`, which has no way to the truth. They
-are made without data (parameters in `__init__`), may learn from healthy episodes in `fit`, and keep no
-state between episodes.
+service is to blame once an alarm stands; a *diagnoser* says at which system level and of which type the fault
+is. All receive an `EpisodeView`, which has no way to the truth. They are made without data (parameters in
+`__init__`) and keep no state between episodes. Detectors and localizers may learn from healthy episodes in
+`fit`; diagnosers learn what faults look like and are given the answers of the training episodes.
 
 A detector sees the whole telemetry of a view and must not look ahead: whether it alarms at `t` follows from
-samples taken no later than `t`. A localizer may use the whole view; what is healthy for it is
-`view.reference`, which it cuts at the alarm.
+samples taken no later than `t`. Localizers and diagnosers may use the whole view; what is healthy for them is
+`view.reference`, which they cut at the alarm.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-Task = Literal["detection", "localization"]
-Need = Literal["onset", "sli"]
+Task = Literal["detection", "localization", "rca"]
+Need = Literal["onset", "sli", "labels"]
 CONSECUTIVE = 2
 
 
@@ -121,14 +122,28 @@ class Ranking:
     evidence: tuple[Evidence, ...] = ()
     confidence: float = 1.0
     """Between 0 (abstains) and 1."""
+    metrics: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(service, metric name) to score, higher is more suspicious; empty where the method names no metrics."""
 
     @classmethod
-    def of(cls, scores: Mapping[str, float], services: Sequence[str], evidence: Sequence[Evidence] = ()) -> Self:
-        """Keep candidates with a positive finite score; abstain when none is left."""
+    def of(
+        cls,
+        scores: Mapping[str, float],
+        services: Sequence[str],
+        evidence: Sequence[Evidence] = (),
+        metrics: Mapping[tuple[str, str], float] | None = None,
+    ) -> Self:
+        """Keep candidates with a positive finite score, and their metrics; abstain when none is left."""
         kept = {name: float(scores[name]) for name in services if 0 < scores.get(name, 0.0) < np.inf}
         if not kept:
             return cls.abstain()
-        return cls(scores=kept, evidence=tuple(item for item in evidence if item.service in kept))
+        return cls(
+            scores=kept,
+            evidence=tuple(item for item in evidence if item.service in kept),
+            metrics={
+                key: float(score) for key, score in (metrics or {}).items() if key[0] in kept and 0 < score < np.inf
+            },
+        )
 
     @classmethod
     def abstain(cls) -> Self:
@@ -144,6 +159,40 @@ class Ranking:
     def ordered(self) -> tuple[str, ...]:
         """Named services, most suspicious first; ties by name."""
         return tuple(sorted(self.scores, key=lambda service: (-self.scores[service], service)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """Answer of a diagnoser: what kind of fault it is."""
+
+    system_level: str | None
+    fault_type: str | None
+    """Both None: the method abstains."""
+    confidence: float = 1.0
+    """Between 0 (abstains) and 1."""
+    evidence: tuple[Evidence, ...] = ()
+
+    @classmethod
+    def abstain(cls) -> Self:
+        """The answer where there is no evidence, or nothing was learned."""
+        return cls(system_level=None, fault_type=None, confidence=0.0)
+
+    @property
+    def abstains(self) -> bool:
+        """Whether the method says nothing."""
+        return self.system_level is None and self.fault_type is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """A training episode whose answer is known."""
+
+    view: EpisodeView
+    service: str | None
+    """Service at fault; None where there is no fault, or it lies in no service."""
+    system_level: str | None
+    fault_type: str | None
+    """None: no fault."""
 
 
 @runtime_checkable
@@ -177,6 +226,24 @@ class Localizer(Protocol):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank the services of `episode.services`, given when the alarm was raised."""
+        ...
+
+
+@runtime_checkable
+class Diagnoser(Protocol):
+    """Says at which system level and of which type a fault is."""
+
+    name: str
+    needs: frozenset[str]
+    """Contains "labels"."""
+    tables: tuple[str, ...]
+
+    def fit(self, training: Sequence[Labelled]) -> Self:
+        """Learn from episodes with their answers; the list may be empty, and then it abstains."""
+        ...
+
+    def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
+        """Name the kind of fault, given when the alarm was raised."""
         ...
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeVar, get_args
 
-from faultset.baselines.protocol import Detector, Localizer, Need, Task
+from faultset.baselines.protocol import Detector, Diagnoser, Localizer, Need, Task
 from faultset.datasets.errors import UsageError
 from faultset.datasets.suggestions import unknown_name
 
@@ -41,16 +41,19 @@ class BaselineSpec:
     tables: tuple[str, ...]
     """Tables of an episode that it reads; it answers, if less well, when one is missing."""
     needs: frozenset[str]
-    """What it must be told beyond the telemetry: the true onset, or the requests of the clients (`sli`)."""
+    """What it must be told beyond the telemetry: the true onset, the requests of the clients (`sli`), or the
+    answers of the training episodes (`labels`)."""
     stochastic: bool
     """Whether the factory takes a `seed`."""
     speed: Speed
     """For an episode of six minutes: instant is under 0.3 s of one core, fast under 2 s, slow more."""
     departures: tuple[str, ...]
     """Where it differs from the paper, one sentence each."""
-    factory: Callable[..., Detector | Localizer]
+    factory: Callable[..., Detector | Localizer | Diagnoser]
+    complexity: str = ""
+    """Cost of one answer, for instance "O(series · steps)"; empty where nobody worked it out."""
 
-    def build(self, *, seed: int = 0, **parameters: Any) -> Detector | Localizer:
+    def build(self, *, seed: int = 0, **parameters: Any) -> Detector | Localizer | Diagnoser:
         """Make a baseline; `seed` only reaches those that draw random numbers."""
         if self.stochastic:
             parameters["seed"] = seed
@@ -69,6 +72,7 @@ def baseline(
     needs: Iterable[Need] = (),
     stochastic: bool = False,
     departures: Iterable[str] = (),
+    complexity: str = "",
 ) -> Callable[[_Class], _Class]:
     """Announce the decorated class as the baseline `name`; a name can be taken only once."""
 
@@ -85,6 +89,7 @@ def baseline(
             speed=speed,
             departures=tuple(departures),
             factory=cls,
+            complexity=complexity,
         )
         _check(spec)
         for attribute in ("name", "needs", "tables"):
@@ -137,11 +142,13 @@ def _load(entry: EntryPoint) -> None:
 
 
 def _check(spec: BaselineSpec) -> None:
-    method = {"detection": "detect", "localization": "localize"}.get(spec.task)
+    method = {"detection": "detect", "localization": "localize", "rca": "diagnose"}.get(spec.task)
     if method is None:
         raise UsageError(f'baseline "{spec.name}" has the task "{spec.task}"; choose from {get_args(Task)}')
     if isinstance(spec.factory, type) and not hasattr(spec.factory, method):
         raise UsageError(f'baseline "{spec.name}" is for {spec.task} but its class has no method "{method}"')
+    if spec.task == "rca" and "labels" not in spec.needs:
+        raise UsageError(f'baseline "{spec.name}" is for rca and learns from answers; add needs=("labels",)')
     owner = _announced.get(spec.name)
     if owner is not None and _origin(owner) != _origin(spec):
         raise UsageError(f'two baselines are called "{spec.name}": {_origin(owner)} and {_origin(spec)}; rename one')
