@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.protocol import Detection, Detector, Localizer, Ranking
+from faultset.baselines.protocol import Detection, Detector, Diagnoser, Diagnosis, Labelled, Localizer, Ranking
 from faultset.baselines.registry import BaselineSpec, baselines
 from faultset.baselines.windows import episode_resolution_s
 from faultset.datasets.schemas import TABLES
@@ -21,6 +21,9 @@ from faultset.datasets.views import EpisodeView
 SPECS = baselines()
 DETECTORS = [spec for spec in SPECS.values() if spec.task == "detection"]
 LOCALIZERS = [spec for spec in SPECS.values() if spec.task == "localization"]
+DIAGNOSERS = [spec for spec in SPECS.values() if spec.task == "rca"]
+SHAPES: Mapping[str, type] = {"detection": Detector, "localization": Localizer, "rca": Diagnoser}
+Answer = Detection | Ranking | Diagnosis
 SECOND = 1_000_000_000
 TIME = {name: "scheduled" if name == "requests" else "time" for name in TABLES}
 
@@ -33,15 +36,42 @@ def ids(spec: BaselineSpec) -> str:
 
 every = pytest.mark.parametrize("spec", list(SPECS.values()), ids=ids)
 every_detector = pytest.mark.parametrize("spec", DETECTORS, ids=ids)
-every_localizer = pytest.mark.parametrize("spec", LOCALIZERS, ids=ids)
+every_diagnoser = pytest.mark.parametrize("spec", DIAGNOSERS, ids=ids)
 
 
-def made(spec: BaselineSpec, seed: int = 0) -> Any:
-    """Build a baseline; the one control that may know truths gets some."""
-    instance: Any = spec.build(seed=seed)
-    if hasattr(instance, "fit_labels"):
-        instance.fit_labels({"geo": 3, "rate": 1})
-    return instance
+@pytest.fixture(scope="module")
+def training(example) -> list[Labelled]:
+    """The example's episodes with their answers."""
+    found = []
+    for episode in example.episodes:
+        label = example.label(episode)
+        found.append(
+            Labelled(
+                view=example.view(episode),
+                service=label["targets"][0] if label["targets"] else None,
+                system_level=label["system_level"],
+                fault_type=label["fault_type"],
+            )
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(training) -> Callable[..., Any]:
+    """Builds baselines: those that may know truths get some, learned once for each baseline and seed."""
+    learned: dict[tuple[str, int], Any] = {}
+
+    def build(spec: BaselineSpec, seed: int = 0) -> Any:
+        instance: Any = spec.build(seed=seed)
+        if hasattr(instance, "fit_labels"):
+            instance.fit_labels({"geo": 3, "rate": 1})
+        if spec.task == "rca":
+            if (spec.name, seed) not in learned:
+                learned[spec.name, seed] = pickle.dumps(instance.fit(training))
+            instance = pickle.loads(learned[spec.name, seed])
+        return instance
+
+    return build
 
 
 def alarm_of(view: EpisodeView) -> int:
@@ -49,25 +79,28 @@ def alarm_of(view: EpisodeView) -> int:
     return end + (view.view[1] - end) // 2
 
 
-def answer(spec: BaselineSpec, view: EpisodeView, instance: Any = None) -> Detection | Ranking:
-    instance = made(spec) if instance is None else instance
-    return instance.detect(view) if spec.task == "detection" else instance.localize(view, alarm_of(view))
+def answer(spec: BaselineSpec, view: EpisodeView, instance: Any) -> Answer:
+    if spec.task == "detection":
+        return instance.detect(view)
+    if spec.task == "localization":
+        return instance.localize(view, alarm_of(view))
+    return instance.diagnose(view, alarm_of(view))
 
 
 @pytest.fixture(scope="module")
-def usual(example, faulty) -> Callable[[BaselineSpec], Detection | Ranking]:
+def usual(example, faulty, made) -> Callable[[BaselineSpec], Answer]:
     """Answers of freshly made baselines to the episode with a fault, computed once."""
-    found: dict[str, Detection | Ranking] = {}
+    found: dict[str, Answer] = {}
 
-    def of(spec: BaselineSpec) -> Detection | Ranking:
+    def of(spec: BaselineSpec) -> Answer:
         if spec.name not in found:
-            found[spec.name] = answer(spec, example.view(faulty))
+            found[spec.name] = answer(spec, example.view(faulty), made(spec))
         return found[spec.name]
 
     return of
 
 
-def assert_same(one: Detection | Ranking, other: Detection | Ranking) -> None:
+def assert_same(one: Answer, other: Answer) -> None:
     assert type(one) is type(other)
     if isinstance(one, Detection) and isinstance(other, Detection):
         for name in ("times_ns", "scores", "flags"):
@@ -77,7 +110,7 @@ def assert_same(one: Detection | Ranking, other: Detection | Ranking) -> None:
         assert one == other
 
 
-def assert_sound(found: Detection | Ranking, view: EpisodeView) -> None:
+def assert_sound(found: Answer, view: EpisodeView) -> None:
     """Check what holds for any answer, however little there was to go by."""
     services = set(view.services)
     if isinstance(found, Detection):
@@ -87,12 +120,17 @@ def assert_sound(found: Detection | Ranking, view: EpisodeView) -> None:
         assert (np.diff(found.times_ns) > 0).all()
         assert ((found.times_ns > view.reference[1]) & (found.times_ns <= view.view[1])).all()
         assert found.alarm_ns is None or found.alarm_ns in found.times_ns
+    elif isinstance(found, Diagnosis):
+        assert 0 <= found.confidence <= 1
+        assert found.abstains == (found.confidence == 0)
     else:
         assert set(found.scores) <= services
         assert all(0 < score < np.inf for score in found.scores.values())
         assert 0 <= found.confidence <= 1
         assert found.abstains == (found.confidence == 0)
         assert set(found.ordered) == set(found.scores)
+        assert {service for service, _ in found.metrics} <= set(found.scores)
+        assert all(0 < score < np.inf for score in found.metrics.values())
     for item in found.evidence:
         assert item.service in services
         assert np.isfinite(item.score)
@@ -101,14 +139,15 @@ def assert_sound(found: Detection | Ranking, view: EpisodeView) -> None:
 
 @every
 def test_it_says_what_it_is(spec: BaselineSpec) -> None:
-    assert isinstance(spec.build(), Detector if spec.task == "detection" else Localizer)
+    assert isinstance(spec.build(), SHAPES[spec.task])
     text = str(spec.factory.__doc__)
     assert ("References" in text) != text.lstrip().startswith("Control") or spec.kind == "control"
     assert spec.kind == "control" or "References" in text
     assert spec.title
     assert spec.paper
     assert set(spec.tables) <= TABLES.keys()
-    assert spec.needs <= {"onset", "sli"}
+    assert spec.needs <= {"onset", "sli", "labels"}
+    assert ("labels" in spec.needs) == (spec.task == "rca")
     assert ("sli" in spec.needs) == ("requests" in spec.tables)
     assert all(sentence.endswith(".") for sentence in spec.departures)
     built = spec.build()
@@ -116,7 +155,7 @@ def test_it_says_what_it_is(spec: BaselineSpec) -> None:
 
 
 @every
-def test_equal_seeds_give_equal_answers_whatever_came_before(spec: BaselineSpec, usual, example, faulty) -> None:
+def test_equal_seeds_give_equal_answers_whatever_came_before(spec: BaselineSpec, usual, made, example, faulty) -> None:
     view = example.view(faulty)
     assert_sound(usual(spec), view)
     instance = made(spec)
@@ -129,7 +168,7 @@ def view_path(example: Any, episode: str) -> Any:
 
 
 @every
-def test_a_seed_matters_only_where_it_is_taken(spec: BaselineSpec) -> None:
+def test_a_seed_matters_only_where_it_is_taken(spec: BaselineSpec, made) -> None:
     if spec.stochastic:
         assert made(spec, seed=7).seed == 7
     else:
@@ -155,17 +194,18 @@ class Shared(EpisodeView):
 
 
 @every
-def test_it_leaves_its_input_alone_and_ignores_column_order(spec: BaselineSpec, usual, example, faulty) -> None:
+def test_it_leaves_its_input_alone_and_ignores_column_order(spec: BaselineSpec, usual, made, example, faulty) -> None:
     path = view_path(example, faulty)
     shared = Shared(path, seed=3)
-    assert_same(usual(spec), answer(spec, shared))
+    assert_same(usual(spec), answer(spec, shared, made(spec)))
     for (step_s, roles), frame in shared.frames.items():
         pd.testing.assert_frame_equal(frame, Shared(path, seed=3).wide(step_s, roles))
 
 
 @every
-def test_it_travels_to_other_processes(spec: BaselineSpec, usual, example, faulty) -> None:
-    copy = pickle.loads(pickle.dumps(made(spec).fit([example.view(example.episodes[0])])))
+def test_it_travels_to_other_processes(spec: BaselineSpec, usual, made, training, example, faulty) -> None:
+    known = training if spec.task == "rca" else [example.view(example.episodes[0])]
+    copy = pickle.loads(pickle.dumps(made(spec).fit(known)))
     found = answer(spec, pickle.loads(pickle.dumps(example.view(faulty))), copy)
     assert_same(usual(spec), pickle.loads(pickle.dumps(found)))
     assert pickle.loads(pickle.dumps(spec)) == spec
@@ -175,10 +215,10 @@ def test_it_travels_to_other_processes(spec: BaselineSpec, usual, example, fault
     ("spec", "table"),
     [pytest.param(spec, table, id=f"{spec.name}-{table}") for spec in SPECS.values() for table in spec.tables],
 )
-def test_it_survives_a_missing_and_an_empty_table(spec: BaselineSpec, table: str, faulty, alter) -> None:
+def test_it_survives_a_missing_and_an_empty_table(spec: BaselineSpec, table: str, made, faulty, alter) -> None:
     for edit in (lambda rows: None, lambda rows: rows.slice(0, 0)):
         view = alter(faulty, {table: edit})
-        assert_sound(answer(spec, view), view)
+        assert_sound(answer(spec, view, made(spec)), view)
 
 
 def nothing(rows: pa.Table) -> pa.Table:
@@ -186,9 +226,9 @@ def nothing(rows: pa.Table) -> pa.Table:
 
 
 @every
-def test_it_does_not_invent_without_evidence(spec: BaselineSpec, example, faulty, alter) -> None:
+def test_it_does_not_invent_without_evidence(spec: BaselineSpec, made, faulty, alter) -> None:
     view = alter(faulty, dict.fromkeys(TABLES, nothing))
-    found = answer(spec, view)
+    found = answer(spec, view, made(spec))
     assert_sound(found, view)
     if not spec.tables:
         return
@@ -252,23 +292,23 @@ ODD: Mapping[str, Mapping[str, Edit]] = {
         if set(ODD[case]) & set(spec.tables)
     ],
 )
-def test_it_survives_odd_data(spec: BaselineSpec, case: str, faulty, alter) -> None:
+def test_it_survives_odd_data(spec: BaselineSpec, case: str, made, faulty, alter) -> None:
     view = alter(faulty, ODD[case])
-    assert_sound(answer(spec, view), view)
+    assert_sound(answer(spec, view, made(spec)), view)
 
 
 @every
-def test_it_survives_a_single_candidate(spec: BaselineSpec, example, faulty, alter) -> None:
+def test_it_survives_a_single_candidate(spec: BaselineSpec, made, faulty, alter) -> None:
     def alone(text: str) -> str:
         return json.dumps(json.loads(text) | {"services": ["geo"], "calls": [], "workload_entry": "geo"})
 
     view = alter(faulty, {}, context=alone)
     assert view.services == ("geo",)
-    assert_sound(answer(spec, view), view)
+    assert_sound(answer(spec, view, made(spec)), view)
 
 
 @every_detector
-def test_it_does_not_look_ahead(spec: BaselineSpec, usual, example, faulty, alter) -> None:
+def test_it_does_not_look_ahead(spec: BaselineSpec, usual, made, example, faulty, alter) -> None:
     view = example.view(faulty)
     cut = alarm_of(view) + SECOND // 3
 
@@ -287,7 +327,7 @@ def test_it_does_not_look_ahead(spec: BaselineSpec, usual, example, faulty, alte
         return keep
 
     full = usual(spec)
-    short = answer(spec, alter(faulty, {name: past(name) for name in TABLES}))
+    short = answer(spec, alter(faulty, {name: past(name) for name in TABLES}), made(spec))
     assert isinstance(full, Detection)
     assert isinstance(short, Detection)
     count = int((full.times_ns <= cut).sum())
@@ -309,11 +349,11 @@ def test_it_covers_the_view_after_the_reference(spec: BaselineSpec, usual, examp
 
 
 @pytest.mark.parametrize("spec", [spec for spec in DETECTORS if spec.tables], ids=ids)
-def test_higher_means_worse_and_beats_a_coin(spec: BaselineSpec, example) -> None:
+def test_higher_means_worse_and_beats_a_coin(spec: BaselineSpec, made, example) -> None:
     right = 0
     for episode in example.episodes:
         onset = example.label(episode)["inject_start"]
-        found = answer(spec, example.view(episode))
+        found = answer(spec, example.view(episode), made(spec))
         assert isinstance(found, Detection)
         if onset is None:
             right += found.alarm_ns is None
@@ -325,7 +365,7 @@ def test_higher_means_worse_and_beats_a_coin(spec: BaselineSpec, example) -> Non
 
 
 @pytest.mark.parametrize("spec", [spec for spec in LOCALIZERS if spec.tables], ids=ids)
-def test_it_beats_chance_where_it_answers(spec: BaselineSpec, example) -> None:
+def test_it_beats_chance_where_it_answers(spec: BaselineSpec, made, example) -> None:
     places: list[float] = []
     answered = 0
     for episode in example.episodes:
@@ -344,6 +384,44 @@ def test_it_beats_chance_where_it_answers(spec: BaselineSpec, example) -> None:
     if spec.name == "last-change":
         pytest.skip("changes in the example are at random")
     assert np.mean(places) < (len(example.view(example.episodes[0]).services) + 1) / 2
+
+
+@every_diagnoser
+def test_it_answers_with_pairs_that_it_was_taught(spec: BaselineSpec, usual, training) -> None:
+    found = usual(spec)
+    assert isinstance(found, Diagnosis)
+    assert (found.system_level, found.fault_type) in {(one.system_level, one.fault_type) for one in training}
+
+
+@every_diagnoser
+def test_it_abstains_when_it_was_taught_nothing(spec: BaselineSpec, training, example, faulty) -> None:
+    healthy = [one for one in training if one.fault_type is None]
+    for known in ([], healthy):
+        assert answer(spec, example.view(faulty), spec.build().fit(known)).abstains  # type: ignore[union-attr]
+
+
+def renamed(rows: pa.Table) -> pa.Table:
+    for column in ("service", "peer_service", "reported_service"):
+        if column in rows.column_names:
+            names = [None if name is None else f"x-{name}" for name in rows[column].to_pylist()]
+            rows = replaced(rows, column, pa.array(names, pa.string()))
+    return rows
+
+
+@every_diagnoser
+def test_names_of_services_do_not_matter(spec: BaselineSpec, usual, made, faulty, alter) -> None:
+    def strange(text: str) -> str:
+        context = json.loads(text)
+        context["services"] = [f"x-{name}" for name in context["services"]]
+        context["calls"] = [[f"x-{name}" for name in call] for call in context["calls"]]
+        return json.dumps(context | {"workload_entry": f"x-{context['workload_entry']}"})
+
+    view = alter(faulty, dict.fromkeys(TABLES, renamed), context=strange)
+    found, expected = answer(spec, view, made(spec)), usual(spec)
+    assert isinstance(found, Diagnosis)
+    assert isinstance(expected, Diagnosis)
+    assert (found.system_level, found.fault_type) == (expected.system_level, expected.fault_type)
+    assert found.confidence == pytest.approx(expected.confidence)
 
 
 def test_no_baseline_can_reach_the_truth() -> None:
