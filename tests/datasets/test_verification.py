@@ -104,7 +104,7 @@ def test_rows_outside_the_view_are_counted(write_episode, tmp_path, log, at_s):
         ({"inject_done": START_NS + 45 * 10**9}, "are not in order"),
         ({"recover_start": START_NS + 90 * 10**9}, "the recovery starts before the view ends"),
         ({"effective": START_NS - 1}, "effective lies outside the view"),
-        ({"verdict": "none"}, 'verdict "none" must be manifest, latent or silent'),
+        ({"verdict": "none"}, 'verdict "none" must be manifest, latent, silent or unknown'),
         ({"view_end": START_NS + 99 * 10**9}, "view_end differs between label and context"),
     ],
 )

@@ -38,12 +38,15 @@ class EpisodeWriter:
         Dataset folder; made when it does not exist.
     episode_id
         Opaque name: letters, digits and `-`.
+    compression_level
+        Of zstd; 1 writes faster and needs a little more space.
     """
 
-    def __init__(self, dataset_root: Path | str, episode_id: str) -> None:
+    def __init__(self, dataset_root: Path | str, episode_id: str, *, compression_level: int = 5) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", episode_id):
             raise DataError(f'episode id "{episode_id}" must consist of letters, digits and "-"')
         self._id = episode_id
+        self._level = compression_level
         self._parent = Path(dataset_root) / EPISODES
         self._final = self._parent / episode_id
         self._folder = self._parent / (episode_id + INCOMPLETE)
@@ -74,7 +77,8 @@ class EpisodeWriter:
         rows = _with_episode(_joined(table, schema, batches), schema, self._id)
         order = _series_order(rows) if table == "metrics" else _time_order(rows, TIME_COLUMN[table])
         with self._guarded():
-            write_parquet(self._folder / TELEMETRY / f"{table}.parquet", rows.take(pa.array(order)))
+            path = self._folder / TELEMETRY / f"{table}.parquet"
+            write_parquet(path, rows if order is None else rows.take(pa.array(order)), compression_level=self._level)
         self._written.add(table)
         return len(rows)
 

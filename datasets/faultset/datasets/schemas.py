@@ -111,6 +111,7 @@ _ROOT_CAUSE = pa.struct([
     pa.field("name", pa.string()),
     pa.field("service", pa.string()),
     pa.field("accepted", pa.list_(pa.string())),
+    pa.field("metric", pa.string()),
 ])  # fmt: skip
 
 LABEL = pa.schema([
@@ -118,7 +119,7 @@ LABEL = pa.schema([
     _field("fault", pa.string(), "name of the fault; null in a no-fault episode"),
     _field("no_fault_kind", pa.string(), "plain, disturbed or sham; null in a fault episode"),
     _field("targets", pa.list_(pa.string()), "services the fault was applied to", nullable=False),
-    _field("root_causes", pa.list_(_ROOT_CAUSE), "objects at fault with the names accepted for them", nullable=False),
+    _field("root_causes", pa.list_(_ROOT_CAUSE), "objects at fault, accepted names, and the metric where known", nullable=False),
     _field("system_level", pa.string(), "Hardware, Operating System, Virtualization or Application"),
     _field("fault_type", pa.string(), "the AIOpsLab fault type; null in a no-fault episode"),
     _field("paper_number", pa.int32(), "row of Table 2 in the AIOpsLab paper"),
@@ -133,7 +134,7 @@ LABEL = pa.schema([
     _field("view_start", TIME, "start of the view", nullable=False),
     _field("view_end", TIME, "end of the view, half-open", nullable=False),
     _field("reference_end", TIME, "end of the window known to be healthy", nullable=False),
-    _field("verdict", pa.string(), "manifest, latent, silent; none for a no-fault episode", nullable=False),
+    _field("verdict", pa.string(), "manifest, latent, silent, unknown; none without a fault", nullable=False),
     _field("first_manifest", TIME, "first second in which the SLI test fires"),
     _field("profile", pa.string(), "quick or standard or custom phase lengths", nullable=False),
     _field("workload", pa.string(), "name, rate and mix as canonical JSON", nullable=False),

@@ -20,7 +20,7 @@ ROW_GROUP_ROWS = 1 << 16
 """Small enough that a filter on metric names skips most of a file, large enough to compress well."""
 
 
-def write_parquet(path: Path, table: pa.Table) -> None:
+def write_parquet(path: Path, table: pa.Table, *, compression_level: int = 5) -> None:
     """Write one table with zstd, dictionary-encoded strings and statistics, and flush it to disk."""
     schema = table.schema
     plain = stored(schema)
@@ -29,7 +29,7 @@ def write_parquet(path: Path, table: pa.Table) -> None:
         path,
         schema,
         compression="zstd",
-        compression_level=5,
+        compression_level=compression_level,
         use_dictionary=encoded,
         write_statistics=True,
         store_schema=False,

@@ -29,6 +29,9 @@ def read_label(episode_path: Path | str) -> dict[str, Any]:
     }
     for name in LABEL_JSON_FIELDS:
         row[name] = json.loads(row[name])
+    for cause in row["root_causes"]:
+        # Datasets made before causes could name a metric do not have the field.
+        cause.setdefault("metric", None)
     return row
 
 

@@ -125,8 +125,16 @@ def _schema_differences(wanted: pa.Schema, found: pa.Schema) -> Iterator[str]:
 
 
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    # Parquet renames the field inside a list, and other writers use wide strings.
-    return str(found).replace("large_", "").replace("element", "item") == str(wanted).replace("element", "item")
+    """Compare types but for what other writers do (wide strings) and what older releases lack (a struct's field)."""
+    if pa.types.is_list(wanted) or pa.types.is_large_list(wanted):
+        listed = pa.types.is_list(found) or pa.types.is_large_list(found)
+        return listed and _same_type(found.value_type, wanted.value_type)
+    if pa.types.is_struct(wanted):
+        kinds = {field.name: field.type for field in wanted}
+        return pa.types.is_struct(found) and all(
+            field.name in kinds and _same_type(field.type, kinds[field.name]) for field in found
+        )
+    return str(found).replace("large_", "") == str(wanted)
 
 
 def _content_findings(root: Path, episode: str) -> list[Finding]:
@@ -173,8 +181,8 @@ def _label_messages(episode: str, context: EpisodeContext, label: Mapping[str, A
         return
     if not label["targets"]:
         yield "a fault without a target"
-    if label["verdict"] not in ("manifest", "latent", "silent"):
-        yield f'verdict "{label["verdict"]}" must be manifest, latent or silent'
+    if label["verdict"] not in ("manifest", "latent", "silent", "unknown"):
+        yield f'verdict "{label["verdict"]}" must be manifest, latent, silent or unknown'
     if label["inject_start"] is None:
         yield "a fault without the time of its injection"
         return
