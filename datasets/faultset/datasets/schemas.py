@@ -119,7 +119,7 @@ LABEL = pa.schema([
     _field("fault", pa.string(), "name of the fault; null in a no-fault episode"),
     _field("no_fault_kind", pa.string(), "plain, disturbed or sham; null in a fault episode"),
     _field("targets", pa.list_(pa.string()), "services the fault was applied to", nullable=False),
-    _field("root_causes", pa.list_(_ROOT_CAUSE), "objects at fault, accepted names, and the metric where known", nullable=False),
+    _field("root_causes", pa.list_(_ROOT_CAUSE), "objects at fault, names accepted, metric if known", nullable=False),
     _field("system_level", pa.string(), "Hardware, Operating System, Virtualization or Application"),
     _field("fault_type", pa.string(), "the AIOpsLab fault type; null in a no-fault episode"),
     _field("paper_number", pa.int32(), "row of Table 2 in the AIOpsLab paper"),
