@@ -1,0 +1,1 @@
+"""The platform that runs applications on a Kubernetes cluster."""
