@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from faultset.collector.platforms.local.defaults import quantity
 from faultset.collector.platforms.local.objects import ObjectNotFound, ObjectStore, owner_reference
+from faultset.collector.platforms.observing.quantities import quantity
 from faultset.datasets.errors import PlatformError
 
 SECOND = 1_000_000_000

@@ -5,10 +5,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from faultset.collector.platforms.local.clock import parse_rfc3339_ns, rfc3339_ns
 from faultset.collector.platforms.local.kube_state import state_rows
-from faultset.collector.platforms.local.log_lines import parse_line
-from faultset.collector.platforms.local.sources import EventSource, LogSource, ObjectSource
+from faultset.collector.platforms.observing.clock import parse_rfc3339_ns, rfc3339_ns
+from faultset.collector.platforms.observing.log_lines import parse_line
+from faultset.collector.platforms.observing.sources import EventSource, LogSource, ObjectSource
 from faultset.datasets.schemas import TABLES
 
 SECOND = 1_000_000_000

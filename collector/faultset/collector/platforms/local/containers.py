@@ -10,10 +10,10 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from faultset.collector.platforms.local.clock import rfc3339_ns
 from faultset.collector.platforms.local.launch import die_with_parent, name_process
 from faultset.collector.platforms.local.quotas import Quota
 from faultset.collector.platforms.local.usage import ProcessUse, process_use, resident_bytes
+from faultset.collector.platforms.observing.clock import rfc3339_ns
 
 _LONGEST_LINE = 16_384
 

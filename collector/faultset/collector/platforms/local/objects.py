@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from faultset.collector.platforms.inverses import merge
-from faultset.collector.platforms.local.clock import rfc3339
 from faultset.collector.platforms.local.defaults import with_defaults
+from faultset.collector.platforms.observing.clock import rfc3339
 from faultset.datasets.errors import PlatformError
 
 Object = dict[str, Any]

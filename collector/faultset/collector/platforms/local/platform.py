@@ -27,9 +27,9 @@ from faultset.collector.platforms.local.network import Network, described
 from faultset.collector.platforms.local.objects import Object, ObjectNotFound
 from faultset.collector.platforms.local.programs import write_scripts
 from faultset.collector.platforms.local.routing import SPANS_PORT
-from faultset.collector.platforms.local.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.platforms.local.telemetry_source import TelemetrySource
 from faultset.collector.platforms.local.undoing import Undoer
+from faultset.collector.platforms.observing.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.platforms.protocol import Impairment, Source
 from faultset.collector.platforms.undoing import replay
 from faultset.collector.runtime.store import redis_programs

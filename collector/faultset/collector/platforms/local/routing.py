@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from faultset.collector.platforms.local.addresses import AddressBlock
-from faultset.collector.platforms.local.clock import parse_rfc3339_ns
 from faultset.collector.platforms.local.objects import Object, ObjectStore
+from faultset.collector.platforms.observing.clock import parse_rfc3339_ns
 
 SPANS_PORT = 4318
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from faultset.collector.platforms.local.events import EventLog
 from faultset.collector.platforms.local.objects import ObjectStore
+from faultset.collector.platforms.observing.events import EventLog
 
 SECOND_NS = 1_000_000_000
 

@@ -8,8 +8,8 @@ import zlib
 from typing import Any
 
 from faultset.collector.platforms.local.controllers.commands import Mount
-from faultset.collector.platforms.local.defaults import quantity
 from faultset.collector.platforms.local.objects import Object, ObjectStore
+from faultset.collector.platforms.observing.quantities import quantity
 
 APP_IMAGE = "faultset/app"
 PAUSE_IMAGE = "faultset/pause"

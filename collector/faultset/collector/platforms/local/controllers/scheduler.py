@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from faultset.collector.platforms.local.clock import rfc3339
 from faultset.collector.platforms.local.controllers.context import Context
-from faultset.collector.platforms.local.defaults import quantity
 from faultset.collector.platforms.local.objects import Object
+from faultset.collector.platforms.observing.clock import rfc3339
+from faultset.collector.platforms.observing.quantities import quantity
 
 NODE = "node-1"
 HOSTNAME_LABEL = "kubernetes.io/hostname"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from faultset.collector.platforms.local.changes import ChangeLog
-from faultset.collector.platforms.local.clock import parse_rfc3339_ns
-from faultset.collector.platforms.local.events import EventLog
-from faultset.collector.platforms.local.log_lines import parse_line
+from faultset.collector.platforms.observing.changes import ChangeLog
+from faultset.collector.platforms.observing.clock import parse_rfc3339_ns
+from faultset.collector.platforms.observing.events import EventLog
+from faultset.collector.platforms.observing.log_lines import parse_line
 from faultset.datasets.schemas import TABLES
 
 OBJECT_INTERVAL_S = 10.0

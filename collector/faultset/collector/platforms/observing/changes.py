@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.collector.platforms.local.defaults import quantity
-from faultset.collector.platforms.local.objects import Object
+from faultset.collector.platforms.observing.quantities import quantity
+from faultset.collector.platforms.protocol import Object
 
 
 @dataclass(frozen=True, kw_only=True)

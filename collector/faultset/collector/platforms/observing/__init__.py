@@ -1,0 +1,1 @@
+"""What an operator would see of an application, recorded in the tables' form: objects, events, log lines."""
