@@ -1,0 +1,315 @@
+"""What every baseline costs: processor seconds of one core for an answer about one episode.
+
+    python benchmarks/baseline_costs.py [--baselines NAMES] [--episodes 2] [--json]
+
+Episodes are some of the sample dataset, and one that is made here as large as a standard one: six minutes at one
+sample per second with 19 services, 1 400 series, 144 000 log lines and 136 000 spans. "first" includes reading the
+tables and making the frames, which an evaluation does once per episode for all baselines together; "again" is what
+the method itself takes. The first call of all, which imports libraries, is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.baselines.protocol import Labelled
+from faultset.baselines.registry import BaselineSpec, baselines
+from faultset.datasets.contexts import EpisodeContext
+from faultset.datasets.episodes import EpisodeWriter
+from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.json_text import canonical_json
+from faultset.datasets.roles import builtin_catalogue
+from faultset.datasets.schemas import TABLES
+from faultset.datasets.versions import Dataset, open_dataset
+from faultset.datasets.views import EpisodeView
+from faultset.evaluators.running.views import SharedView, prepare_pandas
+
+SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"
+SERVICES = tuple(f"service-{letter}" for letter in "abcdefghijklmnopqrs")
+CALLS = tuple((SERVICES[(child - 1) // 2], SERVICES[child]) for child in range(1, len(SERVICES)))
+METRICS_PER_SERVICE = 74
+LENGTH_S = 360
+REFERENCE_S = 144
+ONSET_S = 190
+TARGET = 7
+LOG_LINES = 144_000
+SPANS = 136_000
+REQUESTS = 14_000
+START_NS = 1_760_000_000_000_000_000
+SECOND_NS = 1_000_000_000
+SLOW = ("mksmc", "rmlad", "pdiagnose")
+"""Methods whose cost is their own affair; all others together have two seconds."""
+
+
+def write_large_episode(root: Path, seed: int = 0) -> Path:
+    """Write an episode as large as a standard one, with a fault from the 190th second on, and return its folder."""
+    rng = np.random.default_rng(seed)
+    with EpisodeWriter(root, "large", compression_level=1) as writer:
+        for name, make in {
+            "metrics": _metrics,
+            "spans": _spans,
+            "logs": _logs,
+            "events": _events,
+            "objects": _objects,
+            "requests": _requests,
+        }.items():
+            schema = pa.schema([field for field in TABLES[name] if field.name != "episode"])
+            columns = make(rng)
+            writer.write_table(name, [pa.table([_array(columns[f.name], f.type) for f in schema], schema=schema)])
+        writer.write_context(
+            EpisodeContext(
+                episode="large",
+                app="large",
+                platform="synthetic",
+                view_start_ns=START_NS,
+                view_end_ns=START_NS + LENGTH_S * SECOND_NS,
+                reference_end_ns=START_NS + REFERENCE_S * SECOND_NS,
+                source_intervals_s={"metrics": 1.0, "objects": 10.0},
+                services=SERVICES,
+                calls=CALLS,
+                workload_entry=SERVICES[0],
+            )
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            write_example_dataset(folder, episodes=2, baseline_s=10, fault_s=10)
+            example = open_dataset(folder)
+            label = example.label(example.episodes[1]) | {"targets": [SERVICES[TARGET]]}
+        writer.write_truth({key: value for key, value in label.items() if key != "episode"}, [], None)
+        writer.commit()
+    return root / "episodes" / "large"
+
+
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(kind):
+        return pa.array(values, pa.string()).dictionary_encode()
+    return pa.array(values, kind)
+
+
+def _metrics(rng: np.random.Generator) -> dict[str, Any]:
+    rows = [row for row in builtin_catalogue().rows if "*" not in row.metric]
+    seconds = np.arange(LENGTH_S)
+    blocks: dict[str, list[Any]] = {name: [] for name in TABLES["metrics"].names}
+    for number, service in enumerate(SERVICES):
+        jitter = rng.uniform(0.1, 0.2)
+        times = START_NS + ((seconds + jitter) * SECOND_NS).astype(np.int64)
+        parts = [(row, part) for row in rows for part in (("sum", "count") if row.kind == "histogram" else (row.kind,))]
+        for row, part in parts[:METRICS_PER_SERVICE]:
+            still = row.role in ("state", "limits", "restarts")
+            values = 10.0 + (0.0 if still else 1.0) * rng.standard_normal(LENGTH_S)
+            if number == TARGET and row.role in ("cpu", "latency", "saturation"):
+                values = values + 15.0 * (seconds >= ONSET_S)
+            if part != "gauge":
+                values = np.cumsum(np.maximum(values, 0.0) if not still else np.zeros(LENGTH_S))
+            suffix = f"_{part}" if part in ("sum", "count") else ""
+            for name, value in {
+                "service": service,
+                "pod": f"{service}-6d9c8b7f4-x2k4f",
+                "container": service,
+                "metric": row.metric + suffix,
+                "labels": canonical_json({"http_response_status_code": "200"}) if suffix else "{}",
+                "kind": part,
+            }.items():
+                blocks[name].append(np.full(LENGTH_S, value, dtype=object))
+            blocks["time"].append(times)
+            blocks["value"].append(values)
+    return {name: np.concatenate(parts) for name, parts in blocks.items() if parts}
+
+
+def _spans(rng: np.random.Generator) -> dict[str, Any]:
+    """A trace is a client and a server span for each of about half of the declared calls, below one root."""
+    depth = {SERVICES[0]: 0}
+    for caller, callee in CALLS:
+        depth[callee] = depth[caller] + 1
+    per_trace = 1 + len(CALLS)
+    traces = SPANS // per_trace
+    root_ns = START_NS + np.sort(rng.integers(0, (LENGTH_S - 2) * SECOND_NS, traces))
+    ids = np.array([f"{value:016x}" for value in rng.integers(1, 2**62, (traces * per_trace))], dtype=object)
+    trace_ids = np.array([f"{value:032x}" for value in range(1, traces + 1)], dtype=object)
+    columns: dict[str, list[Any]] = {name: [] for name in TABLES["spans"].names}
+    rank = {service: place for place, service in enumerate(SERVICES)}
+    for place, service in enumerate(SERVICES):
+        caller = next((caller for caller, callee in CALLS if callee == service), None)
+        kind = "server" if place % 2 == 0 else "client"
+        owner = service if kind == "server" or caller is None else caller
+        slow = 5.0 * (place == TARGET) * (root_ns >= START_NS + ONSET_S * SECOND_NS)
+        duration = (rng.gamma(4.0, 1e6, traces) * (1 + slow)).astype(np.int64)
+        for name, value in {
+            "time": root_ns + depth[service] * 1_000_000,
+            "trace_id": trace_ids,
+            "span_id": ids[place * traces : (place + 1) * traces],
+            "parent_span_id": np.full(traces, None, dtype=object)
+            if caller is None
+            else ids[rank[caller] * traces : (rank[caller] + 1) * traces],
+            "duration_ns": duration,
+        }.items():
+            columns[name].append(value)
+        for name, value in {
+            "service": owner,
+            "reported_service": owner,
+            "peer_service": service if kind == "client" else None,
+            "pod": f"{owner}-6d9c8b7f4-x2k4f",
+            "operation": f"GET /{service}",
+            "kind": kind,
+            "status": "unset",
+            "status_code": 200,
+            "attributes": "{}",
+        }.items():
+            columns[name].append(np.full(traces, value, dtype=object))
+    return {name: np.concatenate(parts) for name, parts in columns.items() if parts}
+
+
+def _logs(rng: np.random.Generator) -> dict[str, Any]:
+    times = START_NS + np.sort(rng.integers(0, LENGTH_S * SECOND_NS, LOG_LINES))
+    owner = rng.integers(0, len(SERVICES), LOG_LINES)
+    kinds = ("handled request", "cache hit for key", "wrote row", "opened connection", "closed connection")
+    kind = rng.choice(len(kinds), LOG_LINES, p=(0.6, 0.2, 0.1, 0.05, 0.05))
+    broken = (owner == TARGET) & (times >= START_NS + ONSET_S * SECOND_NS) & (rng.random(LOG_LINES) < 0.3)
+    numbers = rng.integers(0, 1000, LOG_LINES)
+    traces = rng.integers(0, 2**62, LOG_LINES)
+    messages = [
+        f"deadline exceeded after {number} ms" if bad else f"{kinds[which]} {number} trace_id={trace:032x}"
+        for bad, which, number, trace in zip(broken, kind, numbers, traces, strict=True)
+    ]
+    names = np.array(SERVICES, dtype=object)[owner]
+    return {
+        "time": times,
+        "service": names,
+        "pod": names,
+        "container": names,
+        "level": np.where(broken, "error", "info").astype(object),
+        "message": messages,
+        "trace_id": np.full(LOG_LINES, None, dtype=object),
+        "span_id": np.full(LOG_LINES, None, dtype=object),
+    }
+
+
+def _events(rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        "time": [START_NS + ONSET_S * SECOND_NS],
+        "type": ["Normal"],
+        "reason": ["ScalingReplicaSet"],
+        "kind": ["Deployment"],
+        "name": [SERVICES[TARGET]],
+        "service": [SERVICES[TARGET]],
+        "message": ["Scaled up replica set to 1"],
+        "count": [1],
+    }
+
+
+def _objects(rng: np.random.Generator) -> dict[str, Any]:
+    times = np.repeat(START_NS + 10 * SECOND_NS * np.arange(LENGTH_S // 10), len(SERVICES))
+    names = list(SERVICES) * (LENGTH_S // 10)
+    return {
+        "time": times,
+        "kind": ["Deployment"] * len(names),
+        "name": names,
+        "service": names,
+        "state": [canonical_json({"replicas": 1, "readyReplicas": 1})] * len(names),
+    }
+
+
+def _requests(rng: np.random.Generator) -> dict[str, Any]:
+    scheduled = START_NS + np.sort(rng.integers(0, (LENGTH_S - 2) * SECOND_NS, REQUESTS))
+    slow = scheduled >= START_NS + ONSET_S * SECOND_NS
+    failed = slow & (rng.random(REQUESTS) < 0.2)
+    return {
+        "scheduled": scheduled,
+        "sent": scheduled + 50_000,
+        "endpoint": ["GET /"] * REQUESTS,
+        "latency_ns": (rng.gamma(4.0, 4e6, REQUESTS) * (1 + 3 * slow)).astype(np.int64),
+        "status": np.where(failed, 500, 200),
+        "outcome": np.where(failed, "http_error", "ok").astype(object),
+    }
+
+
+def training(dataset: Dataset) -> list[Labelled]:
+    """Give diagnosers the episodes of a dataset with their answers."""
+    lessons = []
+    for episode in dataset.episodes:
+        label = dataset.label(episode)
+        services = [cause["service"] for cause in label["root_causes"] or []]
+        lessons.append(
+            Labelled(
+                view=dataset.view(episode),
+                service=services[0] if services else None,
+                system_level=label["system_level"],
+                fault_type=label["fault_type"],
+            )
+        )
+    return lessons
+
+
+def question(spec: BaselineSpec, lessons: Sequence[Labelled]) -> Callable[[EpisodeView], Any]:
+    """Make the baseline, fitted where it learns from answers, and return what asks it about an episode."""
+    built: Any = spec.build()
+    if spec.task == "detection":
+        return built.detect
+    if spec.task == "rca":
+        built.fit(lessons)
+    ask = built.localize if spec.task == "localization" else built.diagnose
+    return lambda view: ask(view, view.reference[1] + (view.view[1] - view.reference[1]) // 3)
+
+
+def cost(ask: Callable[[EpisodeView], Any], folder: Path) -> tuple[float, float]:
+    """Processor seconds of a first answer, and the fewer of two more with everything read already."""
+    view = SharedView(str(folder), {}, sli=True)
+    seconds = []
+    for _ in range(3):
+        gc.collect()
+        start = time.process_time()
+        ask(view)
+        seconds.append(time.process_time() - start)
+    return seconds[0], min(seconds[1:])
+
+
+def measure(specs: Iterable[BaselineSpec], folders: Sequence[Path]) -> dict[str, dict[str, tuple[float, float]]]:
+    """Cost of every baseline for every episode."""
+    lessons = training(open_dataset(SAMPLE))
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    for spec in specs:
+        ask = question(spec, lessons)
+        ask(SharedView(str(folders[0]), {}, sli=True))
+        found[spec.name] = {folder.name: cost(ask, folder) for folder in folders}
+    return found
+
+
+def main() -> None:
+    """Print one line per baseline."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--baselines", default="all", help="comma-separated names")
+    parser.add_argument("--episodes", type=int, default=2, help="episodes of the sample dataset")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    prepare_pandas()
+    known = baselines()
+    names = list(known) if arguments.baselines == "all" else arguments.baselines.split(",")
+    sample = open_dataset(SAMPLE)
+    with tempfile.TemporaryDirectory() as folder:
+        large = write_large_episode(Path(folder))
+        folders = [Path(sample.root) / "episodes" / episode for episode in sample.episodes[: arguments.episodes]]
+        found = measure([known[name] for name in names], [*folders, large])
+    if arguments.json:
+        print(json.dumps(found, indent=1))
+        return
+    columns = [folder.name for folder in folders] + ["large"]
+    print(f"{'baseline':24s}{'speed':>9s}" + "".join(f"{column + ' first':>20s}{'again':>8s}" for column in columns))
+    for name, costs in found.items():
+        cells = "".join(f"{costs[column][0]:20.3f}{costs[column][1]:8.3f}" for column in columns)
+        print(f"{name:24s}{known[name].speed:>9s}{cells}")
+    rest = [name for name in found if name.partition("-")[0] not in SLOW]
+    sums = "".join(f"{'':20s}{sum(found[name][column][1] for name in rest):8.3f}" for column in columns)
+    print(f"{'all but ' + ', '.join(SLOW):33s}{sums}")
+
+
+if __name__ == "__main__":
+    main()
