@@ -24,6 +24,7 @@ TRUTH = "truth"
 INCOMPLETE = ".incomplete"
 SERIES_COLUMNS = ("metric", "service", "pod", "container", "labels")
 """What identifies a metric series, in the order in which the table is sorted."""
+_LARGEST = np.iinfo(np.int64).max
 
 
 class EpisodeWriter:
@@ -212,14 +213,26 @@ def _with_episode(rows: pa.Table, schema: pa.Schema, episode: str) -> pa.Table:
     return pa.Table.from_arrays([column, *rows.columns], schema=schema)
 
 
-def _series_order(rows: pa.Table) -> np.ndarray:
-    keys = [rows["time"].cast(pa.int64()).to_numpy()]
-    keys.extend(_ranks(rows[name]) for name in reversed(SERIES_COLUMNS))
-    return np.lexsort(keys)
+def _series_order(rows: pa.Table) -> np.ndarray | None:
+    """Return the order by series and time; None when the rows are in it."""
+    times = rows["time"].cast(pa.int64()).to_numpy()
+    series = np.zeros(len(rows), dtype=np.int64)
+    for name in SERIES_COLUMNS:
+        ranks = _ranks(rows[name])
+        size = int(ranks.max(initial=0)) + 1
+        if int(series.max(initial=0)) + 1 > _LARGEST // size:
+            # Numbers of all combinations would not fit: number those that occur.
+            series = np.unique(series, return_inverse=True)[1].astype(np.int64)
+        series = series * size + ranks
+    change = np.diff(series)
+    if np.all((change > 0) | ((change == 0) & (np.diff(times) >= 0))):
+        return None
+    return np.lexsort([times, series])
 
 
-def _time_order(rows: pa.Table, column: str) -> np.ndarray:
-    return np.argsort(rows[column].cast(pa.int64()).to_numpy(), kind="stable")
+def _time_order(rows: pa.Table, column: str) -> np.ndarray | None:
+    times = rows[column].cast(pa.int64()).to_numpy()
+    return None if np.all(np.diff(times) >= 0) else np.argsort(times, kind="stable")
 
 
 def _ranks(column: pa.ChunkedArray) -> np.ndarray:

@@ -1,0 +1,234 @@
+"""Foreign columns in our terms: times of any unit, wide frames as long tables, constant and coded text columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from faultset.datasets.errors import DataError
+from faultset.datasets.schemas import NAME, TABLES, TIME
+
+pc: Any = pyarrow.compute
+# Its functions are made at import, where type checkers do not see them.
+
+SECOND_NS = 1_000_000_000
+_UNITS = ((1e17, 1, "ns"), (1e14, 1_000, "µs"), (1e11, 1_000_000, "ms"), (0.0, SECOND_NS, "s"))
+"""Least magnitude of a present-day epoch, what it is to be multiplied by, its name."""
+
+Ints = npt.NDArray[np.int64]
+Column = tuple[str | None, str, npt.NDArray[np.float64]]
+"""Service, metric and samples of one column of a wide frame."""
+
+
+def epoch_unit(values: npt.ArrayLike) -> str:
+    """Return the unit of epoch numbers by their magnitude: s, ms, µs or ns.
+
+    Examples
+    --------
+    >>> epoch_unit([1_660_000_000]), epoch_unit([1_660_000_000_000_000_000])
+    ('s', 'ns')
+    """
+    return _unit(values)[2]
+
+
+def epoch_ns(values: npt.ArrayLike) -> Ints:
+    """Return epoch numbers of any one unit as UTC nanoseconds; the magnitude tells the unit.
+
+    Numbers must not be missing. Fractions of seconds are kept to the precision of a double.
+
+    Examples
+    --------
+    >>> epoch_ns([1_660_000_000.5]).tolist()
+    [1660000000500000000]
+    """
+    array = np.asarray(values)
+    factor = _unit(array)[1]
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64) * np.int64(factor)
+    # Whole and fractional part apart: a double holds no nanoseconds of our time.
+    whole = np.floor(array)
+    return whole.astype(np.int64) * np.int64(factor) + np.round((array - whole) * factor).astype(np.int64)
+
+
+def _unit(values: npt.ArrayLike) -> tuple[float, int, str]:
+    array = np.asarray(values)
+    largest = float(np.max(np.abs(array))) if array.size else 0.0
+    return next(unit for unit in _UNITS if largest >= unit[0])
+
+
+def read_csv(
+    path: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    text: Sequence[str] = (),
+    doubles: Sequence[str] = (),
+    newlines: bool = False,
+) -> pa.Table:
+    """Read a CSV file; raise DataError that names it when it is missing, empty or torn.
+
+    A byte-order mark is skipped. Repeated column names come out as they stand in the file.
+
+    Parameters
+    ----------
+    columns
+        Columns to read, of those that the file has; all by default.
+    text
+        Columns whose cells stay text, whatever they look like.
+    doubles
+        Columns of numbers. A type that is left to be guessed is guessed from the first megabyte.
+    newlines
+        Whether quoted cells may hold line breaks; reading is slower then.
+    """
+    present = csv_header(path)
+    chosen = None if columns is None else [name for name in columns if name in present]
+    parsing = pacsv.ParseOptions(newlines_in_values=newlines)
+    conversion = pacsv.ConvertOptions(
+        include_columns=chosen,
+        column_types=dict.fromkeys(text, pa.string()) | dict.fromkeys(doubles, pa.float64()),
+        null_values=["", "NaN", "nan", "NULL", "null", "None", "NA", "N/A", "#N/A"],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    try:
+        return pacsv.read_csv(path, parse_options=parsing, convert_options=conversion)
+    except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def csv_header(path: Path) -> list[str]:
+    """Return the column names of a CSV file, as they stand there."""
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            line = file.readline()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if not line.strip():
+        raise DataError(f"{path} is empty; leave the case out or restore the file")
+    try:
+        table = pacsv.read_csv(pa.BufferReader(line.encode()))
+    except pa.ArrowInvalid as error:
+        raise _unreadable(path, error) from error
+    return table.column_names
+
+
+def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a foreign Parquet file, or those of the columns that it has; raise DataError that names a damaged one."""
+    try:
+        with pq.ParquetFile(path) as file:
+            chosen = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
+            return file.read(columns=chosen)
+    except (pa.ArrowInvalid, pa.ArrowException, OSError, EOFError) as error:
+        raise _unreadable(path, error) from error
+
+
+def numbers(column: pa.ChunkedArray | pa.Array, *, origin: str) -> npt.NDArray[np.float64]:
+    """Return a column as doubles, missing cells and infinities as NaN; DataError for text that is no number."""
+    if pa.types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if not pa.types.is_float64(column.type):
+        try:
+            column = column.cast(pa.float64())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise DataError(f"{origin} holds text where numbers are expected; restore the file") from None
+    array = np.asarray(column.to_numpy(), dtype=np.float64)
+    finite = np.isfinite(array)
+    return array if finite.all() else np.where(finite, array, np.nan)
+
+
+def long_metrics(times_ns: Ints, columns: Sequence[Column], *, kind: str = "gauge") -> pa.Table:
+    """Return the columns of a wide frame as rows of the table `metrics`, without the missing samples.
+
+    Parameters
+    ----------
+    times_ns
+        [n] time of each row of the frame.
+    columns
+        Service (None for what belongs to none), metric and [n] samples of each column.
+    kind
+        Of all of them: gauge or counter.
+    """
+    ordered = sorted(columns, key=lambda column: (column[1], column[0] or ""))
+    rows = len(times_ns)
+    values = np.concatenate([samples for *_, samples in ordered]) if ordered else np.zeros(0)
+    times = np.tile(times_ns, len(ordered))
+    code = np.repeat(np.arange(len(ordered), dtype=np.int32), rows)
+    missing = np.isnan(values)
+    if missing.any():
+        keep = ~missing
+        values, times, code = values[keep], times[keep], code[keep]
+    return pa.Table.from_arrays(
+        [
+            pa.array(times, pa.int64()).cast(TIME),
+            coded([service for service, _, _ in ordered], code),
+            absent(len(values)),
+            absent(len(values)),
+            coded([metric for _, metric, _ in ordered], code),
+            constant("{}", len(values)),
+            constant(kind, len(values)),
+            pa.array(values),
+        ],
+        schema=pa.schema([field for field in TABLES["metrics"] if field.name != "episode"]),
+    )
+
+
+def coded(words: Sequence[str | None], codes: npt.NDArray[np.int32]) -> pa.DictionaryArray:
+    """Return `words[code]` of every code as a dictionary column; the words may repeat and be None."""
+    distinct = list(dict.fromkeys(word for word in words if word is not None))
+    place = {word: number for number, word in enumerate(distinct)}
+    inner = np.array([place[word] if word is not None else -1 for word in words], dtype=np.int32)
+    found = inner[codes] if len(inner) else codes
+    indices = pa.array(found, pa.int32(), mask=found < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
+
+
+def constant(word: str, rows: int) -> pa.DictionaryArray:
+    """Return a text column that says the same everywhere."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, dtype=np.int32)), pa.array([word]))
+
+
+def absent(rows: int) -> pa.DictionaryArray:
+    """Return a text column that says nothing."""
+    return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()))
+
+
+def words_of(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
+    """Return a text column dictionary-encoded, one dictionary for all its chunks."""
+    chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    if not pa.types.is_dictionary(chunked.type):
+        chunked = chunked.cast(pa.string()).dictionary_encode()
+    return chunked.cast(NAME).unify_dictionaries()
+
+
+def renamed(column: pa.ChunkedArray | pa.Array, names: Mapping[str, str | None]) -> pa.ChunkedArray:
+    """Return a text column with some words replaced; a word that becomes None is null. Only distinct words are read."""
+    chunks = []
+    for chunk in words_of(column).chunks:
+        words = [names.get(word, word) if word is not None else None for word in chunk.dictionary.to_pylist()]
+        place = {word: number for number, word in enumerate(dict.fromkeys(w for w in words if w is not None))}
+        moved = pa.array([place[word] if word is not None else None for word in words], pa.int32())
+        indices = moved.take(chunk.indices) if len(words) else chunk.indices
+        chunks.append(pa.DictionaryArray.from_arrays(indices, pa.array(list(place), pa.string())))
+    return pa.chunked_array(chunks, NAME)
+
+
+def in_window(table: pa.Table, column: str, start_ns: int, end_ns: int) -> pa.Table:
+    """Return the rows whose time lies in `[start_ns, end_ns)`; rows without a time are left out."""
+    stamps = table[column].cast(pa.int64())
+    inside = pc.and_(pc.greater_equal(stamps, start_ns), pc.less(stamps, end_ns))
+    kept = pc.fill_null(inside, False)
+    return table if pc.all(kept).as_py() in (True, None) else table.filter(kept)
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path} is missing; restore it or leave the case out")
+    reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+    return DataError(f"{path} cannot be read ({reason}); restore it or leave the case out")
