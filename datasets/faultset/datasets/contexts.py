@@ -12,6 +12,7 @@ from faultset.datasets.errors import DataError
 from faultset.datasets.schemas import SCHEMA_VERSION
 
 CONTEXT_FILE = "context.json"
+_OPTIONAL = {"metric_roles", "reference_moved_ns"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,8 @@ class EpisodeContext:
     """Service that the load talks to."""
     metric_roles: tuple[Mapping[str, str], ...] = field(default=())
     """Rows for metrics that the built-in catalogue does not know; see `faultset.datasets.roles`."""
+    reference_moved_ns: int = 0
+    """By how much all telemetry of the reference was moved in time; subtract it to get the source's own stamps."""
 
     def __post_init__(self) -> None:
         if not self.view_start_ns < self.reference_end_ns <= self.view_end_ns:
@@ -53,6 +56,8 @@ class EpisodeContext:
             content[entry.name] = getattr(self, entry.name)
         content["source_intervals_s"] = dict(self.source_intervals_s)
         content["metric_roles"] = [dict(row) for row in self.metric_roles]
+        if not self.reference_moved_ns:
+            del content["reference_moved_ns"]
         return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
     @classmethod
@@ -65,7 +70,7 @@ class EpisodeContext:
             raise DataError(f"{origin} is not an episode context: {error!r}; restore the file") from error
         check_schema_version(found, origin)
         names = {entry.name for entry in fields(cls)}
-        missing = sorted(names - content.keys() - {"metric_roles"})
+        missing = sorted(names - content.keys() - _OPTIONAL)
         if missing:
             raise DataError(f"{origin} lacks {', '.join(missing)}; restore the file")
         content = {name: value for name, value in content.items() if name in names}

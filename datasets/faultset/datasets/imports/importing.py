@@ -277,6 +277,7 @@ def _context(episode: str, foreign: ForeignEpisode) -> EpisodeContext:
         calls=foreign.calls,
         workload_entry=foreign.workload_entry,
         metric_roles=foreign.metric_roles,
+        reference_moved_ns=foreign.reference_moved_ns,
     )
 
 

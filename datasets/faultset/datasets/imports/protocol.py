@@ -63,6 +63,8 @@ class ForeignEpisode:
     """
     source_intervals_s: Mapping[str, float | None] = field(default_factory=dict)
     """Sampling interval of each table that has one, in seconds."""
+    reference_moved_ns: int = 0
+    """By how much rows before `reference_end_ns` were moved, where the source gives the healthy time apart."""
     calls: tuple[tuple[str, str], ...] = ()
     workload_entry: str = ""
     metric_roles: tuple[Mapping[str, str], ...] = ()
