@@ -1,0 +1,129 @@
+"""A rule on what the cluster's events warn of and what the logs complain about."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+
+from faultset.baselines.log_keywords import BAD_LEVELS, KEYWORDS, log_excess
+from faultset.baselines.protocol import Evidence, Ranking, Untrained
+from faultset.baselines.registry import baseline
+from faultset.baselines.tables import read_frame, read_table
+from faultset.baselines.windows import Stretch, episode_resolution_s, stretch_after
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from faultset.datasets.views import EpisodeView
+
+
+@baseline(
+    "event-log",
+    title="Events and error logs",
+    task="localization",
+    paper="None; what an operator sees in kubectl get events and kubectl logs",
+    kind="rule",
+    tables=("events", "logs"),
+    speed="instant",
+    complexity="O(lines + events)",
+)
+class EventLog(Untrained):
+    """Blame the service that events warn of, and then the one that complaints in the logs point at.
+
+    Every reason of a warning that came up after the alarm, and did not within the reference, counts one. Error
+    lines beyond the usual add a share of at most one in all. A line that names a service which its writer is
+    declared to call points at that service, any other line at its writer.
+
+    References
+    ----------
+    None; the rule is an operator's second look.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by new kinds of warnings, then by their share of the complaints."""
+        stretch = stretch_after(episode, alarm_ns, episode_resolution_s(episode))
+        scores: dict[str, float] = defaultdict(float)
+        evidence: list[Evidence] = []
+        for service, reasons in new_warnings(episode, stretch).items():
+            scores[service] += len(reasons)
+            evidence += [
+                Evidence(service=service, subject=reason, score=1.0, detail="new warning event") for reason in reasons
+            ]
+        complaints = pointed_complaints(episode, stretch)
+        total = sum(complaints.values())
+        for service, count in sorted(complaints.items(), key=lambda item: (-item[1], item[0])):
+            if count > 0:
+                scores[service] += count / total
+                evidence.append(
+                    Evidence(service=service, subject="log lines", score=count, detail="complaints beyond the usual")
+                )
+        return Ranking.of(scores, episode.services, evidence)
+
+
+def new_warnings(episode: EpisodeView, stretch: Stretch) -> dict[str, list[str]]:
+    """Reasons of warnings per service that came up within a stretch and not within its healthy part."""
+    frame = read_frame(episode, "events", ("time", "type", "reason", "service"))
+    frame = frame[(frame["type"] == "Warning") & frame["service"].isin(episode.services)]
+    found: dict[str, list[str]] = {}
+    for service, rows in frame.groupby("service", observed=True, sort=True):
+        now = (rows["time"] >= stretch.start_ns) & (rows["time"] < stretch.end_ns)
+        usual = rows["time"] < stretch.healthy_end_ns
+        reasons = sorted(set(rows.loc[now, "reason"].astype(str)) - set(rows.loc[usual, "reason"].astype(str)))
+        if reasons:
+            found[str(service)] = reasons
+    return found
+
+
+def pointed_complaints(episode: EpisodeView, stretch: Stretch) -> dict[str, float]:
+    """Complaints beyond the usual per service that they point at."""
+    lines = complaining_lines(read_table(episode, "logs", ("time", "service", "message", "level")))
+    times = lines["time"].cast("int64").to_numpy()
+    called: dict[str, list[str]] = defaultdict(list)
+    for caller, callee in episode.calls:
+        called[caller].append(callee)
+    blamed = blame(lines["service"].cast("string").to_pylist(), lines["message"].to_pylist(), called)
+    counts: list[dict[str, float]] = []
+    for start, end in ((stretch.start_ns, stretch.end_ns), (stretch.healthy_start_ns, stretch.healthy_end_ns)):
+        names = [blamed[row] for row in np.flatnonzero((times >= start) & (times < end)) if blamed[row] is not None]
+        found, number = np.unique(np.array(names, dtype=str), return_counts=True)
+        counts.append(dict(zip(found.tolist(), number.astype(float).tolist(), strict=True)))
+    kept = log_excess(counts[0], counts[1], stretch.length_ratio)
+    return {service: count for service, count in kept.items() if service in set(episode.services)}
+
+
+def complaining_lines(logs: pa.Table) -> pa.Table:
+    """Keep lines at level error or fatal, or with a word like "failed"."""
+    hit = pc.match_substring_regex(logs["message"], KEYWORDS, ignore_case=True)  # type: ignore[attr-defined]
+    level = pc.is_in(logs["level"].cast("string"), value_set=_strings(BAD_LEVELS))  # type: ignore[attr-defined]
+    return logs.filter(pc.or_kleene(hit, level))  # type: ignore[attr-defined]
+
+
+def _strings(words: tuple[str, ...]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(words, pa.string())
+
+
+def blame(writers: list[str | None], messages: list[str | None], called: dict[str, list[str]]) -> list[str | None]:
+    """Name the service that each line points at.
+
+    >>> blame(["search", "geo"], ["dial tcp: lookup geo failed", "no reachable servers"], {"search": ["geo"]})
+    ['geo', 'geo']
+    """
+    patterns = {
+        writer: re.compile(
+            r"(?<![\w-])(" + "|".join(map(re.escape, sorted(names, key=len, reverse=True))) + r")(?![\w-])"
+        )
+        for writer, names in called.items()
+    }
+    known: dict[tuple[str | None, str | None], str | None] = {}
+    for line in zip(writers, messages, strict=True):
+        if line not in known:
+            writer, message = line
+            named = patterns[writer].search(message or "") if writer in patterns else None
+            known[line] = named[1] if named else writer
+    return [known[line] for line in zip(writers, messages, strict=True)]

@@ -1,0 +1,226 @@
+"""Spans of an episode as arrays: who called whom, for how long, and which traces went wrong.
+
+A service that is down sends no spans. So a call that left a client and reached nobody counts as an invocation of
+the service that was called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faultset.baselines.scaling import Matrix
+from faultset.baselines.tables import read_table
+from faultset.baselines.traces import SD_FLOOR, Ints, exclusive_durations
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+Flags = npt.NDArray[np.bool_]
+USUAL_ERRORS = 0.1
+_COLUMNS = (
+    "time",
+    "trace_id",
+    "span_id",
+    "parent_span_id",
+    "service",
+    "peer_service",
+    "operation",
+    "duration_ns",
+    "status",
+    "status_code",
+)
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spans:
+    """[n] spans in order of time."""
+
+    names: tuple[str, ...]
+    """Candidate services, sorted."""
+    operations: tuple[str, ...]
+    """Span names, numbers masked, sorted."""
+    start_ns: Ints
+    duration_ns: Ints
+    trace: Ints
+    """Traces are numbered from 0."""
+    parent: Ints
+    """Row of the parent, or -1."""
+    service: Ints
+    """Index into `names`, or -1 for a service that is no candidate."""
+    peer: Ints
+    """Service that a client span calls, as index into `names`, or -1."""
+    operation: Ints
+    """Index into `operations`."""
+    error: Flags
+    span_ids: pa.Array
+    """[n] ids in the order of the rows, to join other tables with."""
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def traces(self) -> int:
+        """Number of traces."""
+        return int(self.trace.max()) + 1 if len(self) else 0
+
+    @property
+    def end_ns(self) -> Ints:
+        """[n] end of each span."""
+        return self.start_ns + self.duration_ns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invocations:
+    """[m] calls of a service from outside of it, answered or not."""
+
+    row: Ints
+    """Span that shows the call: of the called service if it sent one, else of the caller."""
+    caller: Ints
+    """Index of the calling service, or -1 for the clients."""
+    callee: Ints
+    kind: Ints
+    """[m] number of the pair (called service, operation)."""
+
+
+def read_spans(episode: EpisodeView) -> Spans:
+    """Read the spans of an episode; one without spans has no rows."""
+    table = read_table(episode, "spans", _COLUMNS)
+    start = table["time"].cast("int64").to_numpy()
+    order = np.lexsort([np.arange(len(start)), start])
+    table = table.take(order)
+    names = tuple(sorted(episode.services))
+    position = {name: code for code, name in enumerate(names)}
+    masked, operation = _labels(table["operation"])
+    code = _numbers(table["status_code"])
+    span_ids = _flat(table["span_id"].cast(pa.string()))
+    trace = _numbers(pc.dictionary_encode(_flat(table["trace_id"].cast(pa.string()))).indices)  # type: ignore[attr-defined]
+    parent = _numbers(pc.index_in(_flat(table["parent_span_id"].cast(pa.string())), value_set=span_ids))  # type: ignore[attr-defined]
+    # A parent in another trace is another span of the same id.
+    parent = np.where((parent >= 0) & (trace[parent] == trace) & (parent != np.arange(len(parent))), parent, -1)
+    status = _mapped(table["status"], {"error": 1})
+    return Spans(
+        names=names,
+        operations=masked,
+        start_ns=start[order],
+        duration_ns=np.maximum(0, table["duration_ns"].to_numpy()),
+        trace=trace,
+        parent=parent,
+        service=_mapped(table["service"], position),
+        peer=_mapped(table["peer_service"], position),
+        operation=operation,
+        # HTTP counts server errors only; every RPC status but 0 is one.
+        error=(status == 1) | (code >= 500) | ((code > 0) & (code < 100)),
+        span_ids=span_ids,
+    )
+
+
+def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _numbers(column: pa.ChunkedArray | pa.Array) -> Ints:
+    return _flat(column).cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
+
+
+def _dictionary(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    array = _flat(column.unify_dictionaries())
+    return array.dictionary.cast(pa.string()).to_pylist(), _numbers(array.indices)
+
+
+def _mapped(column: pa.ChunkedArray, position: Mapping[str, int]) -> Ints:
+    words, codes = _dictionary(column)
+    return np.array([*(position.get(word, -1) for word in words), -1], dtype=np.int64)[codes]
+
+
+def _labels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Ints]:
+    words, codes = _dictionary(column)
+    masked = [_DIGITS.sub("#", word) for word in words]
+    labels = tuple(sorted(set(masked)))
+    position = {label: code for code, label in enumerate(labels)}
+    return labels, np.array([*(position[word] for word in masked), -1], dtype=np.int64)[codes]
+
+
+def invocations(spans: Spans) -> Invocations:
+    """Find the calls between services: where a span's parent is of another service, and calls without an answer."""
+    parent_service = np.where(spans.parent >= 0, spans.service[spans.parent], -1)
+    entering = (spans.service >= 0) & (parent_service != spans.service)
+    answered = np.zeros(len(spans), dtype=bool)
+    answered[spans.parent[entering & (spans.parent >= 0)]] = True
+    lost = ~answered & (spans.peer >= 0) & (spans.peer != spans.service)
+    row = np.concatenate([np.flatnonzero(entering), np.flatnonzero(lost)])
+    callee = np.concatenate([spans.service[entering], spans.peer[lost]])
+    _, kind = np.unique(callee * (len(spans.operations) + 1) + spans.operation[row], return_inverse=True)
+    return Invocations(
+        row=row,
+        caller=np.concatenate([parent_service[entering], spans.service[lost]]),
+        callee=callee,
+        kind=kind.astype(np.int64),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceHealth:
+    """[traces] which traces belong to the healthy part, which to the questioned one, and which of these went wrong."""
+
+    healthy: Flags
+    questioned: Flags
+    abnormal: Flags
+    """A questioned trace that took longer than its operations explain, or failed as it does not when healthy."""
+
+
+def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: float = 1.5) -> TraceHealth:
+    """Judge whole traces: too long is more than the sum over its operations of mean + `sigmas` sd.
+
+    Means are of the time that an operation spends itself, and are taken over spans that ended before
+    `healthy_end_ns`. Operations that were not seen by then are not held against a trace. A trace is questioned
+    when it began at or after `start_ns`.
+    """
+    count = spans.traces
+    began = np.full(count, np.iinfo(np.int64).max)
+    ended = np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(began, spans.trace, spans.start_ns)
+    np.maximum.at(ended, spans.trace, spans.end_ns)
+    known = spans.end_ns < healthy_end_ns
+    group = spans.service * len(spans.operations) + spans.operation
+    _, group = np.unique(group, return_inverse=True)
+    own = exclusive_durations(spans.start_ns, spans.duration_ns, spans.parent)
+    limit = span_limits(group, own, known, sigmas=sigmas)
+    allowed = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own), minlength=count)
+    odd = spans.error & (usual_share(group, spans.error, known) < USUAL_ERRORS)
+    failed = np.bincount(spans.trace, weights=odd, minlength=count) > 0
+    questioned = began >= start_ns
+    return TraceHealth(
+        healthy=ended < healthy_end_ns,
+        questioned=questioned,
+        abnormal=questioned & (failed | (ended - began > allowed)),
+    )
+
+
+def span_limits(groups: Ints, durations: Matrix, known: Flags, *, sigmas: float) -> Matrix:
+    """Mean + `sigmas` sd of each row's group over the known rows; infinite for a group without any."""
+    size = int(groups.max()) + 1 if len(groups) else 0
+    there = groups[known]
+    count = np.bincount(there, minlength=size)
+    mean = np.bincount(there, weights=durations[known], minlength=size) / np.maximum(count, 1)
+    squares = np.bincount(there, weights=(durations[known] - mean[there]) ** 2, minlength=size)
+    sd = np.maximum(np.sqrt(squares / np.maximum(count - 1, 1)), SD_FLOOR * mean)
+    return np.where(count > 0, mean + sigmas * sd, np.inf)[groups]
+
+
+def usual_share(groups: Ints, flags: Flags, known: Flags) -> Matrix:
+    """Share of flagged rows of each row's group among the known ones; 0 for a group without any."""
+    size = int(groups.max()) + 1 if len(groups) else 0
+    count = np.bincount(groups[known], minlength=size)
+    hits = np.bincount(groups[known], weights=flags[known], minlength=size)
+    return (hits / np.maximum(count, 1))[groups]
