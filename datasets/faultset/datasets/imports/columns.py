@@ -227,6 +227,18 @@ def in_window(table: pa.Table, column: str, start_ns: int, end_ns: int) -> pa.Ta
     return table if pc.all(kept).as_py() in (True, None) else table.filter(kept)
 
 
+def without_repeats(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the first row of each combination of keys, in the order of the rows."""
+    if any(name not in table.column_names for name in keys) or not len(table):
+        return table
+    last = table[keys[-1]]
+    if pc.count_distinct(last).as_py() == len(last):
+        return table
+    numbered = table.select(list(keys)).append_column("row", pa.array(np.arange(len(table))))
+    first = numbered.group_by(list(keys), use_threads=False).aggregate([("row", "min")])["row_min"]
+    return table if len(first) == len(table) else table.take(pa.array(np.sort(first.to_numpy())))
+
+
 def _unreadable(path: Path, error: Exception) -> DataError:
     if isinstance(error, FileNotFoundError):
         return DataError(f"{path} is missing; restore it or leave the case out")

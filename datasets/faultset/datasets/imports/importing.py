@@ -36,8 +36,10 @@ _WATCH_S = 1.0
 class Imported:
     """What an import has made."""
 
-    version: str | None
-    """Version that holds the cases; None when an older version holds exactly these episodes already."""
+    version: str
+    """Version that holds the cases."""
+    is_new: bool
+    """Whether this run made the version."""
     episodes: int
     """Cases that were found."""
     written: int
@@ -138,8 +140,10 @@ def _imported(
             "repair them and run again, or leave them out with --skip-bad; no version was made"
         )  # fmt: skip
         raise DataError(f"{len(left_out)} of {len(cases)} cases cannot be imported (first: {first}); {remedy}")
-    version = _version(found, path, out, len(cases), left_out)
-    return Imported(version=version, episodes=len(cases), written=len(waiting) - len(left_out), left_out=left_out)
+    version, is_new = _version(found, path, out, len(cases), left_out)
+    return Imported(
+        version=version, is_new=is_new, episodes=len(cases), written=len(waiting) - len(left_out), left_out=left_out
+    )
 
 
 def _run(found: Format, cases: Sequence[Case], out: Path, workers: int | None) -> Iterator[tuple[Case, str | None]]:
@@ -238,13 +242,13 @@ def _remember(found: Format, path: Path, out: Path, keys: Mapping[str, str]) -> 
         temporary.replace(folder / f"{name}.json")
 
 
-def _version(found: Format, path: Path, out: Path, cases: int, left_out: Mapping[str, str]) -> str | None:
+def _version(found: Format, path: Path, out: Path, cases: int, left_out: Mapping[str, str]) -> tuple[str, bool]:
     for stale in (out / EPISODES).glob(f"*{INCOMPLETE}"):
         # Nobody else writes here: what a killed run has left is of no use to anybody.
         _remove(stale)
     known = list_versions(out)
     if known and sorted(read_manifest(out)["episodes"]) == complete_episodes(out):
-        return None
+        return known[-1], False
     provenance: dict[str, Any] = {
         "import": {
             "format": found.name,
@@ -255,7 +259,7 @@ def _version(found: Format, path: Path, out: Path, cases: int, left_out: Mapping
             "weakness": found.weakness,
         }
     }
-    return create_version(out, provenance=provenance)
+    return create_version(out, provenance=provenance), True
 
 
 def _remove(folder: Path) -> None:

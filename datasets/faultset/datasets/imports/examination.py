@@ -1,0 +1,68 @@
+"""What a folder of data is and what is odd about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from faultset.datasets.errors import DataError
+from faultset.datasets.imports.protocol import Oddity
+from faultset.datasets.imports.registry import FORMATS, recognised
+from faultset.datasets.versions import VERSIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examination:
+    """What was found at a path."""
+
+    format: str
+    """Name of the format; `faultset` for a dataset of ours."""
+    cases: int
+    summary: str
+    next: str
+    """Command to run next."""
+    oddities: tuple[Oddity, ...]
+
+
+def examined(path: Path | str) -> Examination:
+    """Recognise the data at a path and look for oddities; raise DataError when it is of no known format."""
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"there is nothing at {path}; give a folder of data")
+    if (path / VERSIONS).is_dir():
+        return _own(path)
+    found = recognised(path)
+    if not found:
+        raise DataError(
+            f"{path} is of no format that is known here ({', '.join(FORMATS)}); give the folder that was unpacked"
+        )
+    first = found[0]
+    cases = first.cases(path)
+    others = f" It also looks like {', '.join(one.title for one in found[1:])}." if len(found) > 1 else ""
+    weakness = f"\n{first.weakness}" if first.weakness else ""
+    return Examination(
+        format=first.name,
+        cases=len(cases),
+        summary=f"{path} holds {len(cases)} {first.title} {'case' if len(cases) == 1 else 'cases'}.{others}{weakness}",
+        next=f"faultset dataset import {first.name} {path} OUT",
+        oddities=tuple(first.oddities(path)),
+    )
+
+
+def _own(path: Path) -> Examination:
+    from faultset.datasets.versions import read_manifest
+
+    manifest = read_manifest(path)
+    origin = manifest["provenance"].get("import")
+    source = f", imported from {origin['title']} data" if origin else ""
+    count = len(manifest["episodes"])
+    return Examination(
+        format="faultset",
+        cases=count,
+        summary=(
+            f"{path} is a dataset of faultset{source}: version {manifest['version']}, {count} episodes. "
+            "There is nothing to import."
+        ),
+        next=f"faultset dataset verify {path}",
+        oddities=(),
+    )

@@ -1,0 +1,47 @@
+"""RCAEval: 735 cases of three applications (Pham et al., WWW 2025), in any of its three layouts.
+
+Z is the original on Zenodo, F the flat one on Figshare, H the Parquet one on Hugging Face.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from faultset.datasets.imports.protocol import Case, ForeignEpisode, Oddity
+
+
+class RCAEval:
+    """Cases of RCAEval, layouts Z, F and H, suites RE1 to RE3."""
+
+    name = "rcaeval"
+    title = "RCAEval"
+    weakness = (
+        "Every case is a fault, and its onset lies in the middle of the recording: the layout tells that there is a "
+        "fault and when it begins. Detection scores mean little. There is no record that a fault took effect, and "
+        "none of its end."
+    )
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there is a case with its service and fault in the name of its folder."""
+        from faultset.datasets.imports.rcaeval.finding import case_folders
+
+        return next(iter(case_folders(path)), None) is not None
+
+    def cases(self, path: Path) -> Sequence[Case]:
+        """Find every folder with metrics whose name gives service and fault."""
+        from faultset.datasets.imports.rcaeval.finding import found_cases
+
+        return found_cases(path)
+
+    def load(self, case: Case) -> ForeignEpisode:
+        """Read a case: the whole recording is the view."""
+        from faultset.datasets.imports.rcaeval.reading import loaded
+
+        return loaded(case)
+
+    def oddities(self, path: Path) -> Sequence[Oddity]:
+        """Look at every case's files: units, headers, what is missing."""
+        from faultset.datasets.imports.rcaeval.examining import oddities
+
+        return oddities(path)

@@ -1,0 +1,52 @@
+"""What a span's place in its trace tells where the source does not: server or client, and who was called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from faultset.datasets.imports.columns import coded, words_of
+
+pc: Any = pyarrow.compute
+# Its functions are made at import, where type checkers do not see them.
+
+_KINDS = ("internal", "client", "server")
+
+
+def kinds_and_peers(
+    span_ids: pa.ChunkedArray | pa.Array, parent_ids: pa.ChunkedArray | pa.Array, service: pa.ChunkedArray
+) -> tuple[pa.DictionaryArray, pa.DictionaryArray]:
+    """Return kind and peer service of every span, read from the shape of the traces.
+
+    A root, and a span whose parent belongs to another service, is a server's. A span with a child in another service
+    is a client's call of that service. All else is internal.
+
+    Parameters
+    ----------
+    span_ids, parent_ids
+        Ids; a null parent means a root.
+    service
+        Service of each span.
+    """
+    ids = span_ids.combine_chunks() if isinstance(span_ids, pa.ChunkedArray) else span_ids
+    rows = len(ids)
+    parent = pc.index_in(parent_ids, value_set=ids).fill_null(-1).to_numpy().astype(np.int64)
+    column = words_of(service).combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), [])
+    owner = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+    found = parent >= 0
+    crosses = np.zeros(rows, dtype=bool)
+    crosses[found] = owner[found] != owner[parent[found]]
+    is_root = pc.is_null(parent_ids).to_numpy() if rows else np.zeros(0, dtype=bool)
+    peer = np.full(rows, -1, dtype=np.int32)
+    callers = np.flatnonzero(crosses & (owner >= 0))
+    peer[parent[callers]] = owner[callers]
+    kind = np.where(crosses | is_root, 2, np.where(peer >= 0, 1, 0)).astype(np.int32)
+    # A server that calls without a span of its own for it keeps its kind; the call shows in the child.
+    peer[kind == 2] = -1
+    words = [*column.dictionary.to_pylist(), None]
+    return coded(_KINDS, kind), coded(words, np.where(peer < 0, len(words) - 1, peer).astype(np.int32))
