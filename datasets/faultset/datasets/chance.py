@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from faultset.datasets.contexts import IMPORTED
 from faultset.datasets.findings import Finding
 from faultset.datasets.schemas import TABLES, TIME_COLUMN
 from faultset.datasets.views import EpisodeView
@@ -18,6 +19,8 @@ from faultset.datasets.views import EpisodeView
 LEVEL = 0.05
 FEWEST = 8
 """Episodes with and without a fault that the check needs of each."""
+ONSET_SPREAD = 0.02
+"""Standard deviation of the onset's place in the view, as a share of its length, below which the place is known."""
 _FOLDS = 5
 _SHUFFLES = 199
 _ENOUGH = 20
@@ -45,6 +48,30 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
             f"start time, order, length, files and healthy row counts predict the fault with balanced accuracy "
             f"{score:.2f} (permutation p = {p_value:.3f}, at chance it would exceed {LEVEL}); one in "
             f"{round(1 / LEVEL)} clean datasets shows this too",
+        )
+    ]
+
+
+def onset_findings(
+    views: Mapping[str, EpisodeView], onsets: Mapping[str, int | None], *, fewest: int = FEWEST
+) -> list[Finding]:
+    """Return a finding when imported views begin so long before their onset that a clock would find it.
+
+    Our own collections draw the onset; many benchmarks record as long before it as after it.
+    """
+    shares = []
+    for episode, onset in onsets.items():
+        start, end = views[episode].view
+        if onset is not None and views[episode].context.platform == IMPORTED:
+            shares.append((onset - start) / (end - start))
+    if len(shares) < fewest or float(np.std(shares)) > ONSET_SPREAD:
+        return []
+    return [
+        _finding(
+            "warning",
+            f"the onset lies at {np.mean(shares):.0%} of the view in all {len(shares)} imported episodes (standard "
+            f"deviation {np.std(shares):.1%}): the layout of the source tells it, so judge localization by the oracle "
+            "protocol and give no weight to detection",
         )
     ]
 

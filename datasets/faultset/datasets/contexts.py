@@ -12,6 +12,8 @@ from faultset.datasets.errors import DataError
 from faultset.datasets.schemas import SCHEMA_VERSION
 
 CONTEXT_FILE = "context.json"
+IMPORTED = "imported"
+"""Platform of an episode that was made from another benchmark's data: where it ran is known to its source only."""
 _OPTIONAL = {"metric_roles", "reference_moved_ns"}
 
 

@@ -242,6 +242,8 @@ def _ranks(column: pa.ChunkedArray) -> np.ndarray:
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0)
+    if len(array.dictionary) < 2 and array.null_count in (0, len(array)):
+        return np.zeros(len(array), dtype=np.int32)
     words = np.asarray(array.dictionary.to_pylist(), dtype=object)
     ranks = np.empty(len(words), dtype=np.int32)
     ranks[np.argsort(words)] = np.arange(1, len(words) + 1, dtype=np.int32)

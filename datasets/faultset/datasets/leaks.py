@@ -4,6 +4,9 @@ Searched for: the names of the dataset's faults however their words are joined; 
 written to the journal (arguments, inverses, state) or drawn as a parameter, unless the fault's own change shows it
 to an operator (`visible` in the journal) or it names an object that telemetry lists anyway. A text that views of
 other faults have in the same column as well tells nothing, and is no leak.
+
+What an imported dataset shows is its source's doing and cannot be mended here: findings are warnings, and the names
+of metrics (RCAEval's fault "cpu" beside its metric "cpu") are no findings.
 """
 
 from __future__ import annotations
@@ -17,9 +20,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from faultset.datasets.contexts import CONTEXT_FILE
+from faultset.datasets.contexts import CONTEXT_FILE, IMPORTED
 from faultset.datasets.episodes import EPISODES, TELEMETRY
-from faultset.datasets.findings import Finding
+from faultset.datasets.findings import Finding, Severity
 from faultset.datasets.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
@@ -28,6 +31,7 @@ INJECTOR_WORDS = ("chaos", "inject", "faultset-control", "faultset-agent", "faul
 
 _NAMING_COLUMNS = ("service", "pod", "container", "kind", "name", "reason", "endpoint", "metric")
 _MARKS = ("intent", "done", "failed", "undone", "note")
+_METRIC_NAMES = (("context", ""), ("metrics", "metric"))
 _SHORTEST = 4
 _OTHERS = 8
 _STATE_KEY = r'"[A-Za-z]+":'
@@ -61,9 +65,13 @@ def leak_findings(
         texts = view_texts(views[episode])
         secrets = journal_secrets(journals[episode], labels[episode]["parameters"])
         needles = names + [_secret_needle(secret) for secret in sorted(secrets - _known_names(texts))]
+        imported = views[episode].context.platform == IMPORTED
         for needle, place, example in _hits(texts, needles):
+            if imported and place in _METRIC_NAMES:
+                continue
             if not (needle.dismissible and library.is_vocabulary(needle, place, labels[episode]["fault"], episode)):
-                findings.append(_finding(episode, needle, place, example))
+                severity = "warning" if imported else "error"
+                findings.append(_finding(episode, needle, place, example, severity))
     return findings
 
 
@@ -200,7 +208,7 @@ class _Library:
         return self._texts[episode]
 
 
-def _finding(episode: str, needle: _Needle, place: tuple[str, str], example: str) -> Finding:
+def _finding(episode: str, needle: _Needle, place: tuple[str, str], example: str, severity: Severity) -> Finding:
     table, column = place
     if table == "context":
         name, where = CONTEXT_FILE, "it"
@@ -210,7 +218,7 @@ def _finding(episode: str, needle: _Needle, place: tuple[str, str], example: str
     start = max(0, match.start() - 40) if match else 0
     excerpt = example[start : start + 120].replace("\n", " ")
     return Finding(
-        severity="error",
+        severity=severity,
         check="leak",
         episode=episode,
         file=f"{EPISODES}/{episode}/{name}",

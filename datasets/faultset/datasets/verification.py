@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from faultset.datasets.chance import chance_findings
+from faultset.datasets.chance import chance_findings, onset_findings
 from faultset.datasets.contexts import CONTEXT_FILE, EpisodeContext, read_context
 from faultset.datasets.episodes import EPISODES, TELEMETRY, TRUTH
 from faultset.datasets.errors import DataError
@@ -46,6 +46,7 @@ def verify(root: Path | str, version: str | None = None) -> list[Finding]:
     journals = {episode: read_journal(dataset.path(episode)) for episode in sound}
     findings += leak_findings(views, labels, journals)
     findings += chance_findings(views, {episode: label["fault"] is not None for episode, label in labels.items()})
+    findings += onset_findings(views, {episode: label["inject_start"] for episode, label in labels.items()})
     if len(sound) < len(dataset.episodes):
         findings.append(
             _finding(

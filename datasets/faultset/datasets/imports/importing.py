@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faultset.datasets.contexts import EpisodeContext
+from faultset.datasets.contexts import IMPORTED, EpisodeContext
 from faultset.datasets.episodes import EPISODES, INCOMPLETE, EpisodeWriter
 from faultset.datasets.errors import DataError, UsageError
 from faultset.datasets.imports.protocol import Case, ForeignEpisode, Format
@@ -26,8 +26,6 @@ from faultset.datasets.storage import disk_full_named, write_text
 from faultset.datasets.versions import complete_episodes, create_version, list_versions, read_manifest
 
 IMPORTS = "imports"
-PLATFORM = "imported"
-"""Platform of every imported episode: where it ran is known to its source only."""
 _COMPRESSION_LEVEL = 1
 _WATCH_S = 1.0
 
@@ -272,7 +270,7 @@ def _context(episode: str, foreign: ForeignEpisode) -> EpisodeContext:
     return EpisodeContext(
         episode=episode,
         app=foreign.app,
-        platform=PLATFORM,
+        platform=IMPORTED,
         view_start_ns=foreign.view_start_ns,
         view_end_ns=foreign.view_end_ns,
         reference_end_ns=foreign.reference_end_ns,
@@ -292,7 +290,7 @@ def _label(foreign: ForeignEpisode) -> dict[str, Any]:
         "root_causes": [],
         "verdict": "unknown" if faulty else "none",
         "no_fault_kind": None if faulty else "plain",
-        "profile": PLATFORM,
+        "profile": IMPORTED,
         "seed": 0,
         "parameters": {},
         "workload": {},
