@@ -1,10 +1,12 @@
 """What the tags of the application's image stand for.
 
-An image carries its tag in the environment variable FAULTSET_BUILD. Most tags are good; some have a defect.
+An image carries its tag in the environment variable FAULTSET_BUILD, or in the version of an installed distribution
+`faultset-build` where the tool that makes images sets no variables. Most tags are good; some have a defect.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,6 +19,16 @@ MISDIALLING: Mapping[str, int] = MappingProxyType({"1.0.2": 27777, "1.1.1": 2707
 
 LEAKING: Mapping[str, float] = MappingProxyType({"1.0.4": 9.0, "1.1.3": 12.0, "1.2.2": 15.0})
 """Tags that never free what they allocate, with the MiB they allocate per second."""
+
+BUILD_DISTRIBUTION = "faultset-build"
+
+
+def installed_build() -> str | None:
+    """Return the tag that is installed beside this package, if there is one."""
+    try:
+        return importlib.metadata.version(BUILD_DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,8 @@ import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from faultset.collector.runtime.builds import installed_build
+
 SPEC_PATH = "/etc/faultset/app.yaml"
 
 
@@ -21,6 +23,8 @@ class Environment:
         Where to listen and from where to connect (POD_IP); everywhere when it is not told.
     hosts:
         JSON file of service names and addresses (FAULTSET_HOSTS); DNS when it is not told.
+    build:
+        Tag of the image (FAULTSET_BUILD, or what is installed).
     """
 
     pod: str
@@ -45,7 +49,7 @@ def environment(variables: Mapping[str, str] | None = None) -> Environment:
         spec=found.get("FAULTSET_APP") or SPEC_PATH,
         hosts=found.get("FAULTSET_HOSTS") or None,
         telemetry=found.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
-        build=found.get("FAULTSET_BUILD") or "1.0.0",
+        build=found.get("FAULTSET_BUILD") or installed_build() or "1.0.0",
     )
 
 
