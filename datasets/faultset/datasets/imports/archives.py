@@ -44,9 +44,8 @@ def unpacked(path: Path) -> Path:
 def names_in(path: Path) -> list[str]:
     """Return the first names in an archive, or below a folder three levels deep; none when it cannot be read."""
     if path.is_dir():
-        return [
-            found.relative_to(path).as_posix() for depth in (1, 2, 3) for found in path.glob("*/" * (depth - 1) + "*")
-        ]
+        found = (entry for pattern in ("*", "*/*", "*/*/*") for entry in path.glob(pattern))
+        return [entry.relative_to(path).as_posix() for entry in islice(found, _PEEKED)]
     if not is_archive(path):
         return []
     try:
