@@ -31,6 +31,7 @@ PROGRAMS = ("faultset-service", "faultset-store", "faultset-work")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "faultset-test-images"
 LOADER = "FAULTSET_IMAGE_LOADER"
 _PAUSE = "pause:"
+_WHEEL = b"Wheel-Version: 1.0\nGenerator: faultset\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _RUNS = re.compile(r"^faultset/(collector/(agent|apps|load|runtime)/|datasets/errors)|/scripts/|entry_points")
 """What of the application's wheel runs in containers; a change elsewhere makes no new image necessary."""
 
@@ -109,7 +110,7 @@ def tiny_wheel(name: str, version: str, folder: Path, scripts: dict[str, bytes] 
     path = folder / f"{stem}-py3-none-any.whl"
     files = {
         f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
-        f"{stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nGenerator: faultset\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{stem}.dist-info/WHEEL": _WHEEL,
         **{f"{stem}.data/scripts/{script}": text for script, text in (scripts or {}).items()},
     }
     record = f"{stem}.dist-info/RECORD"

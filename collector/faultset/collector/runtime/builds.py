@@ -20,6 +20,9 @@ MISDIALLING: Mapping[str, int] = MappingProxyType({"1.0.2": 27777, "1.1.1": 2707
 LEAKING: Mapping[str, float] = MappingProxyType({"1.0.4": 9.0, "1.1.3": 12.0, "1.2.2": 15.0})
 """Tags that never free what they allocate, with the MiB they allocate per second."""
 
+TAGS = tuple(sorted({*GOOD, *MISDIALLING, *LEAKING}))
+"""All tags."""
+
 BUILD_DISTRIBUTION = "faultset-build"
 
 
