@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,24 @@ def examined(path: Path | str) -> Examination:
         cases=len(cases),
         summary=f"{path} holds {len(cases)} {first.title} {'case' if len(cases) == 1 else 'cases'}.{others}{weakness}",
         next=f"faultset dataset import {first.name} {path} OUT",
-        oddities=tuple(first.oddities(path)),
+        oddities=_gathered(first.oddities(path)),
+    )
+
+
+def _gathered(oddities: Iterable[Oddity]) -> tuple[Oddity, ...]:
+    """Say each thing once, with the first place and how many more there are; the gravest first."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for oddity in oddities:
+        places.setdefault((oddity.severity, oddity.found, oddity.handling), []).append(oddity.place)
+    order = ("error", "warning", "note")
+    return tuple(
+        Oddity(
+            severity=severity,  # type: ignore[arg-type]
+            place=where[0] if len(where) == 1 else f"{where[0]} and {len(where) - 1} more",
+            found=found,
+            handling=handling,
+        )
+        for (severity, found, handling), where in sorted(places.items(), key=lambda item: order.index(item[0][0]))
     )
 
 

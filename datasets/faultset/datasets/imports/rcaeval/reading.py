@@ -31,7 +31,7 @@ from faultset.datasets.imports.rcaeval.records import log_rows, span_rows
 from faultset.datasets.imports.windows import reference_end
 from faultset.datasets.json_text import canonical_json
 
-_TIME = re.compile(r"time(\.\d+)?", re.IGNORECASE)
+TIME_NAME = re.compile(r"time(\.\d+)?", re.IGNORECASE)
 _ENTRIES = ("frontend", "front-end", "ts-ui-dashboard")
 _GROWS = 0.95
 
@@ -107,7 +107,7 @@ def read_frame(folder: Path) -> Frame:
 
 
 def _frame(path: Path, table: pa.Table) -> Frame:
-    clocks = [position for position, name in enumerate(table.column_names) if _TIME.fullmatch(name.strip())]
+    clocks = [position for position, name in enumerate(table.column_names) if TIME_NAME.fullmatch(name.strip())]
     if not clocks:
         raise DataError(f"{path} has no column time; restore it or leave the case out")
     clock = table.column(clocks[0])

@@ -1,0 +1,43 @@
+"""Datapacks of rcabench, also known as OpenRCA 2.0 and ops-lite: OpenTelemetry in Parquet, raw or converted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from faultset.datasets.imports.protocol import Case, ForeignEpisode, Oddity
+
+
+class RCABench:
+    """Datapacks of rcabench, in the raw stage and in the converted one."""
+
+    name = "rcabench"
+    title = "rcabench"
+    weakness = (
+        "Every datapack is a fault, and files of the normal and of the abnormal time are apart: the layout tells the "
+        "onset. Causal graphs are not carried over."
+    )
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there is a folder with the Parquet files of a datapack."""
+        from faultset.datasets.imports.rcabench.finding import datapacks
+
+        return next(iter(datapacks(path)), None) is not None
+
+    def cases(self, path: Path) -> Sequence[Case]:
+        """Find every datapack that is not marked invalid."""
+        from faultset.datasets.imports.rcabench.finding import found_cases
+
+        return found_cases(path)
+
+    def load(self, case: Case) -> ForeignEpisode:
+        """Read a datapack: the normal and the abnormal window together are the view."""
+        from faultset.datasets.imports.rcabench.reading import loaded
+
+        return loaded(case.paths[0], case.key)
+
+    def oddities(self, path: Path) -> Sequence[Oddity]:
+        """Look at every datapack's windows, labels and files."""
+        from faultset.datasets.imports.rcabench.examining import oddities
+
+        return oddities(path)
