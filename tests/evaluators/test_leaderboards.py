@@ -14,7 +14,8 @@ from faultset.evaluators.leaderboards.assembling import leaderboard_of
 from faultset.evaluators.leaderboards.hearing import alarms_of, heard
 from faultset.evaluators.leaderboards.locating import located
 from faultset.evaluators.leaderboards.writing import markdown, write_json
-from faultset.evaluators.rows import read_rows, settings_hash, write_rows
+from faultset.evaluators.provenance import settings_hash
+from faultset.evaluators.rows import read_rows, write_rows
 
 SECOND = 1_000_000_000
 
@@ -35,7 +36,9 @@ def detection_rows(make):
 
 def test_rows_survive_being_stored(make, tmp_path: Path):
     rows = detection_rows(make)
-    rows += [make.row(make.truth(), ranking={"a": 0.5}, told_ns=7, told_by="ksigma", needs=("sli",))]
+    rows += [
+        make.row(make.truth("e9", calls=(("a", "b"),)), ranking={"a": 0.5}, told_ns=7, told_by="ksigma", needs=("sli",))
+    ]
     write_rows(rows, tmp_path / "results.parquet")
     assert read_rows(tmp_path / "results.parquet") == sorted(rows, key=lambda row: row.key)
 

@@ -15,7 +15,7 @@ import pytest
 from faultset.baselines.protocol import Detection, Ranking
 from faultset.baselines.registry import BaselineSpec
 from faultset.evaluators.running.runner import Limits, Outcome, Runner, next_number
-from faultset.evaluators.running.work import Request
+from faultset.evaluators.running.work import NOTHING, Parcel, Request
 
 
 class Calm:
@@ -142,10 +142,10 @@ def ask(runner: Runner, dataset: Path, cls: type, kind: str = "detect", *needs: 
     request = Request(
         number=next_number(),
         kind=kind,  # type: ignore[arg-type]
-        spec=cloudpickle.dumps(spec_of(cls, *needs)),
+        spec=Parcel.of(cloudpickle.dumps(spec_of(cls, *needs))),
         seed=0,
         episodes=(str(folder),),
-        model=b"" if kind == "fit" else cloudpickle.dumps(cls()),
+        model=NOTHING if kind == "fit" else Parcel.of(cloudpickle.dumps(cls())),
         told_ns=1,
     )
     return runner.run(request, Limits(**{"timeout_s": 30.0, **limits}))

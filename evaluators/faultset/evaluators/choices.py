@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from faultset.baselines.registry import BaselineSpec
     from faultset.datasets.versions import Dataset
 
+DELAYS_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
+"""Doubling, because the first seconds matter most; a curve of a three-minute fault has six points."""
 _UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
@@ -30,14 +32,61 @@ def chosen_tasks(texts: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
     return tuple(task for task in known if not asked or task in asked)
 
 
+GROUPS = ("default", "all", "named", "methods", "rules", "controls")
+"""What can be asked for instead of names: everything but slow methods, everything, or one kind."""
+_KINDS = {"named": "named", "methods": "method", "rules": "rule", "controls": "control"}
+
+
 def chosen_baselines(texts: Iterable[str]) -> list[BaselineSpec]:
-    """Look the named baselines up; "all" or nothing means every one that is installed."""
+    """Look baselines up, given by name or group; nothing means the group "default".
+
+    "default" is everything that is installed except what is declared slow and is not one of the named methods.
+    """
     from faultset.baselines.registry import baselines, get
 
-    asked = names(texts)
-    if asked and asked != ["all"]:
-        return [get(name) for name in asked if name != "all"] if "all" not in asked else list(baselines().values())
-    return list(baselines().values())
+    asked = names(texts) or ["default"]
+    chosen: dict[str, BaselineSpec] = {}
+    for name in asked:
+        if name in GROUPS:
+            chosen |= {spec.name: spec for spec in baselines().values() if _belongs(spec, name)}
+        else:
+            chosen[name] = get(name)
+    return [chosen[name] for name in sorted(chosen)] if any(n in GROUPS for n in asked) else list(chosen.values())
+
+
+def left_out(chosen: Iterable[BaselineSpec]) -> list[str]:
+    """Name the slow baselines that a choice does not hold."""
+    from faultset.baselines.registry import baselines
+
+    there = {spec.name for spec in chosen}
+    return [name for name, spec in baselines().items() if spec.speed == "slow" and name not in there]
+
+
+def _belongs(spec: BaselineSpec, group: str) -> bool:
+    if group == "default":
+        return spec.speed != "slow" or spec.kind in ("named", "control")
+    return group == "all" or spec.kind == _KINDS[group]
+
+
+def chosen_delays(text: str | None) -> tuple[float, ...]:
+    """Read the grid of a delay curve: "auto", or seconds by comma.
+
+    Examples
+    --------
+    >>> chosen_delays("60,0,15s")
+    (0.0, 15.0, 60.0)
+    """
+    if text is None or text == "none":
+        return ()
+    if text == "auto":
+        return DELAYS_S
+    found = set()
+    for part in names([text]):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)s?", part)
+        if match is None:
+            raise UsageError(f'"{part}" is not a delay; write auto, or seconds by comma, for instance 0,10,30')
+        found.add(float(match[1]))
+    return tuple(sorted(found))
 
 
 def memory_bytes(text: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,22 +14,38 @@ from faultset.datasets.console import DURATION, command, json_option
 if TYPE_CHECKING:
     from faultset.evaluators.leaderboards.records import Leaderboard
     from faultset.evaluators.rows import ResultRow
-    from faultset.evaluators.running.planning import Plan
+    from faultset.evaluators.running.planning import Plan, Settings
+    from faultset.evaluators.running.sources import Source
 
 RESULTS = "results.parquet"
 
 
-@command("evaluate", short_help="Score detection and localization methods on a dataset.")
-@click.argument("dataset", type=click.Path(path_type=Path))
+@command("evaluate", short_help="Score detection, localization and root cause methods on a dataset.")
+@click.argument("dataset")
 @click.option("--version", metavar="VERSION", help="Version of the dataset.  [default: the newest]")
-@click.option("--baselines", "names", multiple=True, metavar="NAMES", help="Names, by comma, or all.  [default: all]")
-@click.option("--tasks", multiple=True, metavar="TASKS", help="detection, localization.  [default: both]")
+@click.option(
+    "--baselines",
+    "names",
+    multiple=True,
+    metavar="NAMES",
+    help="Names or groups, by comma: default, all, named, methods, rules, controls.  [default: all but slow methods]",
+)
+@click.option("--tasks", multiple=True, metavar="TASKS", help="detection, localization, rca.  [default: all]")
 @click.option(
     "--protocol",
     type=click.Choice(["detected", "oracle", "both"]),
     default="both",
     show_default=True,
     help="What a localizer is told: the alarm of ksigma, or the true onset.",
+)
+@click.option(
+    "--delays", metavar="auto|SECONDS", help="Also tell localizers later alarms: auto, or for instance 0,30,60."
+)
+@click.option(
+    "--thresholds",
+    multiple=True,
+    metavar="POLICIES",
+    help="reference, train-quantile(0.995), train-budget(1).  [default: reference,train-quantile(0.995)]",
 )
 @click.option("--split", metavar="NAME", help="Published split.  [default: every episode, trained crosswise]")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for results.  [default: results beside DATASET]")
@@ -36,13 +54,16 @@ RESULTS = "results.parquet"
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For methods that draw.")
 @click.option("--timeout", type=DURATION, default="60s", show_default=True, help="For one answer.")
 @click.option("--memory-limit", default="2GiB", show_default=True, help="For one answer.")
+@click.option("--fresh", is_flag=True, help="Ask everything again, also what an interrupted evaluation has left.")
 @json_option
 def evaluate(
-    dataset: Path,
+    dataset: str,
     version: str | None,
     names: tuple[str, ...],
     tasks: tuple[str, ...],
     protocol: str,
+    delays: str | None,
+    thresholds: tuple[str, ...],
     split: str | None,
     out: Path | None,
     workers: int | None,
@@ -50,69 +71,140 @@ def evaluate(
     seed: int,
     timeout: float,
     memory_limit: str,
+    fresh: bool,
     as_json: bool,
 ) -> None:
-    """Score detection and localization methods on every episode of DATASET, beside controls.
+    """Score detection, localization and root cause methods on every episode of DATASET, beside controls.
 
-    Writes results.parquet (one row for every answer), leaderboard.json, leaderboard.md and report.html.
+    DATASET is a folder or a URL that fsspec knows. Writes results.parquet (one row for every answer),
+    leaderboard.json, leaderboard.md and report.html. An evaluation that was interrupted goes on when the same
+    command is given again.
 
     \b
     Example:
       faultset evaluate faultset-data/
       faultset evaluate faultset-data/ --baselines ksigma,mksmc --tasks detection
+      faultset evaluate s3://bucket/data --version 1.0.0 --scheduler tcp://10.0.0.5:8786 --out results
     """
     from faultset.datasets.errors import UsageError
     from faultset.evaluators import choices
     from faultset.evaluators.running.evaluation import default_workers
     from faultset.evaluators.running.planning import PROTOCOLS, TASKS, Settings
     from faultset.evaluators.running.runner import Limits
+    from faultset.evaluators.running.sources import is_url, local_path
+    from faultset.evaluators.scoring.thresholds import chosen_policies
 
     if timeout <= 0:
         raise UsageError("a timeout of nothing lets no method answer; give for instance --timeout 60s")
+    policies = chosen_policies(choices.names(thresholds))
     settings = Settings(
         tasks=choices.chosen_tasks(tasks, TASKS),
         protocols=PROTOCOLS if protocol == "both" else (protocol,),
         split=split,
         seed=seed,
         limits=Limits(timeout_s=timeout, memory_bytes=choices.memory_bytes(memory_limit)),
+        delays=choices.chosen_delays(delays),
+        calibrate=any(policy.needs_training for policy in policies),
     )
-    folder = out if out is not None else dataset.resolve().parent / "results"
-    plan, rows = _run(dataset, version, names, settings, workers or default_workers(), scheduler, folder)
-    board = _write(plan, rows, folder, seed)
+    if out is None and is_url(dataset):
+        raise UsageError(f"results cannot be written beside {dataset}; give a local folder with --out")
+    folder = out if out is not None else local_path(dataset).resolve().parent / "results"
+    order = Order(
+        dataset=dataset,
+        version=version,
+        names=names,
+        settings=settings,
+        workers=workers or default_workers(),
+        scheduler=scheduler,
+        folder=folder,
+        fresh=fresh,
+    )
+    with ExitStack() as stack:
+        plan, rows, ledger = _run(order, stack)
+        board = _write(plan, rows, folder, seed, [policy.name for policy in policies])
+        ledger.done()
     _show(board, folder, dataset, as_json)
 
 
-def _run(dataset, version, names, settings, workers, scheduler, folder) -> tuple[Plan, list[ResultRow]]:
-    """Open, check, plan and carry out, in the order in which mistakes are cheapest to find."""
-    from contextlib import ExitStack
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """An evaluation as it was ordered."""
 
+    dataset: str
+    version: str | None
+    names: tuple[str, ...]
+    settings: Settings
+    workers: int
+    scheduler: str | None
+    folder: Path
+    fresh: bool
+
+
+def _run(order: Order, stack: ExitStack):
+    """Open, check, plan and carry out, in the order in which mistakes are cheapest to find."""
     from faultset.baselines.registry import get
-    from faultset.datasets.versions import open_dataset
     from faultset.evaluators import choices, progress
-    from faultset.evaluators.running.evaluation import carry_out, local_client, remote_client, remote_workers
-    from faultset.evaluators.running.planning import Source, make_plan
+    from faultset.evaluators.provenance import code_version
+    from faultset.evaluators.running import evaluation
+    from faultset.evaluators.running.ledger import Ledger
+    from faultset.evaluators.running.planning import make_plan
     from faultset.evaluators.running.pool import close_machine_pool, machine_pool
 
-    opened = open_dataset(dataset, version)
-    _writable(folder)
-    with ExitStack() as stack:
-        if scheduler is None:
+    source_of = _opened(order, stack)
+    _writable(order.folder)
+    with ExitStack() as running:
+        if order.scheduler is None:
             # their imports take a second or two, in which labels are read and files are checked
-            stack.callback(close_machine_pool)
-            machine_pool().prestart(workers)
-        specs = choices.chosen_baselines(names)
-        source = Source.of(opened)
-        plan = make_plan(source, specs, settings, workers, get)
-        choices.check_content(opened, workers)
-        if scheduler is None:
-            client = stack.enter_context(local_client(workers))
+            running.callback(close_machine_pool)
+            machine_pool().prestart(order.workers)
+        specs = choices.chosen_baselines(order.names)
+        source = source_of()
+        make_plan(source, specs, order.settings, order.workers, get)
+        about = {"digest": source.digest, "code": code_version(), "split": order.settings.split or ""}
+        ledger = stack.enter_context(Ledger(order.folder, about))
+        kept = ledger.begin({truth.episode: truth for truth in source.truths}, fresh=order.fresh)
+        workers = order.workers
+        if order.scheduler is None:
+            client = running.enter_context(evaluation.local_client(workers))
         else:
-            client = stack.enter_context(remote_client(scheduler, str(source.folder)))
-            plan = make_plan(source, specs, settings, remote_workers(client), get)
+            shared = None if source.url else str(source.folder)
+            client = running.enter_context(evaluation.remote_client(order.scheduler, shared))
+            workers = evaluation.remote_workers(client)
+        plan = make_plan(source, specs, order.settings, workers, get, kept=kept)
+        _announce(plan, evaluation.dashboard_of(client), order)
         methods = len(plan.specs)
         what = f"{methods} {'baseline' if methods == 1 else 'baselines'}, {len(source.truths)} episodes"
         with progress.shown(plan.steps, what) as advance:
-            return plan, carry_out(plan, client, advance)
+            return plan, evaluation.carry_out(plan, client, advance, ledger.add), ledger
+
+
+def _opened(order: Order, stack: ExitStack):
+    """Open the dataset; what is returned reads its labels."""
+    from faultset.datasets.versions import open_dataset
+    from faultset.evaluators import choices
+    from faultset.evaluators.running.sources import Source, is_url, local_path, opened_elsewhere
+
+    if is_url(order.dataset):
+        elsewhere = stack.enter_context(opened_elsewhere(order.dataset, order.version))
+        return lambda: elsewhere
+    opened = open_dataset(local_path(order.dataset), order.version)
+
+    def read() -> Source:
+        choices.check_content(opened, order.workers)
+        return Source.of(opened)
+
+    return read
+
+
+def _announce(plan: Plan, dashboard: str, order: Order) -> None:
+    from faultset.evaluators import choices
+
+    click.echo(f"Dashboard: {dashboard}", err=True)
+    if plan.kept:
+        click.echo(f"{len(plan.kept)} answers of an interrupted evaluation are used; --fresh asks again", err=True)
+    slow = choices.left_out(plan.specs) if not order.names else []
+    if slow:
+        click.echo(f"Left out because they are slow: {', '.join(slow)}; --baselines all runs them", err=True)
 
 
 def _writable(folder: Path) -> None:
@@ -127,18 +219,18 @@ def _writable(folder: Path) -> None:
         raise UsageError(f"results cannot be written to {folder} ({error.strerror}); choose another --out") from error
 
 
-def _write(plan: Plan, rows: list[ResultRow], folder: Path, seed: int) -> Leaderboard:
+def _write(plan: Plan, rows: list[ResultRow], folder: Path, seed: int, policies: list[str]) -> Leaderboard:
     from faultset.evaluators.leaderboards.assembling import leaderboard_of
     from faultset.evaluators.leaderboards.writing import write_json, write_markdown
     from faultset.evaluators.reports.page import write_report
-    from faultset.evaluators.rows import read_rows, write_rows
+    from faultset.evaluators.rows import everyday, write_rows
 
     write_rows(rows, folder / RESULTS)
-    stored = read_rows(folder / RESULTS)
-    board = leaderboard_of(stored, digest=plan.source.digest, settings=_told(plan), seed=seed)
+    told = _told(plan) | {"threshold_policies": policies}
+    board = leaderboard_of(rows, digest=plan.source.digest, settings=told, seed=seed)
     write_json(board, folder / "leaderboard.json")
     write_markdown(board, folder / "leaderboard.md")
-    write_report(board, stored, plan.specs, plan.source.folder, folder / "report.html")
+    write_report(board, everyday(rows), plan.specs, plan.source.folder, folder / "report.html")
     return board
 
 
@@ -147,6 +239,7 @@ def _told(plan: Plan) -> dict[str, object]:
     return {
         "tasks": list(settings.tasks),
         "protocols": list(settings.protocols),
+        "delays_s": list(settings.delays),
         "alarm_detector": settings.alarm_detector,
         "threshold_policy": "reference",
         "split": settings.split or "cross",
@@ -154,10 +247,11 @@ def _told(plan: Plan) -> dict[str, object]:
         "timeout_s": settings.limits.timeout_s,
         "memory_limit_bytes": settings.limits.memory_bytes,
         "cluster_key": "application, fault, target",
+        "source": plan.source.url or str(plan.source.folder),
     }
 
 
-def _show(board: Leaderboard, folder: Path, dataset: Path, as_json: bool) -> None:
+def _show(board: Leaderboard, folder: Path, dataset: str, as_json: bool) -> None:
     from faultset.datasets.console import show_json
 
     if as_json:

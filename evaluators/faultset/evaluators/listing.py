@@ -8,11 +8,12 @@ import click
 
 from faultset.datasets.console import command, json_option, show_records
 
+TASKS = ("detection", "localization", "rca")
 _ORDER = {"named": 0, "method": 1, "rule": 2, "control": 3}
 
 
-@command("baselines", short_help="List the detection and localization methods.")
-@click.option("--task", help="Only detection or localization.")
+@command("baselines", short_help="List the detection, localization and root cause methods.")
+@click.option("--task", help="Only detection, localization or rca.")
 @json_option
 def baselines(task: str | None, as_json: bool) -> None:
     """List the methods that `evaluate` can run, controls included.
@@ -26,8 +27,8 @@ def baselines(task: str | None, as_json: bool) -> None:
     if task is not None:
         from faultset.datasets.suggestions import unknown_name
 
-        if task not in ("detection", "localization"):
-            raise unknown_name("task", task, ("detection", "localization"))
+        if task not in TASKS:
+            raise unknown_name("task", task, TASKS)
     specs = [spec for spec in registered().values() if task in (None, spec.task)]
     specs.sort(key=lambda spec: (spec.task, _ORDER.get(spec.kind, 9), spec.name))
     records: list[dict[str, Any]] = [
@@ -40,6 +41,7 @@ def baselines(task: str | None, as_json: bool) -> None:
             "needs": sorted(spec.needs),
             "speed": spec.speed,
             "stochastic": spec.stochastic,
+            "complexity": spec.complexity,
             "paper": spec.paper,
             "departures": list(spec.departures),
         }

@@ -7,27 +7,26 @@ second look at a file and not a second run. A row that failed is still a row.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
 import json
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from faultset.datasets.errors import DataError
+from faultset.evaluators.stored_answers import StoredAnswer
 
 Status = Literal["ok", "invalid", "error", "timeout", "memory", "exit", "output", "no_alarm"]
 """ok · invalid: an answer that is none · error: raised · timeout · memory · exit: its process ended · output:
 wrote without end · no_alarm: a localizer that was not asked, because the named detector stayed silent."""
 
-Protocol = Literal["detected", "oracle"]
-"""detected: nothing about the onset is told; oracle: a localizer is told the true onset."""
+Protocol = Literal["detected", "own", "oracle", "delayed", "calibration"]
+"""detected: the alarm of one named detector is told; own: that of the method's own trigger; oracle: the true onset;
+delayed: an instant some seconds after it; calibration: a detector is asked about a training episode without a fault,
+from which threshold policies are made."""
 
 ROWS_VERSION = 1
 _NAME = pa.dictionary(pa.int32(), pa.string())
@@ -50,9 +49,11 @@ RESULTS = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
         pa.field("told_ns", pa.int64()),
         pa.field("told_by", _NAME),
+        pa.field("delay_s", pa.float64()),
         pa.field("alarm_ns", pa.int64()),
         pa.field("answer", pa.string(), nullable=False),
         pa.field("ranking", pa.string(), nullable=False),
+        pa.field("usual", pa.list_(pa.string())),
         pa.field("seconds", pa.float64()),
         pa.field("cpu_seconds", pa.float64()),
         pa.field("fit_seconds", pa.float64()),
@@ -63,6 +64,9 @@ RESULTS = pa.schema(
         pa.field("targets", pa.list_(pa.string()), nullable=False),
         pa.field("causes", pa.list_(pa.list_(pa.string())), nullable=False),
         pa.field("candidates", pa.list_(pa.string()), nullable=False),
+        pa.field("pod_causes", pa.list_(pa.string())),
+        pa.field("metric_causes", pa.list_(pa.list_(pa.string()))),
+        pa.field("calls", pa.list_(pa.list_(pa.string()))),
         pa.field("system_level", _NAME),
         pa.field("fault_type", _NAME),
         pa.field("verdict", _NAME, nullable=False),
@@ -91,6 +95,12 @@ class Truth:
     causes: tuple[tuple[str, ...], ...]
     """For every root cause the candidates accepted for it."""
     candidates: tuple[str, ...]
+    pod_causes: tuple[str, ...] = ()
+    """Pods at fault, where the truth names any."""
+    metric_causes: tuple[tuple[str, str], ...] = ()
+    """(service, metric) pairs at fault, where the truth names any; a metric may be a pattern with `*`."""
+    calls: tuple[tuple[str, str], ...] = ()
+    """Declared call graph as (caller, callee)."""
     system_level: str | None
     fault_type: str | None
     verdict: str
@@ -99,6 +109,7 @@ class Truth:
     view_end_ns: int
     reference_end_ns: int
     onset_ns: int | None
+    """None without a fault, and where the source does not tell when it began."""
     manifest_ns: int | None
 
     @property
@@ -115,6 +126,9 @@ class Truth:
         if self.fault is None:
             return (self.app, "", self.episode)
         return (self.app, self.fault, *sorted(self.targets))
+
+
+Key = tuple[str, str, str, str, str, str, str, float, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +152,13 @@ class ResultRow:
     """Alarm or onset that a localizer was given."""
     told_by: str | None = None
     """Name of the detector the alarm came from, or "truth"."""
+    delay_s: float | None = None
+    """Seconds from the true onset to what was told, in the protocol "delayed"."""
     alarm_ns: int | None = None
     answer: Mapping[str, Any] = field(default_factory=dict)
     ranking: Mapping[str, float] = field(default_factory=dict)
+    usual: tuple[str, str] | None = None
+    """System level and fault type that are most often right together in the training labels of this fold."""
     seconds: float | None = None
     """Elapsed time; longer when other methods run beside."""
     cpu_seconds: float | None = None
@@ -162,7 +180,7 @@ class ResultRow:
         return self.told_ns is not None and onset is not None and self.told_ns < onset
 
     @property
-    def key(self) -> tuple[str, str, str, str, str, str, str, int]:
+    def key(self) -> Key:
         """What a row answers; a later run with the same key need not ask again."""
         return (
             self.baseline,
@@ -172,23 +190,39 @@ class ResultRow:
             self.episode,
             self.task,
             self.protocol,
+            -1.0 if self.delay_s is None else self.delay_s,
+            self.fold,
             self.seed,
         )
+
+
+def everyday(rows: Iterable[ResultRow]) -> list[ResultRow]:
+    """Leave rows that are a detector's answer on a scored episode, or a localizer's on one with a known cause.
+
+    What is left out are training episodes, later alarms, own triggers, diagnoses and false alarms that were told.
+    """
+    return [
+        row
+        for row in rows
+        if row.protocol in ("detected", "oracle")
+        and (row.task == "detection" or (row.task == "localization" and row.truth.causes))
+    ]
 
 
 def write_rows(rows: Iterable[ResultRow], path: Path) -> None:
     """Store rows as Parquet, sorted by key, so that the same run always gives the same order."""
     import pyarrow.parquet as pq
 
-    records = [_record(row) for row in sorted(rows, key=lambda row: row.key)]
-    table = pa.Table.from_pylist(records, schema=RESULTS)
+    ordered = sorted(rows, key=lambda row: row.key)
     partial = path.with_name(path.name + ".incomplete")
-    pq.write_table(table, partial, compression="zstd")
+    with pq.ParquetWriter(partial, RESULTS, compression="zstd") as writer:
+        for start in range(0, len(ordered), _GROUP_ROWS):
+            writer.write_table(table_of(ordered[start : start + _GROUP_ROWS]))
     partial.replace(path)
 
 
 def read_rows(path: Path) -> list[ResultRow]:
-    """Read what `write_rows` stored.
+    """Read what `write_rows` stored; columns that an older release did not write are empty.
 
     Raises
     ------
@@ -206,70 +240,75 @@ def read_rows(path: Path) -> list[ResultRow]:
         raise DataError(
             f"{path} holds results in layout {found}, this release reads layout {ROWS_VERSION}; run evaluate again"
         )
-    return [_row(record) for record in table.to_pylist()]
+    episodes = table.column("episode").to_pylist()
+    first = {episode: number for number, episode in reversed(list(enumerate(episodes)))}
+    # the truth is the same in all rows of an episode: it is made once and shared
+    told = table.select([n for n in _TRUTH_FIELDS if n in table.column_names]).take(list(first.values())).to_pylist()
+    truths = {record["episode"]: _truth(record) for record in told}
+    return list(rows_of(table, truths))
 
 
+_GROUP_ROWS = 4096
 _TRUTH_FIELDS = tuple(f.name for f in dataclasses.fields(Truth))
+_TRUTH_LISTS = ("targets", "candidates", "pod_causes")
+_TRUTH_PAIRS = ("causes", "metric_causes", "calls")
 _ROW_FIELDS = tuple(f.name for f in dataclasses.fields(ResultRow) if f.name != "truth")
+OWN_COLUMNS = pa.schema(
+    [RESULTS.field(name) for name in RESULTS.names if name not in _TRUTH_FIELDS or name == "episode"]
+)
+"""What a row says itself, without what is known of its episode."""
 
 
-def _record(row: ResultRow) -> dict[str, Any]:
-    record = {name: getattr(row, name) for name in _ROW_FIELDS}
-    record |= {name: getattr(row.truth, name) for name in _TRUTH_FIELDS}
-    record["answer"] = json.dumps(row.answer, separators=(",", ":"))
-    record["ranking"] = json.dumps(row.ranking, separators=(",", ":"))
-    return record
+def table_of(rows: Sequence[ResultRow], schema: pa.Schema = RESULTS) -> pa.Table:
+    """Return rows as an Arrow table of the layout, or of some of its columns."""
+    truths = {row.episode: row.truth for row in rows}
+    place = {episode: number for number, episode in enumerate(truths)}
+    numbers = pa.array([place[row.episode] for row in rows], type=pa.int64())
+    columns = []
+    for column in schema:
+        if column.name in _TRUTH_FIELDS:
+            each = pa.array([getattr(truth, column.name) for truth in truths.values()], type=_plain(column.type))
+            values = each.take(numbers)
+        elif column.name == "answer":
+            values = pa.array([StoredAnswer.of(row.answer).text for row in rows], type=pa.string())
+        elif column.name == "ranking":
+            values = pa.array([json.dumps(row.ranking, separators=(",", ":")) for row in rows], type=pa.string())
+        else:
+            values = pa.array([getattr(row, column.name) for row in rows], type=_plain(column.type))
+        columns.append(values.dictionary_encode() if pa.types.is_dictionary(column.type) else values)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _row(record: Mapping[str, Any]) -> ResultRow:
-    truth = {name: record[name] for name in _TRUTH_FIELDS}
-    truth |= {name: tuple(truth[name]) for name in ("targets", "candidates")}
-    truth["causes"] = tuple(tuple(names) for names in truth["causes"])
-    values = {name: record[name] for name in _ROW_FIELDS}
-    values |= {"needs": tuple(values["needs"])}
-    values |= {name: json.loads(values[name]) for name in ("answer", "ranking")}
-    return ResultRow(truth=Truth(**truth), **values)
+def rows_of(table: pa.Table, truths: Mapping[str, Truth]) -> Iterable[ResultRow]:
+    """Return the rows of a table whose episodes are all among `truths`."""
+    names = [name for name in _ROW_FIELDS if name in table.column_names]
+    columns = [_shared_words(table.column(name)) for name in names]
+    for episode, *values in zip(table.column("episode").to_pylist(), *columns, strict=True):
+        record = dict(zip(names, values, strict=True))
+        record["needs"] = tuple(record["needs"])
+        record["usual"] = tuple(record["usual"]) if record.get("usual") else None
+        record["answer"] = StoredAnswer(record["answer"])
+        record["ranking"] = json.loads(record["ranking"])
+        yield ResultRow(truth=truths[episode], **record)
 
 
-def settings_hash(settings: Mapping[str, Any]) -> str:
-    """Short stable name for what a baseline was run with."""
-    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-@functools.cache
-def code_version() -> str:
-    """Version of faultset, with the commit when it runs from a checkout; "dirty" when that was edited."""
-    try:
-        version = metadata.version("faultset")
-    except metadata.PackageNotFoundError:
-        version = "unknown"
-    here = Path(__file__).resolve().parent
-    described = _git(here, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*")
-    return f"{version}+{described}" if described else version
+def _shared_words(column: pa.ChunkedArray) -> list[Any]:
+    """Values of a column as objects; equal names of a dictionary column are one object."""
+    if not pa.types.is_dictionary(column.type):
+        return column.to_pylist()
+    values: list[Any] = []
+    for chunk in column.chunks:
+        words = chunk.dictionary.to_pylist()
+        values += [None if code is None else sys.intern(words[code]) for code in chunk.indices.to_pylist()]
+    return values
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    # without this check an installed copy would report the commit of whatever project surrounds it
-    root = folder.parents[2]
-    if not (root / ".git").exists():
-        return ""
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-@functools.cache
-def library_versions(names: Sequence[str] = ("numpy", "pandas", "scipy", "scikit-learn", "pyarrow")) -> str:
-    """Versions of the libraries that answers can depend on, as canonical JSON."""
-    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in names:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "missing"
-    return json.dumps(versions, sort_keys=True, separators=(",", ":"))
+def _truth(record: Mapping[str, Any]) -> Truth:
+    values = dict(record)
+    values |= {name: tuple(values.get(name) or ()) for name in _TRUTH_LISTS}
+    values |= {name: tuple(tuple(names) for names in values.get(name) or ()) for name in _TRUTH_PAIRS}
+    return Truth(**values)

@@ -102,7 +102,11 @@ def _counts(truths: Iterable[Truth]) -> dict[str, int]:
 def _tables(rows: Sequence[ResultRow], app: str, group: str, seed: int) -> list[Table]:
     tables = []
     for task, protocol in sorted({(row.task, row.protocol) for row in rows}):
+        if task == "rca" or protocol not in ("detected", "oracle"):
+            continue
         chosen = [row for row in rows if (row.task, row.protocol) == (task, protocol)]
+        if task == "localization":
+            chosen = [row for row in chosen if row.truth.causes]
         make = _detection_table if task == "detection" else _localization_table
         for verdict in VERDICTS:
             kept = [row for row in chosen if not row.truth.faulty or row.truth.verdict == verdict]
@@ -315,6 +319,6 @@ def _early_alarms(rows: Sequence[ResultRow]) -> dict[str, int]:
     """Count fault episodes by when the alarm that localizers were told was raised."""
     told: dict[str, str] = {}
     for row in rows:
-        if row.task == "localization" and row.protocol == "detected":
+        if row.task == "localization" and row.protocol == "detected" and row.truth.faulty:
             told[row.episode] = "none" if row.told_ns is None else "before onset" if row.told_early else "after onset"
     return dict(Counter(told.values()))

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from faultset.baselines.protocol import Detection, Evidence, Ranking
+from faultset.baselines.protocol import Detection, Diagnosis, Evidence, Ranking, first_alarm
+from faultset.evaluators.stored_answers import answer_text
 
 EVIDENCE_KEPT = 10
+METRICS_KEPT = 100
 
 
 class InvalidAnswer(Exception):
@@ -18,11 +20,10 @@ class InvalidAnswer(Exception):
 
 
 def plain_detection(answer: object, view_start_ns: int, view_end_ns: int) -> dict[str, Any]:
-    """Check a detector's answer and make it plain data.
+    """Check a detector's answer and make it plain data: `alarm_ns`, and the JSON `text` of the rest.
 
-    `alarm_ns` is kept apart from the flags. `consecutive` is the length of a run of flags at which this
-    detector raises an alarm, so that later alarms of the same episode can be found by the same rule; it is
-    null for an alarm that no run of flags explains.
+    `consecutive` is the length of a run of flags at which this detector raises an alarm, so that later alarms of
+    the same episode can be found by the same rule; it is null for an alarm that no run of flags explains.
     """
     if not isinstance(answer, Detection):
         raise InvalidAnswer(f"a detector must return a Detection, got {type(answer).__name__}")
@@ -46,19 +47,22 @@ def plain_detection(answer: object, view_start_ns: int, view_end_ns: int) -> dic
         if not view_start_ns <= alarm <= view_end_ns:
             raise InvalidAnswer("the alarm must lie in the episode's view")
     threshold = float(answer.threshold)
-    return {
-        "alarm_ns": None if alarm is None else int(alarm),
-        "times_ns": [int(t) for t in times],
-        "scores": [_short(s) for s in scores],
-        "flags": "".join("1" if flag else "0" for flag in flags),
+    content = {
+        "times_ns": times.tolist(),
+        "scores": [_short(s) for s in scores.tolist()],
+        "flags": "".join("1" if flag else "0" for flag in flags.tolist()),
         "threshold": _short(threshold),
-        "consecutive": infer_consecutive([int(t) for t in times], flags.tolist(), alarm),
+        "consecutive": _consecutive(answer, times, flags),
         "evidence": _plain_evidence(answer.evidence),
     }
+    return {"alarm_ns": None if alarm is None else int(alarm), "text": answer_text(content)}
 
 
 def plain_ranking(answer: object, candidates: Sequence[str]) -> dict[str, Any]:
-    """Check a localizer's answer and make it plain data; names outside the candidates are set aside."""
+    """Check a localizer's answer and make it plain data: the `ranking`, and the JSON `text` of the rest.
+
+    Names outside the candidates are set aside. Metrics and pods are kept where the method names any.
+    """
     if not isinstance(answer, Ranking):
         raise InvalidAnswer(f"a localizer must return a Ranking, got {type(answer).__name__}")
     if not isinstance(answer.scores, Mapping):
@@ -79,12 +83,57 @@ def plain_ranking(answer: object, candidates: Sequence[str]) -> dict[str, Any]:
     if answer.scores and not scores:
         raise InvalidAnswer(f"none of the named services exists: {', '.join(sorted(unknown)[:3])}")
     ordered = dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
-    return {
-        "ranking": ordered,
+    content = {
         "unknown": sorted(unknown),
         "confidence": _short(float(answer.confidence)),
         "evidence": _plain_evidence(answer.evidence),
     }
+    metrics = _plain_metrics(answer.metrics)
+    if metrics:
+        content |= {"metrics": metrics[:METRICS_KEPT], "metrics_named": len(metrics)}
+    pods = getattr(answer, "pods", None)
+    if pods:
+        content["pods"] = {str(name): _number(f"pod {name!r}", value) for name, value in pods.items()}
+    return {"ranking": ordered, "text": answer_text(content)}
+
+
+def plain_diagnosis(answer: object) -> dict[str, Any]:
+    """Check a diagnoser's answer and make it plain data."""
+    if not isinstance(answer, Diagnosis):
+        raise InvalidAnswer(f"a diagnoser must return a Diagnosis, got {type(answer).__name__}")
+    for part in (answer.system_level, answer.fault_type):
+        if part is not None and not isinstance(part, str):
+            raise InvalidAnswer(f"system level and fault type must be text or None, got {part!r}")
+    content = {
+        "system_level": answer.system_level,
+        "fault_type": answer.fault_type,
+        "confidence": _short(float(answer.confidence)),
+        "evidence": _plain_evidence(answer.evidence),
+    }
+    return {"text": answer_text(content)}
+
+
+def _plain_metrics(metrics: Mapping[tuple[str, str], float]) -> list[tuple[str, str, float]]:
+    """Return [service, metric, score], best first."""
+    try:
+        named = [(str(s), str(m), _number(f"metric {m!r} of {s!r}", value)) for (s, m), value in metrics.items()]
+    except (TypeError, ValueError, AttributeError):
+        raise InvalidAnswer("metrics must map (service, metric) to numbers") from None
+    return sorted(named, key=lambda item: (-item[2], item[0], item[1]))
+
+
+def _number(what: str, value: Any) -> float:
+    number = float(value)
+    if math.isnan(number):
+        raise InvalidAnswer(f"the score of {what} is NaN")
+    return _short(number)
+
+
+def _consecutive(answer: Detection, times: np.ndarray, flags: np.ndarray) -> int | None:
+    """Take the detector at its word where its alarm follows from it."""
+    if first_alarm(times, flags, answer.consecutive) == answer.alarm_ns:
+        return int(answer.consecutive)
+    return infer_consecutive(times.tolist(), flags.tolist(), answer.alarm_ns)
 
 
 def infer_consecutive(times_ns: Sequence[int], flags: Sequence[bool], alarm_ns: int | None) -> int | None:

@@ -7,13 +7,16 @@ import logging
 import os
 import re
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from faultset.datasets.errors import PlatformError, UsageError
 from faultset.evaluators.rows import ResultRow
+from faultset.evaluators.running.fetching import forget_fetched
 from faultset.evaluators.running.planning import Plan
 from faultset.evaluators.running.pool import close_machine_pool, machine_pool
+from faultset.evaluators.running.subjects import Common
 from faultset.evaluators.running.tasks import PROGRESS_TOPIC
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int], None]
 _CONNECT_PATIENCE_S = 10
+_WORKER_PATIENCE_S = 60
 _ADDRESS = re.compile(r"((tcp|tls|ucx|ws|wss)://)?[^\s/:]+:\d+|(tcp|tls)://\[[0-9a-fA-F:]+\]:\d+")
 _NOWHERE = "127.0.0.1:0"
 
@@ -30,40 +34,88 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def carry_out(plan: Plan, client: Client, progress: Progress = lambda _: None) -> list[ResultRow]:
-    """Run all units of work; rows come back in no particular order.
+def carry_out(
+    plan: Plan,
+    client: Client,
+    progress: Progress = lambda _: None,
+    keep: Callable[[list[ResultRow]], None] = lambda _: None,
+) -> list[ResultRow]:
+    """Run all units of work; rows come back in no particular order, those that the plan had kept among them.
 
     Parameters
     ----------
     progress
         Called with the number of steps that were finished since the last call, possibly from another thread.
+    keep
+        Called with the rows of every batch as soon as they are there.
+
+    Raises
+    ------
+    PlatformError
+        When the scheduler is lost, or workers end again and again; what was kept until then stays kept.
     """
     from distributed import as_completed
 
+    rows = list(plan.kept)
+    if not plan.batches:
+        return rows
     client.subscribe_topic(PROGRESS_TOPIC, lambda event: progress(event[1]))
-    futures: list[Future] = []
+    futures: dict[Any, None] = {}
     try:
+        common = client.submit(_hand_out, plan.common, key=f"common-{uuid.uuid4().hex[:8]}", pure=False, priority=20)
         fits: dict[int, list[Future]] = {}
         for i, fit in enumerate(plan.fits):
-            future = client.submit(_run, fit, key=f"fit-{fit.fold}-{i}", pure=False, priority=10)
-            fits.setdefault(fit.fold, []).append(future)
+            key = f"fit-{fit.fold}-{i}-{common.key}"
+            fits.setdefault(fit.fold, []).append(client.submit(_run, fit, common, key=key, pure=False, priority=10))
         for i, batch in enumerate(plan.batches):
-            key = f"episode-{batch.truth.episode}-{i}"
-            futures.append(client.submit(_run, batch, *fits[batch.fold], key=key, pure=False))
-        rows: list[ResultRow] = []
-        with client.as_current():
-            for future in as_completed(futures):
-                rows += future.result()
-                future.release()
+            key = f"episode-{batch.truth.episode}-{i}-{common.key}"
+            future = client.submit(_run, batch, common, *fits[batch.fold], key=key, pure=False)
+            futures[future] = None
+        for done in as_completed(list(futures), loop=client.loop):
+            found = done.result()
+            keep(found)
+            rows += found
+            futures.pop(done, None)
+            done.release()
         return rows
+    except _lost_errors() as error:
+        raise PlatformError(
+            f"{_loss(error)}; {len(rows)} of {plan.answers + len(plan.kept)} answers are kept, "
+            "run the same command again to go on"
+        ) from error
     finally:
         with contextlib.suppress(Exception):
             client.unsubscribe_topic(PROGRESS_TOPIC)
-            client.cancel(futures)
+            client.cancel(list(futures))
 
 
-def _run(unit: Callable[..., Any], *fitted: Any) -> Any:
-    return unit(*fitted)
+def _lost_errors() -> tuple[type[BaseException], ...]:
+    import asyncio
+    from concurrent.futures import CancelledError
+
+    from distributed import KilledWorker
+    from distributed.comm import CommClosedError
+
+    return asyncio.CancelledError, CancelledError, KilledWorker, CommClosedError, TimeoutError
+
+
+def _loss(error: BaseException) -> str:
+    from distributed import KilledWorker
+
+    if isinstance(error, KilledWorker):
+        return (
+            f"dask workers ended {error.allowed_failures + 1} times at the same episode; "
+            "look at their logs, and give them more memory"
+        )
+    return "the dask scheduler is gone"
+
+
+def _hand_out(common: Common) -> Common:
+    return common
+
+
+def _run(unit: Callable[..., Any], *given: Any) -> Any:
+    return unit(*given)
 
 
 @contextlib.contextmanager
@@ -80,8 +132,7 @@ def local_client(workers: int) -> Iterator[Client]:
         "distributed.worker.memory.terminate": False,
         "distributed.scheduler.worker-saturation": 1.0,
         "distributed.admin.low-level-log-length": 0,
-        # dask always starts its status servers: on loopback only, and with nothing to show
-        "distributed.scheduler.http.routes": [],
+        # a worker inside this process has nothing of its own to show
         "distributed.worker.http.routes": [],
     }
     with _quiet(), config.set(options), tempfile.TemporaryDirectory(prefix="faultset-dask-") as scratch:
@@ -95,19 +146,23 @@ def local_client(workers: int) -> Iterator[Client]:
             memory_limit=0,
             silence_logs=logging.CRITICAL,
         )
-        client = Client(cluster)
+        client = Client(cluster, set_as_default=False)
         try:
             yield client
         finally:
             # first the runners: threads that watch them can only then come to an end
             close_machine_pool()
+            forget_fetched()
             client.close(timeout=5)
             cluster.close(timeout=5)
 
 
 @contextlib.contextmanager
-def remote_client(address: str, folder: str) -> Iterator[Client]:
-    """Run on the workers of an existing dask scheduler, which must see the dataset under the same path."""
+def remote_client(address: str, folder: str | None) -> Iterator[Client]:
+    """Run on the workers of an existing dask scheduler.
+
+    They must see the dataset under the same path; None where they fetch it from a URL.
+    """
     from distributed import Client
 
     if not _ADDRESS.fullmatch(address):
@@ -128,7 +183,7 @@ def remote_client(address: str, folder: str) -> Iterator[Client]:
             yield client
         finally:
             with contextlib.suppress(Exception):
-                client.run(close_machine_pool)
+                client.run(_leave)
             client.close(timeout=5)
 
 
@@ -138,16 +193,32 @@ def remote_workers(client: Client) -> int:
     return max(1, sum(threads.values()))
 
 
-def _check_workers(client: Client, address: str, folder: str) -> None:
+def _leave() -> None:
+    close_machine_pool()
+    forget_fetched()
+
+
+def dashboard_of(client: Client) -> str:
+    """Where a browser shows what dask is doing; without bokeh there are plain pages only."""
+    from importlib.util import find_spec
+
+    link = str(client.dashboard_link)
+    if find_spec("bokeh") is None:
+        return f"{link.removesuffix('/status')}/info/main/workers.html (plain pages; install bokeh for the dashboard)"
+    return link
+
+
+def _check_workers(client: Client, address: str, folder: str | None) -> None:
     try:
-        client.wait_for_workers(1, timeout=_CONNECT_PATIENCE_S)
+        client.wait_for_workers(1, timeout=_WORKER_PATIENCE_S)
     except TimeoutError as error:
         raise PlatformError(
-            f'the dask scheduler at {address} has no workers; start some with "dask worker {address}"'
+            f"the dask scheduler at {address} has no workers after {_WORKER_PATIENCE_S} s; "
+            f'start some with "dask worker {address}"'
         ) from error
     try:
-        seen: Any = client.run(os.path.isdir, folder)
         client.run(_has_faultset)
+        seen: Any = client.run(os.path.isdir, folder) if folder is not None else {}
     except ImportError as error:
         raise PlatformError(
             f"a dask worker of {address} cannot import faultset ({error}); install the same release there"

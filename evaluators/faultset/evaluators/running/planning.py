@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faultset.datasets.errors import DataError, UsageError
-from faultset.evaluators.rows import Truth, code_version, library_versions, settings_hash
+from faultset.evaluators.provenance import code_version, library_versions, settings_hash
+from faultset.evaluators.rows import ResultRow, Truth
 from faultset.evaluators.running.folds import CROSS, Fold, cross_folds, folds_of_split
 from faultset.evaluators.running.runner import Limits
-from faultset.evaluators.running.tasks import Common, EpisodeBatch, FitBatch, Subject, divide
-from faultset.evaluators.running.truths import truth_of
-from faultset.evaluators.running.work import Lessons
+from faultset.evaluators.running.sources import Source
+from faultset.evaluators.running.subjects import Common, Subject
+from faultset.evaluators.running.tasks import EpisodeBatch, FitBatch
+from faultset.evaluators.running.triggers import trigger_of
+from faultset.evaluators.running.work import Label, Lessons, Parcel
 
 if TYPE_CHECKING:
     from faultset.baselines.registry import BaselineSpec
-    from faultset.datasets.versions import Dataset
 
 ALARM_DETECTOR = "ksigma"
 SEEDS_OF_STOCHASTIC = 5
-TASKS = ("detection", "localization")
+TASKS = ("detection", "localization", "rca")
 PROTOCOLS = ("detected", "oracle")
 _PIECES_PER_WORKER = 3
+Find = Callable[[str], "BaselineSpec"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,10 @@ class Settings:
     seed: int = 0
     limits: Limits = field(default_factory=Limits)
     alarm_detector: str = ALARM_DETECTOR
+    delays: tuple[float, ...] = ()
+    """Seconds after the onset at which localizers are also told an alarm."""
+    calibrate: bool = False
+    """Ask detectors about training episodes, from which threshold policies other than `reference` are made."""
 
     def for_rows(self) -> dict[str, object]:
         """Return what an answer can depend on, as it enters the settings hash."""
@@ -52,40 +57,6 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """A dataset version as an evaluation needs it."""
-
-    name: str
-    version: str
-    digest: str
-    """SHA-256 of the version's list of files."""
-    folder: Path
-    truths: tuple[Truth, ...]
-    splits: dict[str, dict[str, list[str]]]
-
-    @classmethod
-    def of(cls, dataset: Dataset) -> Source:
-        """Read the labels of all episodes of an opened dataset version."""
-        root = Path(dataset.root).resolve()
-        if not dataset.episodes:
-            raise DataError(f"{root} version {dataset.version} has no episodes; collect some first")
-        listing = root / "versions" / f"{dataset.version}.json"
-        truths = tuple(truth_of(dataset.label(episode), dataset.view(episode).context) for episode in dataset.episodes)
-        return cls(
-            name=root.name,
-            version=dataset.version,
-            digest=hashlib.sha256(listing.read_bytes()).hexdigest(),
-            folder=root,
-            truths=truths,
-            splits={name: dict(split) for name, split in dataset.splits.items()},
-        )
-
-    def episode_folder(self, episode: str) -> str:
-        """Path of an episode's folder."""
-        return str(self.folder / "episodes" / episode)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Plan:
     """All units of work of an evaluation."""
 
@@ -93,13 +64,16 @@ class Plan:
     settings: Settings
     specs: tuple[BaselineSpec, ...]
     folds: tuple[Fold, ...]
+    common: Common
     fits: tuple[FitBatch, ...]
     batches: tuple[EpisodeBatch, ...]
+    kept: tuple[ResultRow, ...] = ()
+    """Rows of an interrupted evaluation that need not be asked for again."""
 
     @property
     def answers(self) -> int:
-        """Number of rows."""
-        return sum(batch.answers for batch in self.batches)
+        """Number of rows that are still to come."""
+        return sum(batch.answers(self.common) for batch in self.batches)
 
     @property
     def steps(self) -> int:
@@ -112,77 +86,208 @@ def make_plan(
     specs: Sequence[BaselineSpec],
     settings: Settings,
     workers: int,
-    find: Callable[[str], BaselineSpec],
+    find: Find,
+    *,
+    kept: Iterable[ResultRow] = (),
 ) -> Plan:
     """Divide an evaluation into units of work.
 
-    `find` looks up the named alarm detector, which is fitted and asked even when it is not among `specs`.
+    `find` looks up detectors that are fitted and asked for their alarm even when they are not among `specs`. What
+    `kept` answers is left out.
     """
-    chosen = [spec for spec in specs if spec.task in settings.tasks]
-    if not chosen:
-        raise UsageError(
-            f'none of the chosen baselines is for {" or ".join(settings.tasks)}; see "faultset list baselines"'
-        )
-    faulty = sum(truth.faulty for truth in source.truths)
-    localizers = [spec for spec in chosen if spec.task == "localization"]
-    if localizers and not faulty:
-        if len(localizers) == len(chosen):
-            raise DataError(
-                f"{source.folder} version {source.version} has no fault episodes, so there is nothing to "
-                "localize; use --tasks detection, or collect episodes with faults"
-            )
-        chosen = [spec for spec in chosen if spec.task != "localization"]
-        localizers = []
+    chosen = _answerable(source, specs, settings)
     folds = (
         folds_of_split(settings.split, source.splits, source.truths) if settings.split else cross_folds(source.truths)
     )
-    subjects = [subject for spec in chosen for subject in _subjects(spec, settings)]
-    alarm = None
-    if localizers and "detected" in settings.protocols:
-        alarm = _subjects(find(settings.alarm_detector), settings)[0]
-    fitted = subjects
-    if alarm is not None and all((s.name, s.seed) != (alarm.name, alarm.seed) for s in subjects):
-        fitted = [*subjects, alarm]
+    subjects, scored, alarm = _everybody(chosen, settings, find)
     by_episode = {truth.episode: truth for truth in source.truths}
-    tested = sum(len(fold.test) for fold in folds)
-    pieces = max(1, math.ceil(_PIECES_PER_WORKER * workers / tested))
+    lessons = {fold.number: [by_episode[episode] for episode in (*fold.lessons, *fold.train)] for fold in folds}
     common = Common(
         dataset=source.name,
         version=source.version,
         split=settings.split or CROSS,
         code=code_version(),
         libraries=library_versions(),
+        limits=settings.limits,
+        protocols=settings.protocols,
+        delays=settings.delays,
+        subjects=subjects,
+        usual={number: pair for number, truths in lessons.items() if (pair := _most_usual(truths)) is not None},
     )
-    fits, batches = [], []
+    answered = {row.key: row for row in kept}
+    used: dict[tuple[object, ...], ResultRow] = {}
+    batches, fits = [], []
+    tested = sum(len(fold.test) for fold in folds)
+    pieces = max(1, math.ceil(_PIECES_PER_WORKER * workers / tested))
     for fold in folds:
-        folders = tuple(source.episode_folder(episode) for episode in fold.train)
-        lessons = _lessons([by_episode[episode] for episode in fold.lessons])
-        fits += [
-            FitBatch(fold=fold.number, folders=folders, subjects=part, lessons=lessons, limits=settings.limits)
-            for part in divide(fitted, workers)
-        ]
-        for episode in fold.test:
-            batches += [
-                EpisodeBatch(
-                    fold=fold.number,
-                    folder=source.episode_folder(episode),
-                    truth=by_episode[episode],
-                    subjects=part,
-                    protocols=settings.protocols,
-                    alarm=alarm if by_episode[episode].faulty else None,
-                    limits=settings.limits,
-                    common=common,
-                )
-                for part in divide(subjects, pieces)
-            ]
+        mine = []
+        for episode in (*fold.test, *(fold.train if settings.calibrate else ())):
+            calibration = episode not in fold.test
+            batch = EpisodeBatch(
+                fold=fold.number,
+                place=source.place(episode),
+                truth=by_episode[episode],
+                subjects=(),
+                alarm=None if calibration else alarm,
+                triggers={} if calibration else _triggers(subjects),
+                calibration=calibration,
+            )
+            owing = []
+            for number in scored:
+                if calibration and subjects[number].task != "detection":
+                    continue
+                keys = _keys(batch, subjects[number], common)
+                if keys and all(key in answered for key in keys):
+                    used |= {key: answered[key] for key in keys}
+                elif keys:
+                    owing.append(number)
+            mine += [_with(batch, part) for part in divide(owing, pieces)]
+        batches += mine
+        fits += _fits(fold, mine, common, source, by_episode, workers)
     return Plan(
         source=source,
         settings=settings,
         specs=tuple(chosen),
         folds=tuple(folds),
+        common=common,
         fits=tuple(fits),
         batches=tuple(batches),
+        kept=tuple(used.values()),
     )
+
+
+def _answerable(source: Source, specs: Sequence[BaselineSpec], settings: Settings) -> list[BaselineSpec]:
+    """Leave out baselines of tasks that nobody asked for or that this dataset cannot pose."""
+    chosen = [spec for spec in specs if spec.task in settings.tasks]
+    if not chosen:
+        raise UsageError(
+            f'none of the chosen baselines is for {" or ".join(settings.tasks)}; see "faultset list baselines"'
+        )
+    faulty = [truth for truth in source.truths if truth.faulty]
+    impossible = {}
+    if not faulty:
+        impossible = dict.fromkeys(("localization", "rca"), "has no fault episodes")
+    else:
+        if not any(truth.causes for truth in faulty):
+            impossible["localization"] = "names no candidate as root cause"
+        if not any(truth.system_level and truth.fault_type for truth in faulty):
+            impossible["rca"] = "does not say of which level and type its faults are"
+    possible = [spec for spec in chosen if spec.task not in impossible]
+    if not possible:
+        task = chosen[0].task
+        raise DataError(
+            f"{source.url or source.folder} version {source.version} {impossible[task]}, so there is nothing to "
+            f"{'localize' if task == 'localization' else 'diagnose'}; use --tasks detection, or other data"
+        )
+    return possible
+
+
+def _everybody(
+    chosen: Sequence[BaselineSpec], settings: Settings, find: Find
+) -> tuple[tuple[Subject, ...], list[int], int | None]:
+    """Return all subjects, which of them are scored, and who raises the alarm for the others."""
+    subjects: list[Subject] = []
+    scored: list[int] = []
+    for spec in chosen:
+        scored += range(len(subjects), len(subjects) + (SEEDS_OF_STOCHASTIC if spec.stochastic else 1))
+        subjects += _subjects(spec, settings)
+    helpers = sorted({subject.trigger for subject in subjects if subject.trigger})
+    told = "detected" in settings.protocols and any(subject.task != "detection" for subject in subjects)
+    if told:
+        helpers.insert(0, settings.alarm_detector)
+    for name in helpers if told else ():
+        if all(subject.name != name for subject in subjects):
+            subjects.append(_subjects(find(name), settings)[0])
+    alarm = next((n for n, s in enumerate(subjects) if told and s.name == settings.alarm_detector), None)
+    return tuple(subjects), scored, alarm
+
+
+def _subjects(spec: BaselineSpec, settings: Settings) -> list[Subject]:
+    import cloudpickle
+
+    payload = Parcel.of(cloudpickle.dumps(spec))
+    seeds = range(settings.seed, settings.seed + SEEDS_OF_STOCHASTIC) if spec.stochastic else [0]
+    return [
+        Subject(
+            name=spec.name,
+            kind=spec.kind,
+            task=spec.task,
+            needs=tuple(sorted(spec.needs)),
+            seed=seed,
+            spec=payload,
+            settings=settings_hash({"baseline": spec.name, **settings.for_rows()}),
+            trigger=trigger_of(spec),
+        )
+        for seed in seeds
+    ]
+
+
+def _triggers(subjects: Sequence[Subject]) -> dict[str, int]:
+    wanted = {subject.trigger for subject in subjects if subject.trigger}
+    found: dict[str, int] = {}
+    for number, subject in enumerate(subjects):
+        if subject.name in wanted:
+            found.setdefault(subject.name, number)
+    return found
+
+
+def _keys(batch: EpisodeBatch, subject: Subject, common: Common) -> list[tuple[object, ...]]:
+    """Keys of the rows that a subject owes, as `ResultRow.key` gives them."""
+    return [
+        (
+            subject.name,
+            subject.settings,
+            common.dataset,
+            common.version,
+            batch.truth.episode,
+            subject.task,
+            protocol,
+            -1.0 if delay is None else delay,
+            batch.fold,
+            subject.seed,
+        )
+        for protocol, delay in batch.asked(subject, common)
+    ]
+
+
+def _with(batch: EpisodeBatch, subjects: tuple[int, ...]) -> EpisodeBatch:
+    from dataclasses import replace
+
+    return replace(batch, subjects=subjects)
+
+
+def _fits(
+    fold: Fold,
+    batches: Sequence[EpisodeBatch],
+    common: Common,
+    source: Source,
+    truths: dict[str, Truth],
+    workers: int,
+) -> list[FitBatch]:
+    """Fit whoever will be asked, and the detectors whose alarms they are told."""
+    needed: dict[int, None] = {}
+    for batch in batches:
+        for number in batch.subjects:
+            needed[number] = None
+            if common.subjects[number].task != "detection" and not batch.calibration:
+                helpers = (batch.alarm, batch.triggers.get(common.subjects[number].trigger or ""))
+                needed |= dict.fromkeys(helper for helper in helpers if helper is not None)
+    return [
+        FitBatch(
+            fold=fold.number,
+            healthy=tuple(source.place(episode) for episode in fold.train),
+            faulty=tuple(source.place(episode) for episode in fold.lessons),
+            labels=tuple(_label(truths[episode]) for episode in (*fold.train, *fold.lessons)),
+            subjects=part,
+            lessons=_lessons([truths[episode] for episode in fold.lessons]),
+        )
+        for part in divide(sorted(needed), workers)
+    ]
+
+
+def _label(truth: Truth) -> Label:
+    service = truth.causes[0][0] if truth.causes else None
+    return service, truth.system_level, truth.fault_type
 
 
 def _lessons(truths: Sequence[Truth]) -> Lessons:
@@ -197,20 +302,12 @@ def _lessons(truths: Sequence[Truth]) -> Lessons:
     )
 
 
-def _subjects(spec: BaselineSpec, settings: Settings) -> list[Subject]:
-    import cloudpickle
+def _most_usual(truths: Sequence[Truth]) -> tuple[str, str] | None:
+    from faultset.evaluators.scoring.diagnosis import best_constant
 
-    payload = cloudpickle.dumps(spec)
-    seeds = range(settings.seed, settings.seed + SEEDS_OF_STOCHASTIC) if spec.stochastic else [0]
-    return [
-        Subject(
-            name=spec.name,
-            kind=spec.kind,
-            task=spec.task,
-            needs=tuple(sorted(spec.needs)),
-            seed=seed,
-            spec=payload,
-            settings=settings_hash({"baseline": spec.name, **settings.for_rows()}),
-        )
-        for seed in seeds
-    ]
+    return best_constant([(t.system_level, t.fault_type) for t in truths if t.system_level and t.fault_type])
+
+
+def divide(items: Sequence[int], pieces: int) -> list[tuple[int, ...]]:
+    """Deal items out in turn into at most `pieces` groups, none of them empty."""
+    return [tuple(items[i::pieces]) for i in range(min(pieces, len(items)))]

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ class Runner:
         self._stopped = False
         self._tail = b""
         self._written = 0
+        self._sent: set[str] = set()
 
     def start(self) -> None:
         """Start the process without waiting for its imports."""
@@ -93,6 +94,7 @@ class Runner:
         os.set_blocking(self._output, False)
         self._assembler = messages.Assembler()
         self._ready = False
+        self._sent = set()
         self._tail, self._written = b"", 0
 
     def run(self, request: Request, limits: Limits) -> Outcome:
@@ -106,10 +108,17 @@ class Runner:
                 return failed
         self._tail, self._written = b"", 0
         try:
-            messages.send(self._tasks, request)
+            messages.send(self._tasks, self._lightened(request))
         except BrokenPipeError:
             return self._ended(time.monotonic(), 0)
         return self._watch(request.number, limits)
+
+    def _lightened(self, request: Request) -> Request:
+        """Leave out bytes that the process was sent before."""
+        parts = {name: getattr(request, name) for name in ("spec", "model")}
+        light = {name: part.bare if part.digest in self._sent else part for name, part in parts.items()}
+        self._sent |= {part.digest for part in parts.values()}
+        return replace(request, **light)
 
     def stop(self) -> None:
         """End the process and everything below it; may be called from any thread, also during `run`."""

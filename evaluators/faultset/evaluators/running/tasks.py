@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from faultset.evaluators.rows import ResultRow, Status, Truth
+from faultset.evaluators.rows import ResultRow, Truth
+from faultset.evaluators.running.fetching import Place, at_hand
 from faultset.evaluators.running.pool import machine_pool
-from faultset.evaluators.running.runner import Limits, Outcome, Runner, next_number
-from faultset.evaluators.running.work import Lessons, Request
+from faultset.evaluators.running.runner import Outcome, Runner, next_number
+from faultset.evaluators.running.subjects import S_NS, VERBS, Asked, Common, Model, ModelKey, Subject, asked_of
+from faultset.evaluators.running.work import NOTHING, Label, Lessons, Parcel, Request
+from faultset.evaluators.stored_answers import StoredAnswer
 
 PROGRESS_TOPIC = "faultset-answers"
-ModelKey = tuple[str, int, int]
-"""Baseline, seed, fold."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """A baseline with a seed: what is fitted once per fold and then asked about every episode."""
-
-    name: str
-    kind: str
-    task: str
-    needs: tuple[str, ...]
-    seed: int
-    spec: bytes
-    settings: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Model:
-    """A fitted baseline as bytes, or why there is none."""
-
-    status: Status
-    data: bytes = b""
-    reason: str = ""
-    seconds: float = 0.0
+_REPORT_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,39 +25,46 @@ class FitBatch:
     """Baselines to fit on the same training episodes."""
 
     fold: int
-    folders: tuple[str, ...]
-    subjects: tuple[Subject, ...]
+    healthy: tuple[Place, ...]
+    """Training episodes without a fault."""
+    faulty: tuple[Place, ...]
+    """Training episodes with one, for baselines that need labels."""
+    labels: tuple[Label, ...]
+    """What is true of all of them, healthy ones first."""
+    subjects: tuple[int, ...]
     lessons: Lessons
-    limits: Limits
 
-    def __call__(self) -> dict[ModelKey, Model]:
+    def __call__(self, common: Common) -> dict[ModelKey, Model]:
         """Fit one after the other in one runner, which so reads the training episodes once."""
+        chosen = [common.subjects[number] for number in self.subjects]
+        labelled = any("labels" in subject.needs for subject in chosen)
         models = {}
-        with machine_pool().lend(f"fold {self.fold}") as runner:
-            for subject in self.subjects:
-                outcome = runner.run(self._request(subject), self.limits.for_fit())
-                models[subject.name, subject.seed, self.fold] = Model(
+        with (
+            at_hand((*self.healthy, *(self.faulty if labelled else ())), _needs(chosen)) as folders,
+            machine_pool().lend(f"fold {self.fold}") as runner,
+        ):
+            for subject in chosen:
+                outcome = runner.run(self._request(subject, folders), common.limits.for_fit())
+                models[subject.model(self.fold)] = Model(
                     status=outcome.status,
-                    data=outcome.value or b"",
+                    parcel=Parcel.of(outcome.value) if outcome.status == "ok" else NOTHING,
                     reason=outcome.reason,
                     seconds=outcome.seconds,
                 )
-                _report(1)
+                report(1)
         return models
 
-    def _request(self, subject: Subject) -> Request:
-        return Request(number=next_number(), kind="fit", spec=subject.spec, seed=subject.seed, episodes=self.folders)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Common:
-    """What all rows of an evaluation share."""
-
-    dataset: str
-    version: str
-    split: str
-    code: str
-    libraries: str
+    def _request(self, subject: Subject, folders: tuple[str, ...]) -> Request:
+        labelled = "labels" in subject.needs
+        return Request(
+            number=next_number(),
+            kind="fit",
+            spec=subject.spec,
+            seed=subject.seed,
+            episodes=folders if labelled else folders[: len(self.healthy)],
+            lessons=self.lessons,
+            labels=self.labels if labelled else (),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,103 +72,137 @@ class EpisodeBatch:
     """Baselines to ask about one episode, so that its frames are computed once."""
 
     fold: int
-    folder: str
+    place: Place
     truth: Truth
-    subjects: tuple[Subject, ...]
-    protocols: tuple[str, ...]
-    alarm: Subject | None
+    subjects: tuple[int, ...]
+    alarm: int | None = None
     """The named detector whose alarm localizers are told; None when no localizer needs one."""
-    limits: Limits
-    common: Common
+    triggers: Mapping[str, int] = field(default_factory=dict)
+    """Detectors that are somebody's own trigger, by name."""
+    calibration: bool = False
+    """Ask detectors about a training episode, for thresholds that are set before the test."""
 
-    @property
-    def answers(self) -> int:
+    def asked(self, subject: Subject, common: Common) -> list[Asked]:
+        """List the answers that a subject owes here."""
+        return [("calibration", None)] if self.calibration else asked_of(subject, self.truth, common)
+
+    def answers(self, common: Common) -> int:
         """Number of rows that will come of it."""
-        return sum(len(self._protocols_of(subject)) for subject in self.subjects)
+        return sum(len(self.asked(common.subjects[number], common)) for number in self.subjects)
 
-    def __call__(self, *fitted: Mapping[ModelKey, Model]) -> list[ResultRow]:
-        """Ask detectors first, then localizers, with the models that were fitted on this fold."""
+    def __call__(self, common: Common, *fitted: Mapping[ModelKey, Model]) -> list[ResultRow]:
+        """Ask detectors first, then the others, with the models that were fitted on this fold."""
         models = {key: model for part in fitted for key, model in part.items()}
-        rows: list[ResultRow] = []
-        with machine_pool().lend(self.folder) as runner:
-            ask = lambda subject, told: self._ask(runner, models, subject, told)  # noqa: E731
-            heard = ask(self.alarm, None) if self.alarm is not None else None
-            for subject in sorted(self.subjects, key=lambda s: (s.task, s.name, s.seed)):
-                for row in self._rows_of(subject, ask, heard, models):
-                    rows.append(row)
-                    _report(1)
+        chosen = sorted((common.subjects[n] for n in self.subjects), key=lambda s: (s.task, s.name, s.seed))
+        with at_hand((self.place,), _needs(common.subjects)) as (folder,), machine_pool().lend(folder) as runner:
+            visit = _Visit(self, common, models, folder, runner)
+            rows: list[ResultRow] = []
+            told, last = 0, time.monotonic()
+            for subject in chosen:
+                rows += visit.rows_of(subject)
+                if time.monotonic() - last > _REPORT_EVERY_S:
+                    report(len(rows) - told)
+                    told, last = len(rows), time.monotonic()
+        report(len(rows) - told)
         return rows
 
-    def _protocols_of(self, subject: Subject) -> tuple[str, ...]:
-        if subject.task == "detection":
-            return ("detected",)
-        return self.protocols if self.truth.faulty else ()
 
-    def _rows_of(
+class _Visit:
+    """Asking several subjects about one episode; nobody is asked the same thing twice."""
+
+    def __init__(
         self,
-        subject: Subject,
-        ask: Callable[[Subject, int | None], Outcome],
-        heard: Outcome | None,
+        batch: EpisodeBatch,
+        common: Common,
         models: Mapping[ModelKey, Model],
-    ) -> Iterator[ResultRow]:
-        for protocol in self._protocols_of(subject):
-            row = self._blank(subject, protocol, models)
-            if subject.task == "detection":
-                same = self.alarm is not None and (subject.name, subject.seed) == (self.alarm.name, self.alarm.seed)
-                outcome = heard if same and heard is not None else ask(subject, None)
-                yield _filled(row, outcome)
-            elif protocol == "oracle":
-                told = self.truth.onset_ns
-                yield _filled(dataclasses.replace(row, told_ns=told, told_by="truth"), ask(subject, told))
-            else:
-                assert self.alarm is not None
-                assert heard is not None
-                told = heard.value["alarm_ns"] if heard.status == "ok" else None
-                row = dataclasses.replace(row, told_ns=told, told_by=self.alarm.name)
-                if told is None:
-                    why = "raised no alarm" if heard.status == "ok" else f"failed ({heard.status}: {heard.reason})"
-                    yield dataclasses.replace(row, status="no_alarm", reason=f"{self.alarm.name} {why}")
-                else:
-                    yield _filled(row, ask(subject, told))
+        folder: str,
+        runner: Runner,
+    ) -> None:
+        self._batch, self._common, self._models = batch, common, models
+        self._folder, self._runner = folder, runner
+        self._truth = batch.truth
+        self._heard: dict[tuple[str, int], Outcome] = {}
 
-    def _ask(self, runner: Runner, models: Mapping[ModelKey, Model], subject: Subject, told: int | None) -> Outcome:
-        model = models[subject.name, subject.seed, self.fold]
+    def rows_of(self, subject: Subject) -> Iterator[ResultRow]:
+        said: dict[int, Outcome] = {}
+        for protocol, delay in self._batch.asked(subject, self._common):
+            row = self._blank(subject, protocol, delay)
+            if subject.task == "detection":
+                yield _filled(row, self._alarm_of(subject))
+                continue
+            row, silence = self._told(row, subject)
+            if row.told_ns is None:
+                yield dataclasses.replace(row, status="no_alarm", reason=silence)
+                continue
+            if row.told_ns not in said:
+                said[row.told_ns] = self._ask(subject, row.told_ns)
+            yield _filled(row, said[row.told_ns])
+
+    def _told(self, row: ResultRow, subject: Subject) -> tuple[ResultRow, str]:
+        """Add what the subject is told; where that is nothing, say why."""
+        if row.protocol in ("oracle", "delayed"):
+            onset = self._truth.onset_ns
+            assert onset is not None
+            return dataclasses.replace(row, told_ns=onset + round((row.delay_s or 0.0) * S_NS), told_by="truth"), ""
+        number = self._batch.alarm if row.protocol == "detected" else self._batch.triggers[subject.trigger or ""]
+        assert number is not None
+        detector = self._common.subjects[number]
+        heard = self._alarm_of(detector)
+        told = heard.value["alarm_ns"] if heard.status == "ok" else None
+        why = "raised no alarm" if heard.status == "ok" else f"failed ({heard.status}: {heard.reason})"
+        return dataclasses.replace(row, told_ns=told, told_by=detector.name), f"{detector.name} {why}"
+
+    def _alarm_of(self, detector: Subject) -> Outcome:
+        key = (detector.name, detector.seed)
+        if key not in self._heard:
+            self._heard[key] = self._ask(detector, None)
+        return self._heard[key]
+
+    def _ask(self, subject: Subject, told: int | None) -> Outcome:
+        model = self._models[subject.model(self._batch.fold)]
         if model.status != "ok":
             return Outcome(status=model.status, reason=f"fit: {model.reason}", seconds=0.0)
         request = Request(
             number=next_number(),
-            kind="detect" if subject.task == "detection" else "localize",
+            kind=VERBS[subject.task],
             spec=subject.spec,
             seed=subject.seed,
-            episodes=(self.folder,),
-            model=model.data,
+            episodes=(self._folder,),
+            model=model.parcel,
             told_ns=told or 0,
         )
-        return runner.run(request, self.limits)
+        return self._runner.run(request, self._common.limits)
 
-    def _blank(self, subject: Subject, protocol: str, models: Mapping[ModelKey, Model]) -> ResultRow:
+    def _blank(self, subject: Subject, protocol: str, delay: float | None) -> ResultRow:
+        common, fold = self._common, self._batch.fold
         return ResultRow(
             baseline=subject.name,
             kind=subject.kind,
             needs=subject.needs,
             settings=subject.settings,
-            dataset=self.common.dataset,
-            version=self.common.version,
-            split=self.common.split,
-            fold=self.fold,
+            dataset=common.dataset,
+            version=common.version,
+            split=common.split,
+            fold=fold,
             task=subject.task,
             protocol=protocol,
+            delay_s=delay,
             seed=subject.seed,
             status="ok",
-            fit_seconds=round(models[subject.name, subject.seed, self.fold].seconds, 6),
-            code=self.common.code,
-            libraries=self.common.libraries,
-            truth=self.truth,
+            usual=common.usual.get(fold) if subject.task == "rca" else None,
+            fit_seconds=round(self._models[subject.model(fold)].seconds, 6),
+            code=common.code,
+            libraries=common.libraries,
+            truth=self._truth,
         )
 
 
+def _needs(subjects: Any) -> frozenset[str]:
+    return frozenset(need for subject in subjects for need in subject.needs)
+
+
 def _filled(row: ResultRow, outcome: Outcome) -> ResultRow:
-    value: dict[str, Any] = dict(outcome.value or {}) if outcome.status == "ok" else {}
+    value: Mapping[str, Any] = outcome.value if outcome.status == "ok" else {}
     return dataclasses.replace(
         row,
         status=outcome.status,
@@ -189,13 +210,13 @@ def _filled(row: ResultRow, outcome: Outcome) -> ResultRow:
         seconds=round(outcome.seconds, 6),
         cpu_seconds=None if outcome.cpu_seconds is None else round(outcome.cpu_seconds, 6),
         peak_bytes=outcome.peak_bytes,
-        alarm_ns=value.pop("alarm_ns", None),
-        ranking=value.pop("ranking", {}),
-        answer=value,
+        alarm_ns=value.get("alarm_ns"),
+        ranking=value.get("ranking", {}),
+        answer=StoredAnswer(value.get("text", "{}")),
     )
 
 
-def _report(answers: int) -> None:
+def report(answers: int) -> None:
     """Tell the client about progress, where this runs on a dask worker."""
     from distributed import get_worker
 
@@ -204,8 +225,3 @@ def _report(answers: int) -> None:
     except ValueError:
         return
     worker.log_event(PROGRESS_TOPIC, answers)
-
-
-def divide(items: Sequence[Subject], pieces: int) -> list[tuple[Subject, ...]]:
-    """Deal items out in turn into at most `pieces` groups, none of them empty."""
-    return [tuple(items[i::pieces]) for i in range(min(pieces, len(items)))]

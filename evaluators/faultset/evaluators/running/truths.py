@@ -6,26 +6,31 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from faultset.datasets.contexts import EpisodeContext
-from faultset.datasets.errors import DataError
 from faultset.evaluators.rows import Truth
 
 
 def truth_of(label: Mapping[str, Any], context: EpisodeContext) -> Truth:
     """Take what scoring needs from an episode's label.
 
-    The onset is the first act of the injection. A root cause is found by its service or by any accepted name
-    that is a candidate.
+    The onset is the first act of the injection. A root cause is found by its service or by any accepted name that is
+    a candidate; a fault whose causes are no candidates has none and is no localization case.
     """
     fault = label["fault"]
     candidates = tuple(context.services)
+    causes = label["root_causes"] if fault is not None else ()
     return Truth(
         episode=context.episode,
         app=context.app,
         fault=fault,
         no_fault_kind=label["no_fault_kind"],
         targets=tuple(label["targets"]),
-        causes=tuple(_causes(label, candidates)) if fault is not None else (),
+        causes=tuple(dict.fromkeys(_accepted(causes, candidates))),
         candidates=candidates,
+        pod_causes=tuple(dict.fromkeys(cause["name"] for cause in causes if cause["kind"] == "Pod" and cause["name"])),
+        metric_causes=tuple(
+            dict.fromkeys((cause["service"], cause["metric"]) for cause in causes if cause.get("metric"))
+        ),
+        calls=tuple(context.calls),
         system_level=label["system_level"],
         fault_type=label["fault_type"],
         verdict=label["verdict"],
@@ -38,16 +43,9 @@ def truth_of(label: Mapping[str, Any], context: EpisodeContext) -> Truth:
     )
 
 
-def _causes(label: Mapping[str, Any], candidates: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
-    seen: set[tuple[str, ...]] = set()
-    for cause in label["root_causes"]:
+def _accepted(causes: Iterable[Mapping[str, Any]], candidates: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
+    for cause in causes:
         accepted = [cause["service"], *sorted(cause["accepted"] or ())]
         names = tuple(dict.fromkeys(name for name in accepted if name in candidates))
-        if names and names not in seen:
-            seen.add(names)
+        if names:
             yield names
-    if not seen:
-        raise DataError(
-            f"episode {label['episode']}: none of its root causes is among the candidates "
-            f'{", ".join(candidates)}; run "faultset dataset verify"'
-        )

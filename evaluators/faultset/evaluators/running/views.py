@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from faultset.datasets.contexts import read_context
+from faultset.datasets.episodes import TELEMETRY
+from faultset.datasets.roles import Catalogue, MetricRole, builtin_catalogue
 from faultset.datasets.views import EpisodeView
+from faultset.evaluators.running.memos import Memo
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-
-Memo = dict[tuple[Any, ...], Any]
 
 
 class UndeclaredTable(Exception):
@@ -25,9 +30,17 @@ class SharedView(EpisodeView):
     """
 
     def __init__(self, path: str, memo: Memo, *, sli: bool) -> None:
-        super().__init__(path)
+        # the parent would read the context again for every method
+        self._context = memo.once((path, "context"), lambda: read_context(Path(path)))
+        self._telemetry = Path(path) / TELEMETRY
+        self._path = path
         self._memo = memo
         self._sli = sli
+
+    @property
+    def catalogue(self) -> Catalogue:
+        roles = self._context.metric_roles
+        return _catalogue(json.dumps([dict(row) for row in roles], sort_keys=True) if roles else "")
 
     def table(
         self, name: str, columns: Sequence[str] | None = None, filters: Any = None
@@ -52,9 +65,60 @@ class SharedView(EpisodeView):
             raise UndeclaredTable('reads the table "requests" but does not declare needs = {"sli"}')
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        if key not in self._memo:
-            self._memo[key] = make()
-        return self._memo[key]
+        return self._memo.once((self._path, *key), make)
+
+
+class TrainingSet(Sequence[SharedView]):
+    """Views of training episodes, made when they are looked at: most methods never do."""
+
+    def __init__(self, folders: Sequence[str], memo: Memo, *, sli: bool) -> None:
+        self._folders, self._memo, self._sli = tuple(folders), memo, sli
+
+    def __len__(self) -> int:
+        return len(self._folders)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[i] for i in range(len(self))[number]]
+        return SharedView(self._folders[number], self._memo, sli=self._sli)
+
+
+class RememberingCatalogue(Catalogue):
+    """A catalogue that matches every metric name once; there are few names and many who ask."""
+
+    def __init__(self, rows: Iterable[MetricRole]) -> None:
+        super().__init__(rows)
+        self._roles: dict[str, str] = {}
+        self._stored: dict[str, frozenset[str]] = {}
+        self._found: dict[str, MetricRole | None] = {}
+
+    def __reduce__(self) -> tuple[type[Catalogue], tuple[tuple[MetricRole, ...]]]:
+        return RememberingCatalogue, (self.rows,)
+
+    def find(self, metric: str) -> MetricRole | None:
+        if metric not in self._found:
+            self._found[metric] = super().find(metric)
+        return self._found[metric]
+
+    def role_of(self, metric: str) -> str:
+        if metric not in self._roles:
+            self._roles[metric] = super().role_of(metric)
+        return self._roles[metric]
+
+    def stored_roles(self, metric: str) -> frozenset[str]:
+        if metric not in self._stored:
+            self._stored[metric] = super().stored_roles(metric)
+        return self._stored[metric]
+
+    def extended(self, rows: Iterable[Mapping[str, str]]) -> Catalogue:
+        added = [MetricRole(**row) for row in rows]
+        return RememberingCatalogue([*added, *self.rows]) if added else self
+
+
+@functools.lru_cache(maxsize=16)
+def _catalogue(roles: str) -> Catalogue:
+    rows = [MetricRole(**row) for row in json.loads(roles)] if roles else []
+    return RememberingCatalogue([*rows, *builtin_catalogue().rows])
 
 
 def prepare_pandas() -> None:

@@ -1,22 +1,20 @@
-"""What happens inside the runner process: fit, detect and localize, one request at a time."""
+"""What happens inside the runner process: fit, detect, localize and diagnose, one request at a time."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import time
 import traceback
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from faultset.evaluators.running import processes
 
-if TYPE_CHECKING:
-    from faultset.evaluators.running.views import Memo, SharedView
-
-EPISODES_KEPT = 3
+Kind = Literal["fit", "detect", "localize", "diagnose"]
+Label = tuple[str | None, str | None, str | None]
+"""Service at fault, system level, fault type."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,19 +26,47 @@ class Lessons:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Parcel:
+    """Bytes that a runner is sent once and then knows by their digest."""
+
+    digest: str
+    data: bytes = b""
+
+    @classmethod
+    def of(cls, data: bytes) -> Parcel:
+        """Wrap bytes."""
+        return cls(digest=hashlib.sha256(data).hexdigest(), data=data)
+
+    @property
+    def bare(self) -> Parcel:
+        """The same without the bytes, for a runner that has them."""
+        return replace(self, data=b"")
+
+
+NOTHING = Parcel.of(b"")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """One thing to do with one baseline."""
 
     number: int
-    kind: Literal["fit", "detect", "localize"]
-    spec: bytes
+    kind: Kind
+    spec: Parcel
     """The baseline's spec, by cloudpickle, so that baselines written in a notebook or test arrive too."""
     seed: int
     episodes: tuple[str, ...]
     """Folders: all training episodes for "fit", one for the others."""
-    model: bytes = b""
+    model: Parcel = NOTHING
     told_ns: int = 0
     lessons: Lessons = Lessons()
+    labels: tuple[Label, ...] = ()
+    """For "fit" of a baseline that needs labels: what is true of each episode."""
+
+    @property
+    def parcels(self) -> tuple[Parcel, ...]:
+        """What the runner has to have."""
+        return self.spec, self.model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +128,18 @@ class _Clock:
 
 class _Worker:
     def __init__(self) -> None:
-        self._memos: OrderedDict[str, Memo] = OrderedDict()
-        self._training: dict[str, Memo] = {}
+        from faultset.evaluators.running.memos import Memo
+
+        self._memo = Memo()
+        self._parcels: dict[str, bytes] = {}
 
     def answer(self, request: Request) -> Reply:
         from faultset.evaluators.running.answers import InvalidAnswer
 
         clock = _Clock()
+        for parcel in request.parcels:
+            if parcel.data or parcel.digest == NOTHING.digest:
+                self._parcels[parcel.digest] = parcel.data
         try:
             value = self._act(request, clock)
         except InvalidAnswer as wrong:
@@ -130,47 +161,48 @@ class _Worker:
     def _act(self, request: Request, clock: _Clock) -> Any:
         import pickle
 
+        from faultset.evaluators.running import answers
+        from faultset.evaluators.running.views import SharedView
+
+        spec = pickle.loads(self._parcels[request.spec.digest])
+        if request.kind == "fit":
+            return self._fit(request, spec, clock)
+        # unpickled for every answer: what a method remembers must not reach the next episode
+        method = pickle.loads(self._parcels[request.model.digest])
+        view = SharedView(request.episodes[0], self._memo, sli="sli" in spec.needs)
+        with clock:
+            if request.kind == "detect":
+                answer = method.detect(view)
+            elif request.kind == "localize":
+                answer = method.localize(view, request.told_ns)
+            else:
+                answer = method.diagnose(view, request.told_ns)
+        if request.kind == "detect":
+            return answers.plain_detection(answer, *view.view)
+        if request.kind == "localize":
+            return answers.plain_ranking(answer, view.services)
+        return answers.plain_diagnosis(answer)
+
+    def _fit(self, request: Request, spec: Any, clock: _Clock) -> bytes:
         import cloudpickle
 
-        from faultset.evaluators.running.answers import InvalidAnswer, plain_detection, plain_ranking
+        from faultset.baselines.protocol import Labelled
+        from faultset.evaluators.running.answers import InvalidAnswer
+        from faultset.evaluators.running.views import TrainingSet
 
-        spec = pickle.loads(request.spec)
-        sli = "sli" in spec.needs
-        if request.kind == "fit":
-            views = self._training_set(request.episodes, sli)
-            with clock:
-                fitted = spec.build(seed=request.seed).fit(views)
-            if fitted is None:
-                raise InvalidAnswer("fit must return the baseline itself, got None")
-            if spec.kind == "control":
-                fitted = _teach(fitted, request.lessons)
-            return cloudpickle.dumps(fitted)
-        self._training = {}
-        method = pickle.loads(request.model)
-        view = self._view(request.episodes[0], sli)
-        if request.kind == "detect":
-            with clock:
-                answer = method.detect(view)
-            return plain_detection(answer, *view.view)
+        training: Any = TrainingSet(request.episodes, self._memo, sli="sli" in spec.needs)
+        if "labels" in spec.needs:
+            training = [
+                Labelled(view=view, service=service, system_level=level, fault_type=kind)
+                for view, (service, level, kind) in zip(training, request.labels, strict=True)
+            ]
         with clock:
-            answer = method.localize(view, request.told_ns)
-        return plain_ranking(answer, view.services)
-
-    def _training_set(self, folders: Sequence[str], sli: bool) -> list[SharedView]:
-        from faultset.evaluators.running.views import SharedView
-
-        # a training set is used by one baseline after the other, and not again once episodes are scored
-        self._training = {folder: self._training.get(folder, {}) for folder in folders}
-        return [SharedView(folder, memo, sli=sli) for folder, memo in self._training.items()]
-
-    def _view(self, folder: str, sli: bool) -> SharedView:
-        from faultset.evaluators.running.views import SharedView
-
-        memo = self._memos.setdefault(folder, {})
-        self._memos.move_to_end(folder)
-        while len(self._memos) > EPISODES_KEPT:
-            self._memos.popitem(last=False)
-        return SharedView(folder, memo, sli=sli)
+            fitted = spec.build(seed=request.seed).fit(training)
+        if fitted is None:
+            raise InvalidAnswer("fit must return the baseline itself, got None")
+        if spec.kind == "control":
+            fitted = _teach(fitted, request.lessons)
+        return cloudpickle.dumps(fitted)
 
 
 def _teach(control: Any, lessons: Lessons) -> Any:

@@ -1,0 +1,66 @@
+"""Answers as they are kept: JSON text, read when somebody asks, so that many thousands of them fit in memory."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_EVEN = "times_even"
+"""Key under which evenly spaced times are kept as [first, step, count]."""
+
+
+class StoredAnswer(Mapping[str, Any]):
+    """A mapping that holds JSON text and nothing else.
+
+    Times of samples that are evenly spaced are kept as three numbers and come back as the list `times_ns`.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> StoredAnswer:
+        """Keep what a mapping of plain data says."""
+        if isinstance(content, StoredAnswer):
+            return content
+        return cls(answer_text(content))
+
+    def __getitem__(self, key: str) -> Any:
+        return _parsed(self.text)[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_parsed(self.text))
+
+    def __len__(self) -> int:
+        return len(_parsed(self.text))
+
+    def __repr__(self) -> str:
+        return f"StoredAnswer({self.text[:60]!r})"
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def answer_text(content: Mapping[str, Any]) -> str:
+    """Write plain data as compact JSON."""
+    kept = dict(content)
+    times = kept.get("times_ns")
+    if times and len(times) > 2:
+        step = times[1] - times[0]
+        if times == list(range(times[0], times[0] + step * len(times), step)):
+            del kept["times_ns"]
+            kept[_EVEN] = [times[0], step, len(times)]
+    return json.dumps(kept, separators=(",", ":"))
+
+
+@functools.lru_cache(maxsize=32)
+def _parsed(text: str) -> dict[str, Any]:
+    content = json.loads(text)
+    if _EVEN in content:
+        first, step, count = content.pop(_EVEN)
+        content["times_ns"] = list(range(first, first + step * count, step))
+    return content
