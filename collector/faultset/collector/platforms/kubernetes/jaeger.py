@@ -1,0 +1,225 @@
+"""Spans of an application on a cluster, from a Jaeger server."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faultset.collector.platforms.kubernetes.endpoints import CutAnswer, Endpoint
+from faultset.collector.platforms.kubernetes.jaeger_spans import NAMESPACE_TAG, Sent, sent_spans
+from faultset.collector.platforms.local.telemetry.span_store import SpanStore
+from faultset.datasets.errors import PlatformError
+
+TRACES_PER_PAGE = 1_000
+_PROBE = 20
+_FIRST_STEP_US, _LEAST_STEP_US = 10_000_000, 1
+_TAIL_NS = 10_000_000_000
+_SETTLED_NS = 60_000_000_000
+_PATIENCE_S, _PAUSE_S = 15.0, 2.0
+_US = 1_000
+_READY_US = 60_000_000
+
+
+class JaegerSource:
+    """The table of spans: every span that reached Jaeger, of finished and unfinished traces, once.
+
+    Several episodes may send the same service names to one server. Spans are told apart by the namespace they name,
+    else by their pod, else, where they name neither, by their service's name alone; `said` tells when that was so.
+
+    Parameters
+    ----------
+    endpoint
+        The server of the query API.
+    namespace
+        Where the application runs.
+    services
+        Names of the application's workloads, the entry first; they are asked for even before they have reported.
+    service_of_pod
+        Workload of a pod, also of one that is gone; None for a stranger's.
+    service_of_reported
+        Workload behind a name that a process reports of itself; None for a stranger's.
+    """
+
+    table = "spans"
+    interval_s: float | None = None
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        namespace: str,
+        services: Sequence[str],
+        *,
+        service_of_pod: Callable[[str], str | None],
+        service_of_reported: Callable[[str], str | None],
+        traces_per_page: int = TRACES_PER_PAGE,
+        sleep: Callable[[float], None] = time.sleep,
+    ):
+        self._endpoint = endpoint
+        self._namespace = namespace
+        self._services = tuple(services)
+        self._service_of_pod, self._service_of_reported = service_of_pod, service_of_reported
+        self._page = traces_per_page
+        self._sleep = sleep
+        self.said: tuple[str, ...] = ()
+        """Sentences on the last snapshot: what could not be told apart, what Jaeger changed."""
+
+    def ready(self) -> bool:
+        """Say whether spans of the application have arrived."""
+        until_us = time.time_ns() // _US + _READY_US
+        for service in self._reported():
+            for tags, limit in ((self._own_tags(), 1), (None, self._page)):
+                found = self._traces(service, until_us - 2 * _READY_US, until_us, limit=limit, tags=tags)
+                if any(self._is_ours(sent) for sent in sent_spans(found)):
+                    return True
+        return False
+
+    def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
+        """Yield the spans that began in `[start_ns, end_ns)` in order of their start, to the microsecond.
+
+        Processes send their spans a second or more after they end. A window that has only just passed is read until
+        two answers for its end agree, for a while at most.
+
+        Raises
+        ------
+        PlatformError
+            The server refuses, has gone, or has more traces in a microsecond than it gives.
+        """
+        store, notes = SpanStore(), _Notes()
+        tail_ns = max(start_ns, end_ns - _TAIL_NS) if time.time_ns() < end_ns + _SETTLED_NS else end_ns
+        self._read(store, notes, start_ns, tail_ns)
+        deadline = time.monotonic() + _PATIENCE_S
+        before = -1
+        while tail_ns < end_ns:
+            self._read(store, notes, tail_ns, end_ns)
+            count = store.window(tail_ns, end_ns).table({}).num_rows
+            if count == before or time.monotonic() > deadline:
+                break
+            before = count
+            self._sleep(_PAUSE_S)
+        self.said = notes.sentences()
+        yield from self._with_services(store.window(start_ns, end_ns).table({})).to_batches(max_chunksize=65_536)
+
+    def close(self) -> None:
+        """Nothing is held; may be called twice."""
+
+    def _with_services(self, table: pa.Table) -> pa.Table:
+        """Fill in the workload that owns the pod, else the one that the process names."""
+        owners = pc.coalesce(
+            _mapped(table["pod"], self._service_of_pod), _mapped(table["reported_service"], self._service_of_reported)
+        )
+        place = table.schema.get_field_index("service")
+        return table.set_column(place, table.schema.field(place), owners.dictionary_encode())
+
+    def _read(self, store: SpanStore, notes: _Notes, start_ns: int, end_ns: int) -> None:
+        if start_ns >= end_ns:
+            return
+        seen: set[tuple[bytes, bytes]] = set()
+        for service in self._reported():
+            start_us, end_us = start_ns // _US, -(-end_ns // _US)
+            for traces in self._pages(service, start_us, end_us, self._filter(service, start_us, end_us)):
+                for sent in sent_spans(traces):
+                    row = sent.row
+                    key = (row.trace_id, row.span_id)
+                    if key in seen or not start_ns <= row.start_ns < end_ns:
+                        continue
+                    seen.add(key)
+                    if self._is_ours(sent):
+                        pod = self._pod(sent)
+                        store.add(row._replace(pod=pod))
+                        notes.count(sent, pod)
+
+    def _is_ours(self, sent: Sent) -> bool:
+        if sent.namespace is not None:
+            return sent.namespace == self._namespace
+        if sent.pods:
+            return any(self._service_of_pod(pod) is not None for pod in sent.pods)
+        return self._service_of_reported(sent.row.reported_service) is not None
+
+    def _pod(self, sent: Sent) -> str | None:
+        known = (pod for pod in sent.pods if self._service_of_pod(pod) is not None)
+        return next(known, sent.pods[0] if sent.pods else None)
+
+    def _reported(self) -> list[str]:
+        known = self._endpoint.get("/api/services").get("data") or []
+        return list(dict.fromkeys([name for name in self._services if name in known] + sorted(known)))
+
+    def _filter(self, service: str, start_us: int, end_us: int) -> str | None:
+        """Return the tags that leave strangers out already at the server, where the service's processes name them."""
+        traces = self._traces(service, start_us, end_us, limit=_PROBE)
+        named = [one.namespace is not None for one in sent_spans(traces) if one.row.reported_service == service]
+        return self._own_tags() if named and all(named) else None
+
+    def _own_tags(self) -> str:
+        return json.dumps({NAMESPACE_TAG: self._namespace})
+
+    def _pages(
+        self, service: str, start_us: int, end_us: int, tags: str | None
+    ) -> Iterator[Sequence[Mapping[str, Any]]]:
+        """Yield the traces with a span of the service in the window, in pages that are not full."""
+        step_us, at_us = _FIRST_STEP_US, start_us
+        while at_us < end_us:
+            until_us = min(at_us + step_us, end_us)
+            try:
+                found = self._traces(service, at_us, until_us, limit=self._page, tags=tags)
+            except CutAnswer:
+                found = None
+            if found is None or len(found) >= self._page:
+                if until_us - at_us <= _LEAST_STEP_US:
+                    raise PlatformError(
+                        f"{self._endpoint.name} has {self._page} traces of {service} within a microsecond or cannot "
+                        "give one whole; sample fewer"
+                    )
+                step_us = max(_LEAST_STEP_US, (until_us - at_us) // 2)
+                continue
+            yield found
+            if len(found) < self._page // 4:
+                step_us *= 2
+            at_us = until_us
+
+    def _traces(
+        self, service: str, start_us: int, end_us: int, *, limit: int, tags: str | None = None
+    ) -> list[Mapping[str, Any]]:
+        params = {"service": service, "start": str(start_us), "end": str(end_us), "limit": str(limit), "raw": "true"}
+        if tags is not None:
+            params["tags"] = tags
+        answer = self._endpoint.get("/api/traces", params)
+        if answer.get("errors"):
+            raise PlatformError(f"{self._endpoint.name} refuses the traces of {service}: {answer['errors'][0]}")
+        return answer.get("data") or []
+
+
+def _mapped(column: pa.ChunkedArray, service_of: Callable[[str], str | None]) -> pa.ChunkedArray:
+    names = column.cast(pa.string())
+    known = {name: service_of(name) for name in pc.unique(names).to_pylist() if name is not None}
+    services = pa.array(list(known.values()), pa.string())
+    return pc.take(services, pc.index_in(names, pa.array(list(known), pa.string())))
+
+
+class _Notes:
+    """Counts what is worth saying of a snapshot."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, int] = {}
+        self._shifted = 0
+
+    def count(self, sent: Sent, pod: str | None) -> None:
+        if pod is None:
+            name = sent.row.reported_service
+            self._by_name[name] = self._by_name.get(name, 0) + 1
+        self._shifted += sent.is_shifted
+
+    def sentences(self) -> tuple[str, ...]:
+        made = []
+        if self._by_name:
+            made.append(
+                f"{sum(self._by_name.values())} spans of {', '.join(sorted(self._by_name))} name neither pod nor "
+                "namespace and were told apart by their service's name only; set the resource attribute k8s.pod.name"
+            )
+        if self._shifted:
+            made.append(f"Jaeger has moved the times of {self._shifted} spans (query.max-clock-skew-adjustment)")
+        return tuple(made)
