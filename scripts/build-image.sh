@@ -31,6 +31,13 @@ images() {
   PYTHONPATH=collector:datasets python3 -m faultset.collector.platforms.kubernetes.images --repository "$repository" "$@"
 }
 
+variables() {
+  case $tool in
+    buildah) buildah inspect --type image --format '{{.Docker.Config.Env}}' "$1" ;;
+    *) "$tool" image inspect --format '{{.Config.Env}}' "$1" ;;
+  esac
+}
+
 # podman and buildah would call it localhost/faultset/app, which no cluster finds under the short name
 full() {
   case $1 in
@@ -51,6 +58,10 @@ for name in "${names[@]}"; do
   # shellcheck disable=SC2086
   "$tool" build ${BUILD_OPTIONS:-} "${options[@]}" --file Containerfile --target "$target" \
     --build-arg "FAULTSET_BUILD=$tag" --tag "$(full "$name")" .
+  if [ "$target" = app ] && [[ "$(variables "$(full "$name")")" != *"FAULTSET_BUILD=$tag]"* ]]; then
+    echo "$tool gave $name the layers of another tag; empty its cache and build again" >&2
+    exit 4
+  fi
   if [ "$push" = yes ]; then "$tool" push "$(full "$name")"; fi
   echo "built $(full "$name")"
 done
