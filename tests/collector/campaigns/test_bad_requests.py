@@ -11,6 +11,7 @@ from faultset.collector.campaigns.campaign import check_root, remove_abandoned
 from faultset.collector.campaigns.scratch import Scratch
 from faultset.collector.cli.collect import collect
 from faultset.collector.cli.recover import recover
+from faultset.collector.platforms import open_site
 from faultset.datasets.errors import DataError
 
 
@@ -59,12 +60,12 @@ def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_dead_run_left_is_removed_and_a_live_run_is_left_alone(tmp_path: Path) -> None:
-    alive = Scratch.claim(tmp_path, "alive")
-    dead = Scratch.claim(tmp_path, "dead")
+    alive = Scratch.claim(tmp_path, "alive", "local")
+    dead = Scratch.claim(tmp_path, "dead", "local")
     dead.note.write_text(dead.note.read_text().replace(str(dead.owner), "4194304"))
     for name in ("alive", "dead"):
         (tmp_path / "episodes" / f"{name}.incomplete").mkdir(parents=True)
-    assert remove_abandoned(tmp_path) == ["dead"]
+    assert remove_abandoned(tmp_path, open_site) == ["dead"]
     assert alive.folder.exists()
     assert not dead.folder.exists()
     assert [p.name for p in (tmp_path / "episodes").iterdir()] == ["alive.incomplete"]

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from faultset.collector.campaigns.scratch import scratches
 from faultset.collector.plans.plan import Plan
+from faultset.collector.platforms.site import Site
 from faultset.datasets.errors import DataError
 
 CAMPAIGNS = "campaigns"
@@ -51,15 +52,21 @@ class Result:
 Watcher = Callable[[Mapping[str, Running], Sequence[Result], int], None]
 
 
-def write_campaign(root: Path, campaign: str, plans: Sequence[Plan], request: Mapping[str, Any]) -> Path:
-    """Write the campaign's plans and seeds, whole or not at all; a campaign that exists stays as it is."""
+def write_campaign(
+    root: Path, campaign: str, plans: Sequence[Plan], request: Mapping[str, Any], refused: Mapping[str, str]
+) -> Path:
+    """Write the campaign's plans and seeds, whole or not at all; a campaign that exists stays as it is.
+
+    `refused` holds the faults that were asked for and cannot be made on the platform, with the reason.
+    """
     folder = root / CAMPAIGNS
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{campaign}.json"
     if not path.exists():
         record = {"campaign": campaign, "request": dict(request), "plans": [json.loads(p.to_json()) for p in plans]}
         part = path.with_suffix(".part")
-        part.write_text(json.dumps({**record, "failures": {}}, indent=1, sort_keys=True))
+        record = {**record, "refused": dict(refused), "failures": {}}
+        part.write_text(json.dumps(record, indent=1, sort_keys=True))
         part.rename(path)
     return path
 
@@ -90,14 +97,24 @@ def check_root(root: Path) -> None:
         )
 
 
-def remove_abandoned(root: Path) -> list[str]:
-    """Remove what killed runs left on the embedded platform; return the episodes concerned.
+def remove_abandoned(root: Path, site_of: Callable[[str], Site | None]) -> list[str]:
+    """Undo and remove what killed runs left; return the episodes concerned.
 
-    Their processes have died with the collector, so that only files are left.
+    Parameters
+    ----------
+    site_of
+        Returns the place of a platform, or None to leave its episodes alone this time.
+
+    Raises
+    ------
+    PlatformError
+        Something could not be undone; what leads to it stays, so that it can be tried again.
     """
     removed = []
     for scratch in scratches(root):
-        if scratch.is_abandoned():
+        site = site_of(scratch.platform) if scratch.is_abandoned() else None
+        if site is not None:
+            site.undo_abandoned(scratch.journal)
             removed.append(scratch.note.stem)
             scratch.release()
     for folder in (root / "episodes").glob("*.incomplete"):

@@ -27,6 +27,7 @@ class Scratch:
     note: Path
     owner: int
     owner_started: float
+    platform: str
 
     @property
     def journal(self) -> Path:
@@ -34,18 +35,18 @@ class Scratch:
         return self.folder / "journal.jsonl"
 
     @staticmethod
-    def claim(root: Path, episode: str) -> Scratch:
+    def claim(root: Path, episode: str, platform: str) -> Scratch:
         """Make a working folder for an episode that this process runs."""
         folder = Path(tempfile.mkdtemp(prefix="faultset-"))
         notes = root / RUNNING
         notes.mkdir(parents=True, exist_ok=True)
         note = notes / f"{episode}.json"
         owner, started = os.getpid(), psutil.Process().create_time()
-        text = json.dumps({"folder": str(folder), "owner": owner, "owner_started": started})
+        record = {"folder": str(folder), "owner": owner, "owner_started": started, "platform": platform}
         part = note.with_suffix(".part")
-        part.write_text(text)
+        part.write_text(json.dumps(record))
         part.rename(note)
-        return Scratch(folder=folder, note=note, owner=owner, owner_started=started)
+        return Scratch(folder=folder, note=note, owner=owner, owner_started=started, platform=platform)
 
     def is_abandoned(self) -> bool:
         """Say whether the process that ran the episode is gone."""
@@ -69,4 +70,5 @@ def scratches(root: Path) -> Iterator[Scratch]:
             note=note,
             owner=int(record["owner"]),
             owner_started=float(record["owner_started"]),
+            platform=record["platform"],
         )

@@ -7,7 +7,7 @@ import platform as host
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -25,22 +25,13 @@ from faultset.collector.campaigns.campaign import (
     write_campaign,
 )
 from faultset.collector.campaigns.progress import show_progress
+from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.campaign import Request, campaign_id, plan_campaign
 from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms import check_platform
+from faultset.collector.platforms import open_site
 from faultset.datasets.errors import DataError, FaultsetError, PlatformError
 from faultset.datasets.truth import read_label
 from faultset.datasets.versions import create_version, list_versions
-
-EPISODES_PER_CORE = 2
-MEMORY_PER_EPISODE = 600 * 2**20
-
-
-def default_jobs() -> int:
-    """Return how many episodes this machine runs at a time without disturbing each other."""
-    cores = len(os.sched_getaffinity(0))
-    room = int(psutil.virtual_memory().available * 0.8 / MEMORY_PER_EPISODE)
-    return max(1, min(cores * EPISODES_PER_CORE, room))
 
 
 class Session:
@@ -54,9 +45,22 @@ class Session:
         Episodes failed twice; what succeeded is kept and versioned.
     """
 
-    def __init__(self, request: Request, plans: Sequence[Plan], root: Path, *, jobs: int | None, fresh: bool):
+    def __init__(
+        self,
+        request: Request,
+        plans: Sequence[Plan],
+        root: Path,
+        *,
+        jobs: int | None,
+        fresh: bool,
+        settings: Mapping[str, Any] | None = None,
+    ):
         self.request, self.plans, self.root = request, list(plans), root
-        self.jobs = jobs or default_jobs()
+        self._settings = dict(settings or {})
+        self._site = open_site(request.platform, self._settings)
+        self._asked_jobs = jobs
+        self.jobs = jobs or 1
+        self.refused: dict[str, str] = {}
         self.campaign = campaign_id(request)
         if fresh:
             self._plan_afresh()
@@ -74,10 +78,12 @@ class Session:
     def run(self) -> None:
         """Run the campaign and print its table."""
         check_root(self.root)
-        check_platform(self.request.platform)
+        self._site.check()
         self.root.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(self.root)
-        path = write_campaign(self.root, self.campaign, self.plans, asdict(self.request))
+        remove_abandoned(self.root, lambda platform: self._site if platform == self.request.platform else None)
+        self.jobs = self._asked_jobs or self._site.default_jobs()
+        self._refuse()
+        path = write_campaign(self.root, self.campaign, self.plans, asdict(self.request), self.refused)
         self._announce()
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         for number in before:
@@ -89,7 +95,7 @@ class Session:
                     self.plans,
                     self.root,
                     jobs=self.jobs,
-                    settings={},
+                    settings=self._settings,
                     watch=watch,
                     stopping=lambda: bool(self._stopping),
                 )
@@ -97,6 +103,16 @@ class Session:
             for number, handler in before.items():
                 signal.signal(number, handler)
         self._conclude(path, results, time.monotonic() - began)
+
+    def _refuse(self) -> None:
+        """Leave out the faults that the platform cannot make; none may be left out that was named."""
+        wanted = {plan.fault: get_fault(plan.fault) for plan in self.plans if plan.fault}
+        self.refused = self._site.refusals(list(wanted.values()))
+        for fault, reason in self.refused.items():
+            if fault in self.request.faults:
+                raise PlatformError(f"fault {fault} cannot be made here: {reason}")
+            print(f"left out: {fault}, which cannot be made here: {reason}", file=sys.stderr)
+        self.plans = [plan for plan in self.plans if plan.fault not in self.refused]
 
     def _stop(self, number: int, frame: Any) -> None:
         if not self._stopping:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from faultset.collector.cli.cluster import cluster_options, cluster_settings
 from faultset.datasets.console import DURATION, command
 
 _NAMES = "Comma-separated names, or all."
@@ -31,7 +32,13 @@ _NAMES = "Comma-separated names, or all."
 @click.option("--baseline", type=DURATION, help="Healthy part of the view, on average.")
 @click.option("--fault", type=DURATION, help="Faulty part of the view, on average.")
 @click.option("--cooldown", type=DURATION, help="Load after the recovery.")
-@click.option("--step", type=DURATION, default=1.0, show_default="1s", help="Sampling interval of metrics.")
+@click.option(
+    "--step",
+    type=DURATION,
+    default=1.0,
+    show_default="1s",
+    help="Sampling interval of metrics; a cluster has its own.",
+)
 @click.option(
     "--trace-sampling",
     type=click.FloatRange(0.0, 1.0),
@@ -39,6 +46,7 @@ _NAMES = "Comma-separated names, or all."
     show_default=True,
     help="Share of requests whose spans are kept.",
 )
+@cluster_options
 @click.option("--dry-run", is_flag=True, help="Print the plans and touch nothing.")
 @click.option("--fresh", is_flag=True, help="Run all plans anew, as a new campaign, instead of resuming.")
 def collect(
@@ -58,6 +66,10 @@ def collect(
     fresh: bool,
     step: float,
     trace_sampling: float,
+    context: str | None,
+    prometheus_url: str | None,
+    jaeger_url: str | None,
+    image: str | None,
     **lengths: float | None,
 ) -> None:
     """Run fault-injection episodes on live applications and write their telemetry and truth into a dataset.
@@ -68,13 +80,15 @@ def collect(
     Example:
       collect --faults all --apps hotel
       collect --faults target-port,revoke-auth --apps hotel --profile quick -j 4 --out data/
+      collect --faults all --apps hotel --platform kubernetes
     """
     from faultset.collector.apps import app_names
     from faultset.collector.campaigns.session import Session
     from faultset.collector.plans.campaign import Request, plan_campaign
-    from faultset.collector.plans.plan import PROFILES, Phases
+    from faultset.collector.plans.plan import Phases, profile_phases
 
-    base = PROFILES[profile]
+    settings = cluster_settings(platform, context, prometheus_url, jaeger_url, image)
+    base = profile_phases(profile, platform)
     given = {f"{name}_s": value for name, value in lengths.items() if value is not None}
     phases = Phases(**{**vars(base), **given})
     request = Request(
@@ -96,7 +110,7 @@ def collect(
     if dry_run:
         _show_plans(plans)
         return
-    Session(request, plans, out, jobs=jobs, fresh=fresh).run()
+    Session(request, plans, out, jobs=jobs, fresh=fresh, settings=settings).run()
 
 
 def _names(text: str) -> tuple[str, ...]:

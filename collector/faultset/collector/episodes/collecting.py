@@ -142,5 +142,5 @@ def _label(
         "workload": {"mix": plan.mix, "rate_rps": plan.rate_rps},
         "seed": plan.seed,
         "host": {**platform.host_load(), "parallel": parallel, "durations_s": course.durations_s},
-        "clock_offsets": {source.table: 0 for source in platform.sources()},
+        "clock_offsets": {table: round(1e9 * offset_s) for table, offset_s in platform.clock_offsets_s().items()},
     }

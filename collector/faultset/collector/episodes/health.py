@@ -30,7 +30,9 @@ def unready(platform: Platform) -> str:
     for deployment in platform.list("Deployment"):
         wanted = deployment["spec"].get("replicas", 1)
         status = deployment.get("status", {})
-        if status.get("availableReplicas", 0) < wanted or status.get("updatedReplicas", wanted) < wanted:
+        made = deployment["metadata"].get("generation", 0)
+        is_unseen = status.get("observedGeneration", made) < made
+        if is_unseen or status.get("availableReplicas", 0) < wanted or status.get("updatedReplicas", wanted) < wanted:
             names.append(deployment["metadata"]["name"])
     return f"{', '.join(sorted(names))} not ready" if names else ""
 

@@ -16,7 +16,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.campaigns.scratch import Scratch
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms import make_platform
+from faultset.collector.platforms import open_site
 from faultset.collector.platforms.journal import Journal
 from faultset.datasets.errors import FaultsetError
 
@@ -42,12 +42,12 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, frame: stopping.append(received))
     plan, root = Plan.from_json(request["plan"]), Path(request["root"])
-    scratch = Scratch.claim(root, plan.episode)
+    scratch = Scratch.claim(root, plan.episode, plan.platform)
     journal = Journal(scratch.journal)
     try:
         journal.note("plan", **json.loads(plan.to_json()))
         app = load_app(plan.app).model_copy(update={"trace_sampling": plan.trace_sampling})
-        platform = make_platform(plan, app, scratch.folder, journal, request["settings"])
+        platform = open_site(plan.platform, request["settings"]).make(plan, app, scratch.folder, journal)
         runner = EpisodeRunner(
             plan,
             platform,
@@ -65,8 +65,7 @@ def main() -> None:
         outcome = {"episode": plan.episode, "failure": str(error), "exit_code": error.exit_code, "verdict": None}
     finally:
         journal.close()
-    keep = request["settings"].get("keep_scratch") or (outcome["failure"] and not outcome.get("interrupted"))
-    if keep:
+    if outcome["failure"] and not outcome.get("interrupted"):
         _keep_for_diagnosis(scratch, root)
     scratch.release()
     _say(kind="outcome", **outcome)

@@ -19,7 +19,6 @@ from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.protocol import Platform
 from faultset.datasets.errors import FaultsetError, PlatformError
 
-READY_TIMEOUT_S = 60.0
 RECOVERY_TIMEOUT_S = 120.0
 RECOVERY_WINDOW_S = 4.0
 LARGEST_DELAY_MS = 1500.0
@@ -169,7 +168,7 @@ class EpisodeRunner:
                 raise PlatformError("interrupted while the application was starting")
             return not unready(self.platform)
 
-        self.platform.wait(is_ready, timeout_s=READY_TIMEOUT_S, what=f"{self.plan.app} to become ready")
+        self.platform.wait(is_ready, timeout_s=self.platform.ready_timeout_s, what=f"{self.plan.app} to become ready")
 
     def _start_load(self) -> None:
         self.platform.start_load(seed=self.draws.load_seed, rate_rps=self.plan.rate_rps, mix=self.plan.mix)

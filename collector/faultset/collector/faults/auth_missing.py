@@ -24,6 +24,7 @@ from faultset.collector.platforms.protocol import Platform
     targets=databases_without_password,
     check=consumer_fails,
     also_accepted=consumer_names,
+    needs=("runtime",),
 )
 def auth_missing(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Require a password of an account that had none, then restart the consumers, which do not know it."""

@@ -30,6 +30,7 @@ def new_build_crashes(platform: Platform, target: str, parameters: Mapping[str, 
     paper_number=5,
     targets=store_users,
     check=new_build_crashes,
+    needs=("runtime",),
 )
 def buggy_image(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Roll out a build whose database client dials a port where nothing listens."""

@@ -31,6 +31,7 @@ def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]
     check=was_restarted,
     root_cause_kind="Pod",
     repeat_s=12.0,
+    needs=("kill",),
 )
 def container_kill(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Kill the container's main process; again every twelve seconds if it runs by then."""

@@ -27,6 +27,7 @@ def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]
     targets=logic_services,
     check=uses_much_cpu,
     root_cause_kind="Pod",
+    needs=("runtime",),
 )
 def cpu_hog(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Run busy loops inside the container; with it they share the container's CPU limit."""

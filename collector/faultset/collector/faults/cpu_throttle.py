@@ -28,6 +28,7 @@ def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any])
     targets=logic_services,
     check=is_throttled,
     root_cause_kind="Pod",
+    needs=("resize",),
 )
 def cpu_throttle(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Lower the container's CPU limit in place to half of what it uses, or less."""

@@ -30,6 +30,7 @@ def was_killed_for_memory(platform: Platform, target: str, parameters: Mapping[s
     category="symptomatic",
     targets=logic_services,
     check=was_killed_for_memory,
+    needs=("runtime",),
 )
 def memory_leak(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Roll out a build that leaks memory until its container reaches its limit and is killed."""

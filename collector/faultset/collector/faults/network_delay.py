@@ -20,6 +20,7 @@ from faultset.collector.platforms.protocol import Delay, Platform
     targets=logic_services,
     check=is_impaired,
     root_cause_kind="Pod",
+    needs=("delay",),
 )
 def network_delay(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Hold back all packets that the pod sends."""

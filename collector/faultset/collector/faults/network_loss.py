@@ -21,6 +21,7 @@ from faultset.collector.platforms.protocol import Loss, Platform
     targets=logic_services,
     check=is_impaired,
     root_cause_kind="Pod",
+    needs=("loss",),
 )
 def network_loss(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Lose a share of the packets that the pod sends."""

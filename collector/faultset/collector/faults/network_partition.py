@@ -20,6 +20,7 @@ from faultset.collector.platforms.protocol import Partition, Platform
     targets=logic_services,
     check=is_impaired,
     root_cause_kind="Pod",
+    needs=("partition",),
 )
 def network_partition(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Let no packet pass between the pod and anyone."""

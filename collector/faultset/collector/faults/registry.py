@@ -20,6 +20,7 @@ from faultset.collector.apps.spec import AppSpec
 from faultset.collector.platforms.protocol import Platform
 from faultset.datasets.suggestions import unknown_name
 
+Need = Literal["loss", "delay", "partition", "kill", "resize", "runtime"]
 Parameters = dict[str, Any]
 Inject = Callable[[Platform, str, np.random.Generator], Parameters]
 Check = Callable[[Platform, str, Mapping[str, Any]], str | None]
@@ -62,6 +63,9 @@ class FaultSpec:
         Seconds after which the injection is made again, until the recovery; None when once is enough.
     also_accepted
         Names besides the target that count as right answers.
+    needs
+        What the platform must be able to do: a disturbance of packets, killing a container's process, resizing a
+        running pod, or running the application on programs of ours (`runtime`).
     """
 
     name: str
@@ -76,6 +80,7 @@ class FaultSpec:
     check: Check
     repeat_s: float | None
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]]
+    needs: frozenset[Need]
 
 
 _faults: dict[str, FaultSpec] = {}
@@ -93,6 +98,7 @@ def fault(
     root_cause_kind: str = "Deployment",
     repeat_s: float | None = None,
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]] = lambda app, target: (),
+    needs: tuple[Need, ...] = (),
 ) -> Callable[[Inject], Inject]:
     """Register the decorated function as a fault; see `FaultSpec` for the parameters.
 
@@ -119,6 +125,7 @@ def fault(
             check=check,
             repeat_s=repeat_s,
             also_accepted=also_accepted,
+            needs=frozenset(needs),
         )
         return inject
 

@@ -21,6 +21,7 @@ from faultset.collector.runtime.store import ACCOUNT_RIGHTS
     targets=databases_with_password,
     check=consumer_fails,
     also_accepted=consumer_names,
+    needs=("runtime",),
 )
 def user_unregistered(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Delete the account with which the database is used, then restart its consumers."""

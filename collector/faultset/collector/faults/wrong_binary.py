@@ -29,6 +29,7 @@ def runs_another_program(platform: Platform, target: str, parameters: Mapping[st
     paper_number=15,
     targets=logic_services,
     check=runs_another_program,
+    needs=("runtime",),
 )
 def wrong_binary(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Start another service's program in the target's container."""

@@ -1,4 +1,4 @@
-"""The load as a process of its own, told what to do over a Unix socket."""
+"""The load as a process of its own, told what to do over a Unix socket or, in a pod, over HTTP."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from faultset.collector.apps.spec import parse
 from faultset.collector.load.generator import Generator
 from faultset.collector.load.results import ResultFile
 from faultset.collector.load.schedule import Schedule
+from faultset.collector.load.serving import serve_http
 from faultset.collector.platforms.local.channel import serve
 from faultset.collector.runtime.environment import allow_many_files
 from faultset.datasets.errors import FaultsetError
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--socket", type=Path, help="Unix socket for the verbs step, stats and stop")
     parser.add_argument("--bind", help="address from which to send")
+    parser.add_argument("--http", type=int, help="port on which to serve results and take the same verbs")
     arguments = parser.parse_args(argv)
     random.seed()
     if arguments.rate <= 0:
@@ -65,13 +67,17 @@ async def _run(schedule: Schedule, arguments: argparse.Namespace) -> int:
         await asyncio.gather(sending, return_exceptions=True)
         counts = generator.stats()
         await generator.close()
-        ended.set()
+        if not arguments.http:
+            ended.set()
         return counts
 
     server = None
     if arguments.socket:
         server = await serve(arguments.socket, {"step": generator.step, "stats": generator.stats, "stop": stop})
+    web = await serve_http(arguments.http, arguments.results, generator, stop) if arguments.http else None
     await ended.wait()
+    if web is not None:
+        await web.cleanup()
     if sending.cancelled():
         await asyncio.sleep(_REPLY_S)
     elif sending.done():

@@ -37,7 +37,14 @@ class Phases:
 
 QUICK = Phases(warmup_s=8.0, baseline_s=45.0, fault_s=45.0, cooldown_s=5.0)
 STANDARD = Phases(warmup_s=30.0, baseline_s=180.0, fault_s=180.0, cooldown_s=30.0)
+STANDARD_ON_CLUSTER = Phases(warmup_s=30.0, baseline_s=300.0, fault_s=300.0, cooldown_s=30.0)
+"""Longer, so that a scrape every five seconds still gives about fifty reference samples."""
 PROFILES: dict[str, Phases] = {"quick": QUICK, "standard": STANDARD}
+
+
+def profile_phases(profile: str, platform: str) -> Phases:
+    """Return the lengths that a profile stands for on a platform."""
+    return STANDARD_ON_CLUSTER if (profile, platform) == ("standard", "kubernetes") else PROFILES[profile]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,48 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faultset.datasets.errors import PlatformError
 from faultset.datasets.suggestions import unknown_name
 
 if TYPE_CHECKING:
-    from faultset.collector.apps.spec import AppSpec
-    from faultset.collector.plans.plan import Plan
-    from faultset.collector.platforms.journal import Journal
-    from faultset.collector.platforms.protocol import Platform
+    from faultset.collector.platforms.site import Site
 
-PLATFORMS = ("local",)
+PLATFORMS = ("local", "kubernetes")
 
 
-def check_platform(name: str) -> None:
-    """Refuse a platform that cannot work here, before anything is begun.
+def open_site(platform: str, settings: Mapping[str, Any] | None = None) -> Site:
+    """Return the place where episodes of a platform run.
 
-    Raises
-    ------
-    PlatformError
-        Something it needs is missing; says what, and how to mend it.
-    """
-    from faultset.collector.platforms.local.checks import checks
-
-    for row in checks():
-        if not row["ok"]:
-            raise PlatformError(f"{row['check']} is needed, but found {row['found']}; {row['remedy']}")
-
-
-def make_platform(plan: Plan, app: AppSpec, folder: Path, journal: Journal, settings: Mapping[str, Any]) -> Platform:
-    """Return the platform that the plan names, ready to deploy.
+    Parameters
+    ----------
+    settings
+        What the platform's constructor takes beyond the plan; plain values, which survive JSON.
 
     Raises
     ------
     UsageError
         There is no platform of that name.
-    PlatformError
-        It cannot be used on this machine.
     """
-    if plan.platform == "local":
-        from faultset.collector.platforms.local.platform import LocalPlatform
+    if platform == "local":
+        from faultset.collector.platforms.local.site import LocalSite
 
-        return LocalPlatform(app, folder, journal=journal, seed=plan.seed, step_s=plan.step_s, **settings)
-    raise unknown_name("platform", plan.platform, PLATFORMS)
+        return LocalSite(settings or {})
+    if platform == "kubernetes":
+        from faultset.collector.platforms.kubernetes.site import KubernetesSite
+
+        return KubernetesSite(settings or {})
+    raise unknown_name("platform", platform, PLATFORMS)

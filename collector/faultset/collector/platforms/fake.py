@@ -54,6 +54,7 @@ class FakePlatform:
     """See the module; `calls` lists all verbs in order."""
 
     name = "fake"
+    ready_timeout_s = 1.0
 
     def __init__(self, app: AppSpec, journal: Journal):
         self.app, self.journal = app, journal
@@ -175,6 +176,10 @@ class FakePlatform:
     def host_load(self) -> dict[str, Any]:
         """Return a quiet host."""
         return {"load_average": 0.0, "worst_delay_ms": 0.0}
+
+    def clock_offsets_s(self) -> dict[str, float]:
+        """Return zeros."""
+        return dict.fromkeys(self.rows, 0.0)
 
     def stop_load(self) -> None:
         """Note it."""

@@ -65,6 +65,8 @@ class Platform(Protocol):
 
     name: str
     app: AppSpec
+    ready_timeout_s: float
+    """How long an application may take to become ready."""
 
     def deploy(self) -> None:
         """Apply the application's manifests and start telemetry; return without waiting for readiness."""
@@ -128,6 +130,10 @@ class Platform(Protocol):
 
     def host_load(self) -> dict[str, Any]:
         """Return how loaded the host was during the episode: load average, worst scheduling delay in ms."""
+        ...
+
+    def clock_offsets_s(self) -> dict[str, float]:
+        """Return how far the clock of each table's source is ahead of the collector's, in seconds."""
         ...
 
     def stop_load(self) -> None:

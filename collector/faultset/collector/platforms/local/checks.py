@@ -70,7 +70,7 @@ def _disk() -> dict[str, Any]:
 
 
 def _cores() -> dict[str, Any]:
-    from faultset.collector.campaigns.session import default_jobs
+    from faultset.collector.platforms.local.site import default_jobs
 
     cores = len(os.sched_getaffinity(0))
     return _row("cores", True, f"{cores}; collect runs {default_jobs()} episodes at a time", "")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
+from faultset.collector.platforms.journaled import described
 from faultset.collector.platforms.local.control import ControlPlane
 from faultset.collector.platforms.protocol import Impairment
 
@@ -13,11 +11,6 @@ _COUNTED = {
     "loss": ("transmit_packets_dropped",),
     "partition": ("transmit_packets_dropped", "receive_packets_dropped"),
 }
-
-
-def described(impairment: Impairment) -> dict[str, Any]:
-    """Return an impairment as the relay and the journal write it."""
-    return {"kind": type(impairment).__name__.lower(), **dataclasses.asdict(impairment)}
 
 
 class Network:

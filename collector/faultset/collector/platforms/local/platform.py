@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from faultset.collector.apps.manifests import manifests
 from faultset.collector.apps.spec import AppSpec
 from faultset.collector.load.source import RequestSource
-from faultset.collector.platforms.inverses import (
-    inverse_of_delete,
-    inverse_of_exec,
-    inverse_of_impairment,
-    inverse_of_patch,
-)
 from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journaled import JournaledVerbs
 from faultset.collector.platforms.local.addresses import AddressBlock
 from faultset.collector.platforms.local.control import ControlPlane
 from faultset.collector.platforms.local.controllers.cluster import Cluster
 from faultset.collector.platforms.local.diagnosis import unready
 from faultset.collector.platforms.local.loading import Load
-from faultset.collector.platforms.local.network import Network, described
-from faultset.collector.platforms.local.objects import Object, ObjectNotFound
+from faultset.collector.platforms.local.network import Network
+from faultset.collector.platforms.local.objects import Object
 from faultset.collector.platforms.local.programs import write_scripts
 from faultset.collector.platforms.local.routing import SPANS_PORT
 from faultset.collector.platforms.local.telemetry_source import TelemetrySource
@@ -39,7 +34,7 @@ _EXEC_TIMEOUT_S = 30.0
 _POLL_S = 0.02
 
 
-class LocalPlatform:
+class LocalPlatform(JournaledVerbs):
     """One application in one episode on this machine.
 
     Parameters
@@ -61,6 +56,7 @@ class LocalPlatform:
     """
 
     name = "local"
+    ready_timeout_s = 60.0
 
     def __init__(
         self,
@@ -73,10 +69,9 @@ class LocalPlatform:
         back_off_factor: float = 1.0,
         telemetry: bool = True,
     ):
-        self.app = app
+        super().__init__(app, journal)
         self.folder = Path(folder).absolute()
         self.back_off_factor = back_off_factor
-        self._journal = journal
         self._seed = seed
         self._step_s = step_s
         self._telemetry = telemetry
@@ -138,50 +133,25 @@ class LocalPlatform:
         with plane.lock:
             return plane.cluster.store.list(kind, labels)
 
-    def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> Object:
-        """Apply a JSON merge patch (RFC 7386) and return the new object."""
+    def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         plane = self._running()
         with plane.lock:
-            current = plane.cluster.store.get(kind, name)
-            args = {"kind": kind, "name": name, "change": change}
-            with self._journal.act("patch", args, inverse_of_patch(current, change), [name, *_leaves(change)]):
-                plane.cluster.store.patch(kind, name, change)
-                plane.settle()
-            return plane.cluster.store.get(kind, name)
+            plane.cluster.store.patch(kind, name, change)
+            plane.settle()
 
-    def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
-        """Delete an object; the undo applies it again (nothing for pods, which their owner replaces)."""
+    def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
         plane = self._running()
         with plane.lock:
-            current = plane.cluster.store.get(kind, name)
-            args = {"kind": kind, "name": name, "grace_period_s": grace_period_s}
-            with self._journal.act("delete", args, inverse_of_delete(current), [name, *_leaves(current.get("spec"))]):
-                plane.cluster.store.delete(kind, name, grace_period_s=grace_period_s)
-                plane.settle()
+            plane.cluster.store.delete(kind, name, grace_period_s=grace_period_s)
+            plane.settle()
 
-    def exec(self, pod: str, argv: Sequence[str], *, undo: Sequence[str] | None = None) -> str:
-        """Run a command in the pod's main container and return its output; raise PlatformError when it fails."""
-        found = self.get("Pod", pod)
-        inverse = inverse_of_exec(self._workload_labels(found), undo) if undo is not None else None
-        visible = [pod, *_leaves(found["spec"])]
-        with self._journal.act("exec", {"pod": pod, "argv": list(argv)}, inverse, visible):
-            return self.run_in(pod, argv)
+    def _kill(self, pod: Object, container: str) -> None:
+        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        if not self._running().call("node", "signal", uid=uid, container=container, signal_name="KILL", main_only=True):
+            raise PlatformError(f"cannot kill container {container} of pod {name}: it does not run")
 
-    def kill(self, pod: str) -> None:
-        """Send SIGKILL to the main process of the pod's container; its restart policy decides what follows."""
-        plane, found = self._running(), self.get("Pod", pod)
-        container = found["spec"]["containers"][0]["name"]
-        with self._journal.act("kill", {"pod": pod}, None, [pod]):
-            uid = found["metadata"]["uid"]
-            if not plane.call("node", "signal", uid=uid, container=container, signal_name="KILL", main_only=True):
-                raise PlatformError(f"cannot kill container {container} of pod {pod}: it does not run")
-
-    def impair(self, pod: str, impairment: Impairment) -> None:
-        """Disturb all that the pod sends until undone; ends with the collector, whose child the relay is."""
-        self.get("Pod", pod)
-        args = {"pod": pod, **described(impairment)}
-        with self._journal.act("impair", args, inverse_of_impairment(pod), [pod]):
-            Network(self._running()).impair(pod, impairment)
+    def _impair(self, pod: Object, impairment: Impairment) -> None:
+        Network(self._running()).impair(pod["metadata"]["name"], impairment)
 
     def impaired_packets(self, pod: str) -> int:
         """Return how many packets of the pod the current impairment has disturbed so far."""
@@ -250,6 +220,10 @@ class LocalPlatform:
             made["worst_scrape_lag_ms"] = round(plane.call("telemetry", "health")["worst_lag_ms"], 3)
         return made
 
+    def clock_offsets_s(self) -> dict[str, float]:
+        """Return zeros: everything reads the same clock."""
+        return {source.table: 0.0 for source in self.sources()}
+
     def run_in(self, pod: str, argv: Sequence[str]) -> str:
         """Run a command in the pod's main container and return its output; not journaled."""
         found = self.get("Pod", pod)
@@ -290,11 +264,6 @@ class LocalPlatform:
             raise PlatformError("nothing is deployed; call deploy first")
         return self._load
 
-    def _workload_labels(self, pod: Object) -> dict[str, str]:
-        labels = pod["metadata"].get("labels") or {}
-        key = self.app.label_key
-        return {key: labels[key]} if key in labels else dict(labels)
-
     def _service_of_pod(self, pod: str) -> str | None:
         """Return the workload of a pod that may be gone."""
         if self._plane is not None:
@@ -302,18 +271,3 @@ class LocalPlatform:
                 if seen.kind == "Pod":
                     self._services.setdefault(seen.name, seen.service)
         return self._services.get(pod)
-
-
-def _leaves(change: Any) -> Iterator[str]:
-    """Yield the plain values in a change: an operator who looks at the object sees them."""
-    if isinstance(change, Mapping):
-        for value in change.values():
-            yield from _leaves(value)
-    elif isinstance(change, list | tuple):
-        for value in change:
-            yield from _leaves(value)
-    elif change is not None:
-        yield str(change)
-
-
-__all__ = ["LocalPlatform", "ObjectNotFound"]

@@ -1,0 +1,56 @@
+"""An application's ordinary manifests, made fit for a namespace of a shared cluster."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from faultset.collector.apps.spec import AppSpec
+from faultset.collector.platforms.kubernetes.images import REPOSITORY, app_image, pause_image
+from faultset.collector.platforms.kubernetes.namespaces import MANAGED, PAIR
+from faultset.collector.platforms.protocol import Object
+
+VOLUME_ROOT = "/var/lib/faultset"
+USER_ID = 1000
+WORKING_FOLDER = "/tmp"
+"""Writable for every user."""
+
+
+def placed(objects: Iterable[Mapping[str, Any]], app: AppSpec, namespace: str, *, repository: str) -> list[Object]:
+    """Return the objects with what a cluster needs beyond the embedded platform.
+
+    Volumes lie in a folder of the namespace's own on the node and carry our label, since they belong to no namespace;
+    images come from the user's repository; programs run as an ordinary user, except databases, which own the folder
+    that the kubelet makes for them.
+    """
+    made = []
+    for wanted in objects:
+        found = copy.deepcopy(dict(wanted))
+        if found["kind"] == "PersistentVolume":
+            labels = found["metadata"].setdefault("labels", {})
+            labels.update({**MANAGED, PAIR: namespace})
+            found["spec"]["hostPath"]["path"] = f"{VOLUME_ROOT}/{namespace}/{found['metadata']['name']}"
+        elif found["kind"] == "Deployment":
+            _place_pods(found, app, repository)
+        made.append(found)
+    return made
+
+
+def _place_pods(deployment: Object, app: AppSpec, repository: str) -> None:
+    spec = deployment["spec"]["template"]["spec"]
+    service = app.services[deployment["metadata"]["name"]]
+    if not service.claim:
+        spec["securityContext"] = {"runAsUser": USER_ID, "runAsGroup": USER_ID, "runAsNonRoot": True}
+    spec["automountServiceAccountToken"] = False
+    for container in spec["containers"]:
+        container["image"] = with_repository(container["image"], repository)
+        container["workingDir"] = WORKING_FOLDER
+
+
+def with_repository(image: str, repository: str) -> str:
+    """Return an image of ours under the user's repository: `faultset/app:1.0.0` becomes `REPOSITORY:1.0.0`."""
+    name, _, tag = image.rpartition(":")
+    if name == REPOSITORY:
+        return app_image(tag, repository)
+    return pause_image(repository) if image == pause_image() else image

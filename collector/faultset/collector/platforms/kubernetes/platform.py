@@ -1,0 +1,288 @@
+"""The platform that runs an application on a Kubernetes cluster, beside whatever else runs there."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from faultset.collector.apps.manifests import manifests
+from faultset.collector.apps.spec import AppSpec
+from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journaled import JournaledVerbs
+from faultset.collector.platforms.kubernetes.access import Api
+from faultset.collector.platforms.kubernetes.discovery import Telemetry, discover
+from faultset.collector.platforms.kubernetes.executing import run_in_pod
+from faultset.collector.platforms.kubernetes.images import missing_images_sentence
+from faultset.collector.platforms.kubernetes.jaeger import JaegerSource
+from faultset.collector.platforms.kubernetes.load_pod import LoadPod, LoadRequests
+from faultset.collector.platforms.kubernetes.log_streams import LogStreams
+from faultset.collector.platforms.kubernetes.namespaces import (
+    EPISODE,
+    PAIR,
+    PRIVILEGED,
+    RENEW_S,
+    Pair,
+    make_namespace,
+    remove_namespaces,
+    remove_volumes,
+    renew,
+)
+from faultset.collector.platforms.kubernetes.node_agent import NodeAgents, agent_manifests
+from faultset.collector.platforms.kubernetes.objects import Objects
+from faultset.collector.platforms.kubernetes.placing import VOLUME_ROOT, placed, with_repository
+from faultset.collector.platforms.kubernetes.prometheus import PrometheusSource
+from faultset.collector.platforms.kubernetes.settings import ClusterSettings
+from faultset.collector.platforms.kubernetes.starting import images_missing, unready
+from faultset.collector.platforms.kubernetes.undoing import Undoer
+from faultset.collector.platforms.kubernetes.watching import Observer
+from faultset.collector.platforms.observing.sources import EventSource, LogSource, ObjectSource
+from faultset.collector.platforms.protocol import Impairment, Object, Source
+from faultset.collector.platforms.undoing import replay
+from faultset.datasets.errors import PlatformError
+
+_POLL_S = 0.4
+_AGENT_TIMEOUT_S = 60.0
+
+
+class KubernetesPlatform(JournaledVerbs):
+    """One application in one episode on a cluster, in a namespace of its own.
+
+    Parameters
+    ----------
+    app
+        What to run.
+    folder
+        Scratch files: logs and request results as they come in.
+    journal
+        Where every act and its inverse are recorded before the act.
+    episode
+        Label of what is made, so that it can be found after a crash.
+    """
+
+    name = "kubernetes"
+    ready_timeout_s = 180.0
+
+    def __init__(self, app: AppSpec, folder: Path, *, journal: Journal, episode: str, settings: ClusterSettings):
+        super().__init__(app, journal)
+        self.folder = Path(folder).absolute()
+        self._episode, self._settings = episode, settings
+        self.api = Api(settings.kubeconfig, context=settings.context)
+        self.pair = Pair.draw(app.name)
+        self._objects = Objects(self.api, self.pair.app, own_volumes=True)
+        self._control = Objects(self.api, self.pair.control)
+        self._made = False
+        self._telemetry: Telemetry | None = None
+        self._sources: list[Source] = []
+        self._closing = threading.Event()
+        self._worst_delay_s = 0.0
+        self._load_wanted = False
+        services = frozenset(app.services)
+        self._logs = LogStreams(self.api, self.pair.app, self.folder / "logs")
+        self._observer = Observer(
+            self._objects, label_key=app.label_key, services=services, pod_changed=self._logs.pod_changed
+        )
+        image = with_repository(app.image, settings.repository)
+        self._image = image
+        self._agents = NodeAgents(self.api, self.pair.control, secrets.token_hex(16))
+        self._load = LoadPod(self._control, app, image=image, folder=self.folder / "load")
+
+    def deploy(self) -> None:
+        """Make the namespaces, apply the application's manifests and begin to record; return without waiting."""
+        self._telemetry = discover(
+            self.api, prometheus_url=self._settings.prometheus_url, jaeger_url=self._settings.jaeger_url
+        )
+        self._journal.note("namespaces", app=self.pair.app, control=self.pair.control)
+        self._made = True
+        try:
+            labels = {EPISODE: self._episode, PAIR: self.pair.app}
+            make_namespace(self.api, self.pair.control, {**labels, **PRIVILEGED})
+            make_namespace(self.api, self.pair.app, labels)
+            threading.Thread(target=self._stay_alive, name="renew", daemon=True).start()
+            for wanted in agent_manifests(
+                namespace=self.pair.control,
+                image=self._image,
+                token=self._agents.token,
+                app_namespace=self.pair.app,
+            ):
+                self._control.apply(wanted)
+            self._observer.start()
+            self.apply(manifests(self.app, telemetry_endpoint=self._telemetry.otlp_http))
+            self._await_agents()
+        except BaseException:
+            with contextlib.suppress(PlatformError):
+                self.teardown()
+            raise
+
+    def start_load(self, *, seed: int, rate_rps: float, mix: str) -> None:
+        """Start the open-loop load against the application's entry."""
+        self._worst_delay_s = 0.0
+        entry = self.app.entry
+        target = f"http://{entry.service}.{self.pair.app}:{entry.port}"
+        self._load.start(target=target, seed=seed, rate_rps=rate_rps, mix=mix)
+        self._load_wanted = True
+
+    def step_load(self, factor: float) -> None:
+        """Change the load to `factor` times its planned rate, from now on; nothing happens without a load."""
+        self._load.step(factor)
+
+    def stop_load(self) -> None:
+        """Stop the load; requests without an answer count as unfinished."""
+        self._load_wanted = False
+        self._load.stop()
+
+    def apply(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        """Create or replace objects; not journaled."""
+        for wanted in placed(objects, self.app, self.pair.app, repository=self._settings.repository):
+            self._objects.apply(wanted)
+
+    def get(self, kind: str, name: str) -> Object:
+        """Return a copy of one object; raise NotFound."""
+        return self._objects.get(kind, name)
+
+    def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
+        """Return copies of all objects of a kind that carry the labels."""
+        return self._objects.list(kind, labels)
+
+    def run_in(self, pod: str, argv: Sequence[str]) -> str:
+        """Run a command in the pod's main container and return its output; not journaled."""
+        container = self.get("Pod", pod)["spec"]["containers"][0]["name"]
+        return run_in_pod(self.api, self.pair.app, pod, container, argv)
+
+    def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        self._objects.patch(kind, name, _with_images_of(change, self._settings.repository))
+
+    def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
+        self._objects.delete(kind, name, grace_period_s=grace_period_s)
+
+    def _kill(self, pod: Object, container: str) -> None:
+        self._agents.kill(pod, container)
+
+    def _impair(self, pod: Object, impairment: Impairment) -> None:
+        self._agents.impair(pod, impairment)
+
+    def impaired_packets(self, pod: str) -> int:
+        """Return how many packets of the pod the current impairment has disturbed so far."""
+        return self._agents.impaired_packets(self.get("Pod", pod))
+
+    def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
+        """Return once `condition` holds; raise PlatformError naming `what` after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            self._check()
+            pods = self._objects.list("Pod")
+            missing = images_missing(pods) if not self._load_wanted else ()
+            if missing:
+                raise PlatformError(missing_images_sentence(missing))
+            if time.monotonic() > deadline:
+                raise PlatformError(f"waited {timeout_s:g} s in vain for {what}; {unready(pods)}")
+            time.sleep(_POLL_S)
+
+    def undo(self) -> None:
+        """Replay the journal's open inverses backwards, then restart pods that wait in a back-off."""
+        undoer = Undoer(self._objects, run=self.run_in, lift=self._agents.lift)
+        try:
+            replay(self._journal, undoer)
+        finally:
+            undoer.restart_waiting()
+
+    def sources(self) -> Sequence[Source]:
+        """Return the sources of every table."""
+        if self._telemetry is None:
+            raise PlatformError("nothing is deployed; call deploy first")
+        if not self._sources:
+            seen = self._observer
+            self._sources = [
+                LogSource(self.folder / "logs", seen.service_of_pod),
+                EventSource(seen),
+                ObjectSource(seen.changes),
+                LoadRequests(self._load),
+                PrometheusSource(
+                    self._telemetry.prometheus,
+                    self.pair.app,
+                    service_of_pod=seen.service_of_pod,
+                    service_of_object=seen.service_of,
+                    pods_seen=seen.pods_seen,
+                ),
+                JaegerSource(
+                    self._telemetry.jaeger,
+                    self.pair.app,
+                    tuple(self.app.services),
+                    service_of_pod=seen.service_of_pod,
+                    service_of_reported=lambda name: name if name in self.app.services else None,
+                ),
+            ]
+        return list(self._sources)
+
+    def host_load(self) -> dict[str, Any]:
+        """Return how busy the nodes are, and how late the collector was at worst since the load was started."""
+        made = dict(self._agents.stats())
+        made["collector_delay_ms"] = round(1e3 * self._worst_delay_s, 3)
+        return made
+
+    def clock_offsets_s(self) -> dict[str, float]:
+        """Return how far the clock of each source is ahead of the collector's, in seconds."""
+        made: dict[str, float] = {}
+        for source in self.sources():
+            measure = getattr(source, "clock_offset_s", None)
+            if measure is not None:
+                made[source.table] = measure()
+        made["requests"] = self._load.clock_offset_s()
+        made["logs"] = self._agents.clock_offset_s()
+        return made
+
+    def teardown(self) -> None:
+        """Remove the namespaces and all that is in them, volumes included; may be called twice."""
+        self._closing.set()
+        self._logs.stop()
+        self._observer.stop()
+        for source in self._sources:
+            source.close()
+        self._sources = []
+        if self._made:
+            with contextlib.suppress(PlatformError):
+                self._agents.remove_volumes([f"{VOLUME_ROOT}/{self.pair.app}"])
+            self._agents.close()
+            remove_namespaces(self.api, (self.pair.app, self.pair.control))
+            remove_volumes(self.api, self.pair.app)
+            self._made = False
+
+    def _check(self) -> None:
+        self._observer.check()
+        if self._load_wanted:
+            self._load.check()
+
+    def _await_agents(self) -> None:
+        deadline = time.monotonic() + _AGENT_TIMEOUT_S
+        while missing := self._agents.ready():
+            if time.monotonic() > deadline:
+                raise PlatformError(f"the node agent did not start within {_AGENT_TIMEOUT_S:g} s: {missing}")
+            time.sleep(_POLL_S)
+        self._agents.start()
+
+    def _stay_alive(self) -> None:
+        """Renew the sign of life, and measure on the way how late this process gets the processor."""
+        next_renewal, step_s = 0.0, 0.05
+        while not self._closing.is_set():
+            before = time.monotonic()
+            self._closing.wait(step_s)
+            self._worst_delay_s = max(self._worst_delay_s, time.monotonic() - before - step_s)
+            if time.monotonic() >= next_renewal:
+                next_renewal = time.monotonic() + RENEW_S
+                with contextlib.suppress(PlatformError):
+                    renew(self.api, self.pair.control)
+                    renew(self.api, self.pair.app)
+
+
+def _with_images_of(change: Any, repository: str) -> Any:
+    """Return a change with the images of ours as the nodes find them."""
+    if isinstance(change, Mapping):
+        return {
+            key: with_repository(value, repository) if key == "image" else _with_images_of(value, repository)
+            for key, value in change.items()
+        }
+    return [_with_images_of(item, repository) for item in change] if isinstance(change, list) else change

@@ -1,0 +1,24 @@
+"""How a user's cluster is reached and used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from faultset.collector.platforms.kubernetes.images import REPOSITORY
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """Choices of the command line, None where discovery decides.
+
+    Attributes
+    ----------
+    repository
+        Where the nodes find our image, without its tag.
+    """
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    prometheus_url: str | None = None
+    jaeger_url: str | None = None
+    repository: str = REPOSITORY
