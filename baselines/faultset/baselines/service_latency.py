@@ -73,9 +73,9 @@ def call_series(episode: EpisodeView) -> CallSeries:
     steps = -(-(end_ns - start_ns) // step_ns)
     table = read_table(episode, "spans", _COLUMNS)
     time = table["time"].cast("int64").to_numpy()
-    kind = _codes(table["kind"], ("client", "server"))
-    peer = _codes(table["peer_service"], services)
-    own = _codes(table["service"], services)
+    kind = name_codes(table["kind"], ("client", "server"))
+    peer = name_codes(table["peer_service"], services)
+    own = name_codes(table["service"], services)
     inside = (time >= start_ns) & (time < end_ns)
     by_client = inside & (kind == 0) & (peer >= 0)
     by_server = inside & (kind == 1) & (own >= 0)
@@ -155,7 +155,7 @@ def _in_spreads(values: Matrix, mean: Matrix, sd: Matrix) -> Matrix:
     return np.clip(deviations(values, mean, sd, np.zeros(values.shape, dtype=bool)), -CLIP, CLIP)
 
 
-def _codes(column: pa.ChunkedArray, names: tuple[str, ...]) -> npt.NDArray[np.int64]:
+def name_codes(column: pa.ChunkedArray, names: tuple[str, ...]) -> npt.NDArray[np.int64]:
     """Index of each entry among the names; -1 for others and for none."""
     if pa.types.is_dictionary(column.type):
         column = column.unify_dictionaries()

@@ -1,0 +1,71 @@
+"""How many log lines of each kind a service writes in each step, told by how lines begin."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faultset.baselines.scaling import Matrix
+from faultset.baselines.tables import read_table
+from faultset.baselines.windows import SECOND_NS
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+BEGINNING = 64
+MOST_SHAPES = 2000
+_NUMBERS = re.compile(r"(?:0x)?[0-9a-f]*\d[0-9a-f]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeCounts:
+    """Lines of candidate services on a grid over the view."""
+
+    shapes: tuple[tuple[str, str], ...]
+    """(service, beginning of the line with numbers masked) of each column."""
+    ends_ns: np.ndarray
+    """[T] end of each step."""
+    counts: Matrix
+    """[T, L]"""
+
+
+def shape_of(line: str) -> str:
+    """First words of a line with numbers and hexadecimal ids masked; a word that is cut off is dropped.
+
+    >>> shape_of("server.go:124 > in Nearby id=ad32e21bcd2b")
+    'server.go:# > in Nearby id=#'
+    """
+    words = line[:BEGINNING]
+    return _NUMBERS.sub("#", words.rpartition(" ")[0] or words if len(line) >= BEGINNING else words)
+
+
+def shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
+    """Count lines by service, shape and step; the rarest shapes are left out where there are thousands."""
+    start_ns, end_ns = episode.view
+    step_ns = round(step_s * SECOND_NS)
+    steps = -(-(end_ns - start_ns) // step_ns)
+    names = tuple(sorted(episode.services))
+    table = read_table(episode, "logs", ("time", "service", "message"))
+    time = table["time"].cast("int64").to_numpy()
+    owner = pc.index_in(table["service"].cast("string"), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
+    owner = owner.fill_null(-1).to_numpy().astype(np.int64)
+    begun = pc.utf8_slice_codeunits(table["message"], 0, BEGINNING)  # type: ignore[attr-defined]
+    coded = begun.combine_chunks().dictionary_encode()
+    texts, code = np.unique([shape_of(text) for text in coded.dictionary.to_pylist()], return_inverse=True)
+    shape = code[coded.indices.to_numpy(zero_copy_only=False)] if len(texts) else np.empty(0, dtype=np.int64)
+    kept = (time >= start_ns) & (time < end_ns) & (owner >= 0)
+    column = owner[kept] * max(1, len(texts)) + shape[kept]
+    columns, place, lines = np.unique(column, return_inverse=True, return_counts=True)
+    row = (time[kept] - start_ns) // step_ns
+    counts = np.bincount(row * len(columns) + place, minlength=steps * len(columns)).reshape(steps, -1)
+    usual = np.sort(np.argsort(-lines, kind="stable")[:MOST_SHAPES])
+    return ShapeCounts(
+        shapes=tuple((names[found // len(texts)], str(texts[found % len(texts)])) for found in columns[usual].tolist()),
+        ends_ns=np.minimum(start_ns + step_ns * np.arange(1, steps + 1), end_ns),
+        counts=counts[:, usual].astype(float),
+    )
