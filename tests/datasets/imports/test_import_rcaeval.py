@@ -1,0 +1,282 @@
+"""RCAEval's three layouts, on small files in their documented shape; every known trap of its data is a test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from faultset.datasets.errors import DataError
+from faultset.datasets.imports.examination import examined
+from faultset.datasets.imports.importing import episode_id, import_dataset
+from faultset.datasets.imports.rcaeval import RCAEval
+from faultset.datasets.verification import verify
+from faultset.datasets.versions import Dataset, open_dataset
+
+START = 1_690_000_000
+ROWS, ONSET = 100, 60
+SERVICES = ("frontend", "cartservice", "ts-order-service")
+METRICS = ("cpu", "mem", "latency-50", "latency-90")
+
+
+def frame(seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    columns = {f"{service}_{metric}": rng.random(ROWS) for service in SERVICES for metric in METRICS}
+    columns["cartservice_cpu"][ONSET:] += 50
+    return {"time": np.arange(START, START + ROWS), **columns}
+
+
+def csv_text(columns: dict[str, np.ndarray]) -> str:
+    lines = [",".join(columns)]
+    lines += [",".join(str(value) for value in row) for row in zip(*columns.values(), strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def case_folder(root: Path, name: str = "RE2-OB/cartservice_cpu/1") -> Path:
+    folder = root / name
+    folder.mkdir(parents=True)
+    (folder / "inject_time.txt").write_text(f"{START + ONSET}\n")
+    return folder
+
+
+def zenodo_case(root: Path, name: str = "RE2-OB/cartservice_cpu/1", file: str = "simple_metrics.csv") -> Path:
+    folder = case_folder(root, name)
+    (folder / file).write_text(csv_text(frame()))
+    return folder
+
+
+def imported(root: Path, out: Path) -> Dataset:
+    import_dataset("rcaeval", root, out, workers=1)
+    return open_dataset(out)
+
+
+def only(dataset: Dataset) -> str:
+    assert len(dataset.episodes) == 1
+    return dataset.episodes[0]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def test_a_case_becomes_an_episode_with_the_same_samples_and_its_label(source, out):
+    zenodo_case(source)
+    dataset = imported(source, out)
+    episode = only(dataset)
+    label, view = dataset.label(episode), dataset.view(episode)
+    assert view.services == SERVICES
+    assert view.context.app == "online-boutique"
+    assert view.context.workload_entry == "frontend"
+    assert view.view == (START * 10**9, (START + ROWS) * 10**9)
+    assert view.context.source_intervals_s["metrics"] == 1.0
+    assert (label["fault"], label["targets"], label["verdict"]) == ("cpu", ["cartservice"], "unknown")
+    assert label["inject_start"] == (START + ONSET) * 10**9
+    assert label["root_causes"][0]["metric"] == "cpu"
+    rows = view.metrics()
+    assert len(rows) == ROWS * len(SERVICES) * len(METRICS)
+    column = rows[(rows["service"] == "cartservice") & (rows["metric"] == "latency-90")]
+    assert column["value"].tolist() == frame()["cartservice_latency-90"].tolist()
+
+
+def test_methods_find_the_metrics_by_role(source, out):
+    zenodo_case(source)
+    dataset = imported(source, out)
+    view = dataset.view(only(dataset))
+    assert set(view.wide(roles=["cpu"]).columns) == {(service, "cpu") for service in SERVICES}
+    assert len(view.wide(roles=["latency"]).columns) == 2 * len(SERVICES)
+    assert {view.catalogue.role_of(metric) for metric in METRICS} == {"cpu", "memory", "latency"}
+
+
+def test_the_reference_ends_before_the_injection_and_does_not_tell_it_where_it_need_not(source, out):
+    zenodo_case(source)
+    early = case_folder(source, "RE2-OB/cartservice_mem/1")
+    (early / "simple_metrics.csv").write_text(csv_text(frame()))
+    (early / "inject_time.txt").write_text(str(START + 20))
+    dataset = imported(source, out)
+    shares = {}
+    for episode in dataset.episodes:
+        view = dataset.view(episode)
+        shares[dataset.label(episode)["fault"]] = (view.reference[1] - view.view[0]) / 10**9
+        assert view.reference[1] <= dataset.label(episode)["inject_start"]
+    assert shares == {"cpu": 40.0, "mem": 16.0}
+
+
+def test_all_three_layouts_give_the_same_episode(tmp_path):
+    columns = frame()
+    zenodo_case(tmp_path / "z")
+    flat = case_folder(tmp_path / "f", "re2ob_cartservice_cpu_1")
+    times = columns["time"].tolist()
+    series = {n: [[t, v] for t, v in zip(times, c.tolist(), strict=True)] for n, c in columns.items() if n != "time"}
+    (flat / "metrics.json").write_text(json.dumps(series))
+    parquet = tmp_path / "h" / "re2ob_cartservice_cpu_1"
+    parquet.mkdir(parents=True)
+    pq.write_table(pa.table(columns), parquet / "metrics.parquet")
+    index = {"dataset": ["RE2-OB"], "case": ["re2ob_cartservice_cpu_1"], "root_cause_service": ["cartservice"]}
+    pq.write_table(
+        pa.table(index | {"fault": ["cpu"], "n_metrics": [12], "inject_time": [START + ONSET]}),
+        tmp_path / "h" / "cases.parquet",
+    )
+    found = [imported(tmp_path / layout, tmp_path / f"out-{layout}") for layout in "zfh"]
+    episode = episode_id("rcaeval", "RE2-OB/cartservice_cpu/1")
+    assert [dataset.episodes for dataset in found] == [(episode,)] * 3
+    first = found[0].view(episode).table("metrics")
+    for dataset in found[1:]:
+        assert dataset.view(episode).table("metrics").equals(first)
+        assert dataset.label(episode) == found[0].label(episode)
+
+
+def test_a_repeated_time_header_and_a_byte_order_mark_are_no_metrics(source, out):
+    folder = case_folder(source, "RE1-OB/cartservice_cpu/2")
+    columns = frame()
+    text = csv_text(columns).splitlines()
+    lines = [f"{line.split(',')[0]},{line}" for line in text]
+    (folder / "data.csv").write_text("\ufeff" + "\n".join(lines) + "\n", encoding="utf-8")
+    found = examined(source)
+    assert any("2 time columns" in oddity.found for oddity in found.oddities)
+    assert any("byte-order mark" in oddity.found for oddity in found.oddities)
+    dataset = imported(source, out)
+    metrics = set(dataset.view(only(dataset)).metrics()["metric"])
+    assert metrics == set(METRICS)
+
+
+def test_missing_and_infinite_samples_stay_missing(source, out):
+    columns = {name: column.astype(object) for name, column in frame().items()}
+    columns["frontend_cpu"][3] = ""
+    columns["frontend_cpu"][4] = "inf"
+    columns["frontend_cpu"][5] = "NaN"
+    (case_folder(source) / "simple_metrics.csv").write_text(csv_text(columns))
+    dataset = imported(source, out)
+    rows = dataset.view(only(dataset)).metrics()
+    kept = rows[(rows["service"] == "frontend") & (rows["metric"] == "cpu")]
+    assert len(kept) == ROWS - 3
+    assert np.isfinite(rows["value"]).all()
+
+
+def test_rows_out_of_order_are_sorted(source, out):
+    columns = {name: column[::-1] for name, column in frame().items()}
+    (case_folder(source) / "simple_metrics.csv").write_text(csv_text(columns))
+    dataset = imported(source, out)
+    rows = dataset.view(only(dataset)).metrics()
+    kept = rows[(rows["service"] == "frontend") & (rows["metric"] == "mem")]
+    assert kept["time"].is_monotonic_increasing
+    assert kept["value"].tolist() == frame()["frontend_mem"].tolist()
+
+
+def test_a_service_name_ends_at_the_first_underscore_and_what_is_no_service_is_no_candidate(source, out):
+    columns = frame() | {"main_cpu": np.ones(ROWS), "frontend_istio-request_total": np.arange(ROWS)}
+    (case_folder(source) / "simple_metrics.csv").write_text(csv_text(columns))
+    dataset = imported(source, out)
+    view = dataset.view(only(dataset))
+    assert "main" not in view.services
+    rows = view.metrics()
+    named = rows[rows["metric"] == "istio-request_total"]
+    assert (named["service"].iloc[0], named["kind"].iloc[0]) == ("frontend", "counter")
+    assert rows[rows["metric"] == "main_cpu"]["service"].isna().all()
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 10**3), ("µs", 10**6), ("ns", 10**9)])
+def test_the_magnitude_of_a_log_time_tells_its_unit(source, out, unit, factor):
+    folder = zenodo_case(source)
+    stamp = (START + 10) * factor
+    (folder / "logs.csv").write_text(
+        "time,timestamp,container_name,message,level,req_path,error,cluster_id,log_template\n"
+        f'09:00,{stamp},cartservice,"two\nlines, one message",WARN,,,1,\n'
+        f"09:00,{stamp},jaeger,hello,,,,,\n"
+    )
+    dataset = imported(source, out)
+    logs = dataset.view(only(dataset)).logs().sort_values("container", ignore_index=True)
+    assert [when.value for when in logs["time"]] == [(START + 10) * 10**9] * 2
+    assert logs["service"].tolist()[0] == "cartservice"
+    assert logs["service"].isna().tolist() == [False, True]
+    assert logs["message"][0] == "two\nlines, one message"
+    assert logs["level"].tolist()[0] == "warning"
+    if unit != "ns":
+        assert any(f"counts {unit}" in oddity.found for oddity in examined(source).oddities)
+
+
+SPAN_HEADER = (
+    "time,traceID,spanID,serviceName,methodName,operationName,startTimeMillis,startTime,duration,statusCode,"
+    "parentSpanID\n"
+)
+
+
+def test_spans_are_read_once_with_microseconds_status_and_the_metrics_name_of_their_service(source, out):
+    folder = zenodo_case(source)
+    at = (START + 10) * 10**6
+    (folder / "traces.csv").write_text(
+        SPAN_HEADER
+        + f"09:00,t1,a1,frontendservice,GET,Recv.,0,{at},2500,200,\n"
+        + f"09:00,t1,a2,cartservice,GetCart,hipstershop.CartService/GetCart,0,{at + 5},1000,13.0,a1\n"
+        + f"09:00,t1,a2,cartservice,GetCart,hipstershop.CartService/GetCart,0,{at + 5},1000,13.0,a1\n"
+        + f"09:00,t2,b1,cartservice,GetCart,,0,{at - 10**9},1000,,\n"
+    )
+    dataset = imported(source, out)
+    spans = dataset.view(only(dataset)).spans()
+    assert spans["span_id"].tolist() == ["a1", "a2"]
+    assert spans["service"].tolist() == ["frontend", "cartservice"]
+    assert spans["reported_service"].tolist() == ["frontendservice", "cartservice"]
+    assert spans["duration_ns"].tolist() == [2_500_000, 1_000_000]
+    assert spans["status"].tolist() == ["ok", "error"]
+    assert spans["status_code"].tolist() == [200, 13]
+    assert spans["kind"].tolist() == ["server", "server"]
+    assert spans["parent_span_id"].isna().tolist() == [True, False]
+    assert spans["time"][1].value == (at + 5) * 1_000
+
+
+def test_traces_with_a_header_and_no_rows_are_an_empty_table(source, out):
+    folder = zenodo_case(source, "RE3-SS/carts_f1/1")
+    columns = frame() | {"carts_cpu": np.ones(ROWS), "carts-db_cpu": np.ones(ROWS)}
+    (folder / "simple_metrics.csv").write_text(csv_text(columns))
+    (folder / "traces.csv").write_text(SPAN_HEADER)
+    assert any("header and no rows" in oddity.found for oddity in examined(source).oddities)
+    dataset = imported(source, out)
+    episode = only(dataset)
+    label = dataset.label(episode)
+    assert len(dataset.view(episode).spans()) == 0
+    assert (label["fault_type"], label["root_causes"][0]["metric"]) == ("Code Defect", None)
+    assert label["root_causes"][0]["accepted"] == ["carts", "carts-db"]
+
+
+def test_a_case_without_the_time_of_its_injection_is_refused(source):
+    (zenodo_case(source) / "inject_time.txt").unlink()
+    with pytest.raises(DataError, match=r"inject_time.txt is missing"):
+        RCAEval().load(RCAEval().cases(source)[0])
+    assert examined(source).oddities[0].severity == "error"
+
+
+def test_an_injection_outside_the_recording_is_refused(source):
+    (zenodo_case(source) / "inject_time.txt").write_text(str(START - 5))
+    with pytest.raises(DataError, match="lies outside the recording"):
+        RCAEval().load(RCAEval().cases(source)[0])
+
+
+def test_a_torn_file_is_refused_by_name(source):
+    (zenodo_case(source) / "simple_metrics.csv").write_text("time,frontend_cpu\n1690000000,1\n1690000001\n")
+    with pytest.raises(DataError, match=r"simple_metrics.csv cannot be read"):
+        RCAEval().load(RCAEval().cases(source)[0])
+
+
+def test_an_imported_dataset_verifies_and_is_told_that_its_layout_gives_the_onset_away(source, out):
+    for number in range(8):
+        zenodo_case(source, f"RE2-OB/cartservice_cpu/{number}")
+    imported(source, out)
+    findings = verify(out)
+    assert not [finding for finding in findings if finding.severity == "error"]
+    assert any("layout of the source tells it" in finding.message for finding in findings)
+
+
+def test_the_weakness_of_the_benchmark_is_in_the_provenance(source, out):
+    zenodo_case(source)
+    provenance = imported(source, out).provenance["import"]
+    assert provenance["format"] == "rcaeval"
+    assert "middle of the recording" in provenance["weakness"]
