@@ -1,0 +1,5 @@
+"""OpenRCA's data: Bank, Market and Telecom, days of telemetry with records of what failed."""
+
+from faultset.datasets.imports.openrca.format import OpenRCA
+
+__all__ = ["OpenRCA"]

@@ -1,0 +1,143 @@
+"""OpenRCA's data as a format: each half hour with records becomes one episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.datasets.errors import DataError
+from faultset.datasets.imports.archives import names_in, unpacked
+from faultset.datasets.imports.columns import SECOND_NS
+from faultset.datasets.imports.openrca.oddities import look
+from faultset.datasets.imports.openrca.roles import METRIC_ROLES
+from faultset.datasets.imports.openrca.rows import log_rows, metric_rows, span_rows
+from faultset.datasets.imports.openrca.systems import (
+    AFTER_NS,
+    BEFORE_NS,
+    SLOT_NS,
+    Record,
+    System,
+    find_systems,
+    label_of,
+    slot_name,
+    slots,
+)
+from faultset.datasets.imports.protocol import Case, ForeignEpisode, Oddity
+from faultset.datasets.imports.windows import reference_end
+
+
+class OpenRCA:
+    """OpenRCA (ICLR 2025): folders with `record.csv` and `telemetry`, or an archive of them.
+
+    Candidates are components: what the source calls node, container, database or service. A pod of Market counts
+    as its service. In all tables `service` is the component.
+    """
+
+    name = "openrca"
+    title = "OpenRCA"
+    weakness = (
+        "no case without a fault; the onset is known to a minute; units of durations are not stated by the source; "
+        "other faults may lie in the time before"
+    )
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there are records beside telemetry."""
+        names = names_in(path)
+        return any(n.split("/")[-1] == "record.csv" for n in names) and any("telemetry" in n.split("/") for n in names)
+
+    def cases(self, path: Path) -> Sequence[Case]:
+        """Find every half hour with a record."""
+        cases = [
+            Case(
+                key=f"{system.app}/{slot_name(start)}",
+                paths=(system.root,),
+                facts={"start": start},
+            )
+            for system in find_systems(unpacked(path))
+            for start, _ in slots(system)
+        ]
+        if not cases:
+            raise DataError(f"{path} holds no OpenRCA system; give a folder with record.csv and telemetry")
+        return cases
+
+    def load(self, case: Case) -> ForeignEpisode:
+        """Read one half hour."""
+        system = find_systems(case.paths[0])[0]
+        start = case.facts["start"]
+        records = dict(slots(system))[start]
+        window = (start - BEFORE_NS, start + SLOT_NS + AFTER_NS)
+        folders = system.day_folders(*window)
+        if not folders:
+            raise DataError(f"{case.key}: {system.root / 'telemetry'} has no folder of that day; restore it")
+        metrics = list(metric_rows(system, folders, window))
+        onset = records[0].time_ns
+        return ForeignEpisode(
+            app=system.app,
+            view_start_ns=window[0],
+            view_end_ns=window[1],
+            reference_end_ns=reference_end(*window, onset, origin=case.key),
+            services=_candidates(system, metrics),
+            workload_entry="",
+            source_intervals_s={"metrics": _step_s(metrics)},
+            metric_roles=METRIC_ROLES,
+            tables={
+                "metrics": partial(_same, metrics),
+                "spans": partial(span_rows, system, folders, window),
+                "logs": partial(log_rows, system, folders, window),
+            },
+            label=label_of(system, records),
+            evidence=tuple(_health(system, records, window)),
+        )
+
+    def oddities(self, path: Path) -> Sequence[Oddity]:
+        """Look for days without telemetry, times that disagree and missing kinds of telemetry."""
+        return [found for system in find_systems(unpacked(path)) for found in look(system)]
+
+
+def _same(tables: Sequence[pa.Table]) -> Sequence[pa.Table]:
+    return tables
+
+
+def _candidates(system: System, metrics: Sequence[pa.Table]) -> tuple[str, ...]:
+    """Return all components that have metrics in the view or that ever failed in the system."""
+    seen = {
+        name
+        for table in metrics
+        for chunk in table["service"].chunks
+        for name in chunk.dictionary.to_pylist()
+        if name is not None
+    }
+    return tuple(sorted(seen | {system.component_of(record.component) for record in system.records}))
+
+
+def _step_s(metrics: Sequence[pa.Table]) -> float | None:
+    """Return the median time between samples of a series."""
+    gaps: list[np.ndarray] = []
+    for table in metrics:
+        frame = table.select(["time", "pod", "metric"]).to_pandas()
+        times = frame["time"].astype("int64")
+        steps = times.groupby([frame["pod"], frame["metric"]], observed=True).diff()
+        gaps.append(steps[steps > 0].to_numpy(dtype=float))
+    every = np.concatenate(gaps) if gaps else np.zeros(0)
+    return float(np.median(every)) / SECOND_NS if len(every) else None
+
+
+def _health(system: System, records: Sequence[Record], window: tuple[int, int]) -> Sequence[Mapping[str, Any]]:
+    """Say which other records lie in the view before the onset."""
+    onset = records[0].time_ns
+    others = [r for r in system.records if window[0] <= r.time_ns < onset and r not in records]
+    names = ", ".join(f"{record.reason} in {record.component}" for record in others)
+    return (
+        {
+            "check": "health",
+            "subject": "view before the onset",
+            "time": None,
+            "passed": not others,
+            "detail": f"other records lie there: {names}" if others else "no other record lies there",
+        },
+    )

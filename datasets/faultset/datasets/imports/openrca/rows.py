@@ -1,0 +1,276 @@
+"""OpenRCA's CSV files as rows of our tables, read piece by piece and cut to a window.
+
+Files are recognised by their columns, not by their system. Traps: seconds in one file and milliseconds in the
+next; durations in milliseconds or microseconds that no file states; roots called `None`; headers within the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from faultset.datasets.errors import DataError
+from faultset.datasets.imports.columns import absent, coded, constant, csv_header, epoch_ns
+from faultset.datasets.imports.openrca.systems import System
+from faultset.datasets.schemas import LOGS, METRICS, SPANS, TIME
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MILLI, MICRO = 1_000_000, 1_000
+TIMES = ("timestamp", "startTime")
+_BLOCK = 16 << 20
+_NO_PARENT = {"", "None", "none", "null", "0", "-1"}
+_SPAN_NAMES = {
+    "trace": ("trace_id", "traceId"),
+    "span": ("span_id", "id"),
+    "parent": ("parent_id", "parent_span", "pid"),
+    "duration": ("duration", "elapsedTime"),
+    "operation": ("operation_name", "serviceName", "dsName"),
+    "component": ("cmdb_id",),
+    "time": TIMES,
+}
+"""Our name -> the source's, the first that a file has."""
+
+Window = tuple[int, int]
+
+
+def metric_rows(system: System, folders: Sequence[Path], window: Window) -> Iterator[pa.Table]:
+    """Yield the table `metrics`, file by file."""
+    for path in _files(folders, "metric"):
+        header = csv_header(path)
+        long = "value" in header and "cmdb_id" in header
+        for frame in _pieces(path, header, window):
+            yield _long(system, frame, path) if long else _wide(system, frame, path)
+
+
+def span_rows(system: System, folders: Sequence[Path], window: Window) -> Iterator[pa.Table]:
+    """Yield the table `spans`; a span that is there twice comes once."""
+    seen = np.zeros(0, dtype=np.uint64)
+    for path in _files(folders, "trace"):
+        header = csv_header(path)
+        names = {ours: next((n for n in theirs if n in header), None) for ours, theirs in _SPAN_NAMES.items()}
+        missing = sorted(ours for ours in ("trace", "span", "duration", "component", "time") if names[ours] is None)
+        if missing:
+            raise DataError(f"{path} has no column for {', '.join(missing)}; restore the file")
+        for frame in _pieces(path, header, window):
+            codes = _hashes(frame, names)
+            fresh = ~np.isin(codes, seen) & ~_repeated(codes)
+            seen = np.union1d(seen, codes)
+            yield _spans(system, frame[fresh], names)
+
+
+def log_rows(system: System, folders: Sequence[Path], window: Window) -> Iterator[pa.Table]:
+    """Yield the table `logs`."""
+    for path in _files(folders, "log"):
+        header = csv_header(path)
+        if not {"timestamp", "cmdb_id", "value"} <= set(header):
+            raise DataError(f"{path} has no columns timestamp, cmdb_id and value; restore the file")
+        for frame in _pieces(path, header, window, newlines=True):
+            ids = frame["cmdb_id"].astype(str)
+            yield _table(
+                LOGS,
+                {
+                    "time": _times(frame),
+                    "service": _components(system, ids),
+                    "pod": _words(ids),
+                    "container": _words(frame.get("log_name", ids).astype(str)),
+                    "level": absent(len(frame)),
+                    "message": pa.array(frame["value"], pa.string()),
+                    "trace_id": pa.nulls(len(frame), pa.string()),
+                    "span_id": pa.nulls(len(frame), pa.string()),
+                },
+            )
+
+
+def duration_factor(names: dict[str, str | None]) -> int:
+    """Return nanoseconds in one unit of a trace file's durations, which no file states.
+
+    Market's are microseconds and have `parent_span`; the others' are milliseconds.
+    """
+    return MICRO if names["parent"] == "parent_span" else MILLI
+
+
+def span_names(header: Sequence[str]) -> dict[str, str | None]:
+    """Return our name -> the column of a trace file, None where it has none."""
+    return {ours: next((n for n in theirs if n in header), None) for ours, theirs in _SPAN_NAMES.items()}
+
+
+def _files(folders: Sequence[Path], kind: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((folder / kind).glob("*.csv")) if path.stat().st_size]
+
+
+def _pieces(path: Path, header: Sequence[str], window: Window, *, newlines: bool = False) -> Iterator[pd.DataFrame]:
+    """Yield the rows of a file that lie in a window, as text, with their time in `time_ns`."""
+    import pandas as pd
+
+    clock = next((name for name in TIMES if name in header), None)
+    if clock is None:
+        raise DataError(f"{path} has no column {' or '.join(TIMES)}; restore the file")
+    try:
+        reader = pacsv.open_csv(
+            path,
+            read_options=pacsv.ReadOptions(block_size=_BLOCK),
+            parse_options=pacsv.ParseOptions(newlines_in_values=newlines, invalid_row_handler=_skip),
+            convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(header, pa.string())),
+        )
+        for batch in reader:
+            stamps = pd.to_numeric(batch.column(clock).to_pandas(), errors="coerce").to_numpy(dtype=float)
+            known = np.isfinite(stamps)
+            times = np.zeros(len(stamps), dtype=np.int64)
+            times[known] = epoch_ns(stamps[known])
+            inside = known & (times >= window[0]) & (times < window[1])
+            if inside.any():
+                frame = batch.filter(pa.array(inside)).to_pandas()
+                yield frame.assign(time_ns=times[inside])
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path} cannot be read ({error}); restore it or leave the case out") from error
+
+
+def _skip(_: Any) -> str:
+    return "skip"
+
+
+def _long(system: System, frame: pd.DataFrame, path: Path) -> pa.Table:
+    name = next((column for column in ("kpi_name", "name") if column in frame), None)
+    if name is None:
+        raise DataError(f"{path} has no column kpi_name or name; restore the file")
+    ids = frame["cmdb_id"].astype(str)
+    labels = _mesh_labels(ids) if system.has_pods else constant("{}", len(frame))
+    return _metrics(system, frame, ids, _words(frame[name].astype(str)), labels, frame["value"])
+
+
+def _wide(system: System, frame: pd.DataFrame, path: Path) -> pa.Table:
+    import pandas as pd
+
+    owner = next((column for column in ("tc", "serviceName", "service") if column in frame), None)
+    if owner is None:
+        raise DataError(f"{path} names no service in tc, serviceName or service; restore the file")
+    numbers = [column for column in frame.columns if column not in (owner, *TIMES, "time_ns")]
+    long = frame.melt(id_vars=[owner, "time_ns"], value_vars=numbers)
+    ids = long[owner].astype(str)
+    metric = pd.Series(long["variable"].astype(str))
+    return _metrics(system, long, ids, _words(metric), constant("{}", len(long)), long["value"])
+
+
+def _metrics(
+    system: System, frame: pd.DataFrame, ids: pd.Series, metric: pa.Array, labels: pa.Array, text: pd.Series
+) -> pa.Table:
+    import pandas as pd
+
+    values = pd.to_numeric(text, errors="coerce").to_numpy(dtype=float)
+    rows = len(frame)
+    table = _table(
+        METRICS,
+        {
+            "time": _times(frame),
+            "service": _components(system, ids),
+            "pod": _words(ids),
+            "container": absent(rows),
+            "metric": metric,
+            "labels": labels,
+            "kind": constant("gauge", rows),
+            "value": pa.array(np.nan_to_num(values)),
+        },
+    )
+    return table.filter(pa.array(np.isfinite(values)))
+
+
+def _mesh_labels(ids: pd.Series) -> pa.Array:
+    """Return who called whom where an id says it: `pod.source.caller.callee`."""
+    words, codes = np.unique(ids.to_numpy(dtype=str), return_inverse=True)
+    labels = []
+    for word in words:
+        parts = word.split(".")
+        told = len(parts) == 4 and parts[1] in ("source", "destination")
+        labels.append(f'{{"destination":"{parts[3]}","seen_as":"{parts[1]}","source":"{parts[2]}"}}' if told else "{}")
+    return coded(labels, codes.astype(np.int32))
+
+
+def _spans(system: System, frame: pd.DataFrame, names: dict[str, str | None]) -> pa.Table:
+    import pandas as pd
+
+    def column(ours: str) -> pd.Series:
+        name = names[ours]
+        return frame[name].astype(str) if name else pd.Series("", index=frame.index)
+
+    rows = len(frame)
+    ids = column("component")
+    parent = column("parent")
+    owner = _components(system, ids)
+    elapsed = pd.to_numeric(column("duration"), errors="coerce").fillna(0).to_numpy(dtype=float)
+    status, code = _outcome(frame)
+    operation = column("operation").where(lambda text: ~text.isin(["", "None", "nan"]), "unnamed")
+    kind = frame["callType"].astype(str).str.lower() if "callType" in frame else pd.Series("", index=frame.index)
+    return _table(
+        SPANS,
+        {
+            "time": _times(frame),
+            "trace_id": pa.array(column("trace"), pa.string()),
+            "span_id": pa.array(column("span"), pa.string()),
+            "parent_span_id": pa.array(parent.where(~parent.isin(_NO_PARENT)), pa.string(), from_pandas=True),
+            "service": owner,
+            "reported_service": owner,
+            "peer_service": absent(rows),
+            "pod": _words(ids),
+            "operation": _words(operation),
+            "kind": _words(
+                kind.map({"jdbc": "client", "remoteprocess": "client", "local": "internal"}).fillna("server")
+            ),
+            "duration_ns": pa.array(np.round(elapsed * duration_factor(names)).astype(np.int64)),
+            "status": _words(status),
+            "status_code": pa.array(code, pa.int32(), from_pandas=True),
+            "attributes": constant("{}", rows).cast(pa.string()),
+        },
+    )
+
+
+def _outcome(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Return status and code: `success` says it in words, `status_code` as that of gRPC or HTTP."""
+    import pandas as pd
+
+    unset = pd.Series("unset", index=frame.index)
+    if "success" in frame:
+        well = frame["success"].astype(str).str.lower() == "true"
+        return unset.mask(well, "ok").mask(~well, "error"), pd.Series(np.nan, index=frame.index).astype("Int32")
+    if "status_code" not in frame:
+        return unset, pd.Series(np.nan, index=frame.index).astype("Int32")
+    text = frame["status_code"].astype(str)
+    code = pd.to_numeric(text, errors="coerce")
+    well = (code == 0) | ((code >= 100) & (code < 400)) | text.str.lower().isin(["ok", "unset"])
+    known = code.notna() | text.str.lower().isin(["ok", "error"])
+    return unset.mask(known & well, "ok").mask(known & ~well, "error"), code.round().astype("Int32")
+
+
+def _hashes(frame: pd.DataFrame, names: dict[str, str | None]) -> np.ndarray:
+    import pandas as pd
+
+    return pd.util.hash_pandas_object(frame[[names["trace"], names["span"]]], index=False).to_numpy()
+
+
+def _repeated(codes: np.ndarray) -> np.ndarray:
+    import pandas as pd
+
+    return pd.Series(codes).duplicated().to_numpy()
+
+
+def _components(system: System, ids: pd.Series) -> pa.DictionaryArray:
+    return _words(ids.map({name: system.component_of(name) for name in ids.unique()}))
+
+
+def _times(frame: pd.DataFrame) -> pa.Array:
+    return pa.array(frame["time_ns"].to_numpy(), pa.int64()).cast(TIME)
+
+
+def _words(column: pd.Series) -> pa.DictionaryArray:
+    return pa.array(column, pa.string(), from_pandas=True).dictionary_encode()
+
+
+def _table(schema: pa.Schema, columns: dict[str, pa.Array]) -> pa.Table:
+    wanted = pa.schema([field for field in schema if field.name != "episode"])
+    return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in wanted], schema=wanted)
