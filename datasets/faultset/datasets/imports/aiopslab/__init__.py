@@ -1,0 +1,5 @@
+"""What AIOpsLab's observer writes: CSV files of metrics, traces and logs, without any label."""
+
+from faultset.datasets.imports.aiopslab.format import AIOpsLab
+
+__all__ = ["AIOpsLab"]
