@@ -179,6 +179,13 @@ class TraceHealth:
     """A questioned trace that took longer than its operations explain, or failed as it does not when healthy."""
 
 
+def trace_start_ns(spans: Spans) -> Ints:
+    """[traces] start of the first span of each trace."""
+    began = np.full(spans.traces, np.iinfo(np.int64).max)
+    np.minimum.at(began, spans.trace, spans.start_ns)
+    return began
+
+
 def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: float = 1.5) -> TraceHealth:
     """Judge whole traces: too long is more than the sum over its operations of mean + `sigmas` sd.
 
@@ -187,9 +194,8 @@ def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: fl
     when it began at or after `start_ns`.
     """
     count = spans.traces
-    began = np.full(count, np.iinfo(np.int64).max)
+    began = trace_start_ns(spans)
     ended = np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(began, spans.trace, spans.start_ns)
     np.maximum.at(ended, spans.trace, spans.end_ns)
     known = spans.end_ns < healthy_end_ns
     group = spans.service * len(spans.operations) + spans.operation
