@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
@@ -30,8 +28,9 @@ def import_(name: str, path: Path, out: Path, workers: int | None, skip_bad: boo
       faultset dataset import rcaeval RE2/RE2-OB re2-ob/
     """
     from faultset.datasets.imports.importing import import_dataset
+    from faultset.datasets.progress import announced
 
-    with _progress() as (started, progress):
+    with announced("cases") as (started, progress):
         done = import_dataset(name, path, out, workers=workers, skip_bad=skip_bad, started=started, progress=progress)
     if as_json:
         show_json(
@@ -52,13 +51,3 @@ def import_(name: str, path: Path, out: Path, workers: int | None, skip_bad: boo
     click.echo("Next:")
     click.echo(f"  faultset dataset verify {out}")
     click.echo(f"  faultset evaluate {out}")
-
-
-@contextmanager
-def _progress() -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
-    """Yield two functions: one is told the number of cases, then the other how many were finished since."""
-    from faultset.datasets.progress import shown
-
-    with ExitStack() as stack:
-        bars: list[Callable[[int], None]] = []
-        yield lambda total: bars.append(stack.enter_context(shown(total, "cases"))), lambda steps: bars[0](steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 _LINES = 10
 
@@ -18,6 +18,14 @@ def shown(total: int, what: str) -> Iterator[Callable[[int], None]]:
             yield advance
     else:
         yield _Lines(total, what)
+
+
+@contextmanager
+def announced(what: str) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
+    """Show progress whose total is found out later: yield a function for the total, and one for finished steps."""
+    with ExitStack() as stack:
+        bars: list[Callable[[int], None]] = []
+        yield lambda total: bars.append(stack.enter_context(shown(total, what))), lambda steps: bars[0](steps)
 
 
 @contextmanager

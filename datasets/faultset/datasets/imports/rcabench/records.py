@@ -207,7 +207,7 @@ def _metric_table(
 
 
 def _growing(rows: pa.Table) -> set[str]:
-    """Return the metrics whose series grow and hardly ever fall."""
+    """Return the metrics whose series grow and hardly ever fall, and those that are called a total."""
     series = np.zeros(len(rows), dtype=np.int64)
     for name in ("service", "pod", "container", "labels", "metric"):
         part, words = _coded(rows[name])
@@ -225,7 +225,7 @@ def _growing(rows: pa.Table) -> set[str]:
     return {
         word
         for word, up, down, all_ in zip(words, risen, fallen, total, strict=True)
-        if word is not None and up and down <= (1 - _GROWS) * all_
+        if word is not None and (word.endswith("_total") or (up and down <= (1 - _GROWS) * all_))
     }
 
 

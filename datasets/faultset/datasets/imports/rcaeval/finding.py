@@ -19,6 +19,7 @@ ONSET_FILE = "inject_time.txt"
 APPS = {"OB": "online-boutique", "SS": "sock-shop", "TT": "train-ticket"}
 
 _FLAT = re.compile(r"(re[1-9])-?(ob|ss|tt)_([^_]+)_([^_]+)_(\d+)", re.IGNORECASE)
+_OTHER_APP = re.compile(r"([^_]+)_([^_]+)_([^_]+)_(\d+)")
 _PAIR = re.compile(r"([^_]+)_([^_]+)")
 _SUITE = re.compile(r"(RE[1-9])-(OB|SS|TT)", re.IGNORECASE)
 _DEEPEST = 6
@@ -84,8 +85,11 @@ def _label(folder: Path) -> dict[str, str] | None:
             "service": service,
             "fault": fault,
             "instance": instance,
-            "layout": "F",
         }
+    other = _OTHER_APP.fullmatch(folder.name)
+    if other:
+        app, service, fault, instance = other.groups()
+        return {"suite": app, "service": service, "fault": fault, "instance": instance}
     pair = _PAIR.fullmatch(folder.parent.name)
     if pair and folder.name.isdigit():
         suite = folder.parent.parent.name
@@ -95,7 +99,6 @@ def _label(folder: Path) -> dict[str, str] | None:
             "service": pair[1],
             "fault": pair[2],
             "instance": folder.name,
-            "layout": "Z",
         }
     return None
 

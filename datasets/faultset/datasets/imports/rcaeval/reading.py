@@ -69,7 +69,7 @@ def loaded(case: Case) -> ForeignEpisode:
     fault = case.facts["fault"]
     level, kind = FAULT_TYPES.get(fault, (None, fault))
     return ForeignEpisode(
-        app=APPS.get(case.facts["suite"][-2:].upper(), case.facts["suite"].lower()),
+        app=_app(case.facts["suite"]),
         view_start_ns=start,
         view_end_ns=end,
         reference_end_ns=reference_end(start, end, onset, origin=str(folder)),
@@ -92,6 +92,11 @@ def loaded(case: Case) -> ForeignEpisode:
             "inject_start": onset,
         },
     )
+
+
+def _app(suite: str) -> str:
+    series, _, name = suite.partition("-")
+    return APPS.get(name, suite.lower()) if series.startswith("RE") else suite.lower()
 
 
 def read_frame(folder: Path) -> Frame:

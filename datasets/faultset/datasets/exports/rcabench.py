@@ -1,0 +1,216 @@
+"""Converted datapacks of rcabench: a folder of Parquet files for each fault, and three tables about all of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from faultset.datasets.exports.exporting import Choices
+from faultset.datasets.versions import Dataset
+
+pc: Any = pyarrow.compute
+# Its functions are made at import, where type checkers do not see them.
+
+_SECOND_NS = 1_000_000_000
+_CLOCK = pa.timestamp("ns", tz="UTC")
+_POD, _CONTAINER = "attr.k8s.pod.name", "attr.k8s.container.name"
+_PART = r"_(sum|count|bucket)$"
+
+
+class RCABenchExport:
+    """`data/<dataset>/<datapack>/` and `meta/<dataset>/`, as the converted stage has them."""
+
+    def __init__(self, dataset: Dataset, choices: Choices, folder: Path) -> None:
+        self._dataset = dataset
+        self._name = re.sub(r"[^A-Za-z0-9_-]+", "-", dataset.root.resolve().name) or "faultset"
+        self._data = folder / "data" / self._name
+        self._meta = folder / "meta" / self._name
+        self._rows: list[dict[str, Any]] = []
+        self._data.mkdir(parents=True)
+        self._meta.mkdir(parents=True)
+
+    def refusal(self, episode: str) -> str | None:
+        """Refuse what rcabench has no place for: episodes without a fault."""
+        fault = self._dataset.label(episode)["fault"]
+        return "rcabench has no place for an episode without a fault" if fault is None else None
+
+    def write(self, episode: str) -> None:
+        """Write one datapack, cut at the onset."""
+        view, label = self._dataset.view(episode), self._dataset.label(episode)
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{view.context.app}-{episode}")
+        folder = self._data / name
+        folder.mkdir()
+        onset = label["inject_start"]
+        metrics = view.table("metrics")
+        tables = {
+            "metrics": _samples(metrics, "gauge"),
+            "metrics_sum": _samples(metrics, "counter"),
+            "metrics_histogram": _histograms(metrics),
+            "traces": _traces(view.table("spans")),
+            "logs": _logs(view.table("logs")),
+        }
+        for kind, table in tables.items():
+            before = pc.less(table["time"].cast(pa.int64()), onset)
+            for stage, chosen in (("normal", before), ("abnormal", pc.invert(before))):
+                pq.write_table(table.filter(chosen), folder / f"{stage}_{kind}.parquet", compression="zstd")
+        _write_json(folder / "env.json", _environment(view.view, onset, view.context.app))
+        _write_json(folder / "injection.json", _injection(name, label))
+        self._rows.append({"datapack": name, "label": label})
+
+    def finish(self) -> None:
+        """Write index, labels and attributes."""
+        index = [{"dataset": self._name, "datapack": row["datapack"]} for row in self._rows]
+        labels = [
+            {"dataset": self._name, "datapack": row["datapack"], "gt.level": "service", "gt.name": service}
+            for row in self._rows
+            for service in row["label"]["targets"]
+        ]
+        attributes = [
+            {"datapack": row["datapack"], "injection.fault_type": row["label"]["fault"]} for row in self._rows
+        ]
+        for name, rows in (("index", index), ("labels", labels), ("attributes", attributes)):
+            pq.write_table(pa.Table.from_pylist(rows), self._meta / f"{name}.parquet")
+
+
+def _environment(view: tuple[int, int], onset: int, app: str) -> dict[str, str]:
+    start, end = view[0] // _SECOND_NS, -(-view[1] // _SECOND_NS)
+    begin = onset // _SECOND_NS
+    numbers = {"NORMAL_START": start, "NORMAL_END": begin, "ABNORMAL_START": begin, "ABNORMAL_END": end}
+    return {"NAMESPACE": app, "DB_TIMEZONE": "UTC"} | {name: str(number) for name, number in numbers.items()}
+
+
+def _injection(name: str, label: Mapping[str, Any]) -> dict[str, Any]:
+    def iso(instant: int | None) -> str | None:
+        if instant is None:
+            return None
+        seconds, rest = divmod(instant, _SECOND_NS)
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1_000:06d}Z"
+
+    causes = label["root_causes"]
+    truths = [
+        {
+            "service": [service],
+            "pod": [cause["name"] for cause in causes if cause["service"] == service and cause["kind"] == "Pod"],
+            "container": [],
+            "metric": [cause["metric"] for cause in causes if cause["service"] == service and cause["metric"]],
+            "function": [],
+            "span": [],
+        }
+        for service in label["targets"]
+    ]
+    leaves = [{"app": target, "chaos_type": label["fault"]} for target in label["targets"]]
+    return {
+        "name": name,
+        "start_time": iso(label["inject_start"]),
+        "end_time": iso(label["recover_start"]),
+        "engine_config": leaves,
+        "ground_truth": truths,
+    }
+
+
+def _samples(metrics: pa.Table, kind: str) -> pa.Table:
+    rows = metrics.filter(pc.equal(metrics["kind"], kind))
+    found: dict[str, Any] = {
+        "time": rows["time"].cast(_CLOCK),
+        "metric": rows["metric"].cast(pa.string()),
+        "value": rows["value"],
+        "service_name": rows["service"].cast(pa.string()),
+        _POD: rows["pod"].cast(pa.string()),
+        _CONTAINER: rows["container"].cast(pa.string()),
+    }
+    return pa.table(found | _attributes(rows["labels"], found))
+
+
+def _histograms(metrics: pa.Table) -> pa.Table:
+    """Bring count and sum of each series and time into one row; there is no place for buckets."""
+    keys = ["time", "service", "pod", "container", "labels"]
+    parts = []
+    for part in ("count", "sum"):
+        rows = metrics.filter(pc.equal(metrics["kind"], part))
+        family = pc.replace_substring_regex(rows["metric"].cast(pa.string()), _PART, "")
+        columns = {key: rows[key].cast(pa.string()) if key != "time" else rows[key].cast(pa.int64()) for key in keys}
+        # Joins leave nulls out.
+        filled = {key: pc.fill_null(column, "") if key != "time" else column for key, column in columns.items()}
+        parts.append(pa.table(filled | {"metric": family, part: rows["value"]}))
+    joined = parts[0].join(parts[1], keys=[*keys, "metric"], join_type="full outer")
+    joined = joined.sort_by([("metric", "ascending"), ("service", "ascending"), ("time", "ascending")])
+
+    def told(name: str) -> pa.ChunkedArray:
+        return pc.if_else(pc.equal(joined[name], ""), pa.scalar(None, pa.string()), joined[name])
+
+    nothing = pa.nulls(len(joined), pa.float64())
+    found: dict[str, Any] = {
+        "time": joined["time"].cast(_CLOCK),
+        "metric": joined["metric"],
+        "service_name": told("service"),
+        "count": joined["count"],
+        "sum": joined["sum"],
+        "min": nothing,
+        "max": nothing,
+        _POD: told("pod"),
+        _CONTAINER: told("container"),
+    }
+    return pa.table(found | _attributes(joined["labels"], found))
+
+
+def _traces(spans: pa.Table) -> pa.Table:
+    kind = pc.utf8_capitalize(spans["kind"].cast(pa.string()))
+    found: dict[str, Any] = {
+        "time": spans["time"].cast(_CLOCK),
+        "trace_id": spans["trace_id"],
+        "span_id": spans["span_id"],
+        "parent_span_id": pc.fill_null(spans["parent_span_id"], ""),
+        "service_name": spans["service"].cast(pa.string()),
+        "span_name": spans["operation"].cast(pa.string()),
+        "duration": spans["duration_ns"].cast(pa.uint64()),
+        "attr.span_kind": kind,
+        "attr.status_code": pc.utf8_capitalize(spans["status"].cast(pa.string())),
+        _POD: spans["pod"].cast(pa.string()),
+        "attr.http.response.status_code": spans["status_code"].cast(pa.uint16()),
+    }
+    return pa.table(found | _attributes(spans["attributes"], found))
+
+
+def _logs(logs: pa.Table) -> pa.Table:
+    found: dict[str, Any] = {
+        "time": logs["time"].cast(_CLOCK),
+        "trace_id": pc.fill_null(logs["trace_id"], ""),
+        "span_id": pc.fill_null(logs["span_id"], ""),
+        "service_name": logs["service"].cast(pa.string()),
+        "level": pc.utf8_upper(logs["level"].cast(pa.string())),
+        "message": logs["message"],
+        _POD: logs["pod"].cast(pa.string()),
+        _CONTAINER: logs["container"].cast(pa.string()),
+    }
+    return pa.table(found)
+
+
+def _attributes(texts: pa.ChunkedArray, taken: Sequence[str] | Mapping[str, Any]) -> dict[str, pa.Array]:
+    """Return one text column for each key that the mappings have; each distinct mapping is read once."""
+    column = texts.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.array([], pa.string())
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    maps = [json.loads(text) for text in column.dictionary.to_pylist()]
+    codes = column.indices.to_numpy(zero_copy_only=False)
+    found = {}
+    for key in sorted({key for one in maps for key in one}):
+        words = [one.get(key) for one in maps]
+        plain = [word if word is None or isinstance(word, str) else json.dumps(word) for word in words]
+        if f"attr.{key}" not in taken:
+            found[f"attr.{key}"] = pa.array(plain, pa.string()).take(pa.array(codes.astype(np.int64)))
+    return found
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
