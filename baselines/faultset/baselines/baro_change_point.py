@@ -37,7 +37,7 @@ _TRIGGER_DEPARTURES = (
     paper=_PAPER,
     kind="method",
     tables=("metrics",),
-    speed="fast",
+    speed="instant",
     complexity="O(T·R·d²), R runs still possible ≤ T, d ≤ 48 columns",
     departures=_TRIGGER_DEPARTURES,
 )
@@ -134,7 +134,7 @@ def change_of(runs: RunLengths, windows: Windows, alarm_ns: int) -> int:
     paper=_PAPER,
     kind="method",
     tables=("metrics",),
-    speed="fast",
+    speed="instant",
     complexity="O(T·R·d² + S·T·log T), S series",
     departures=(
         *_TRIGGER_DEPARTURES,

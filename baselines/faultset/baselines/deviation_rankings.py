@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     kind="method",
     tables=("metrics",),
     speed="instant",
+    complexity="O(S·T), S series of T samples",
     departures=(
         "Two-sided: the published code takes the signed maximum and never finds what drops.",
         "Standard deviations are at least one percent of the mean.",
@@ -55,8 +56,9 @@ class NSigma(Untrained):
     kind="method",
     tables=("metrics",),
     speed="instant",
+    complexity="O(S·T), S series of T samples",
     departures=(
-        "The scorer only: the alarm comes from the named detector, not from change-point detection.",
+        "The scorer only: the alarm comes from the named detector; baro-own finds its own change point.",
         "Two-sided: the published code takes the signed maximum and never finds what drops.",
         "Interquartile ranges are at least one percent of the median; the published code divides by one where "
         "the range is zero and so lets raw units decide.",

@@ -17,7 +17,9 @@ from faultset.baselines.windows import SECOND_NS
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-BEGINNING = 64
+BEGINNINGS = (64, 40, 24, 16)
+PROBED = 4000
+MOST_DIFFERENT = 1000
 MOST_SHAPES = 2000
 _NUMBERS = re.compile(r"(?:0x)?[0-9a-f]*\d[0-9a-f]*", re.IGNORECASE)
 
@@ -34,14 +36,16 @@ class ShapeCounts:
     """[T, L]"""
 
 
-def shape_of(line: str) -> str:
-    """First words of a line with numbers and hexadecimal ids masked; a word that is cut off is dropped.
+def shape_of(beginning: str, length: int) -> str:
+    """First words of a line with numbers and hexadecimal ids masked; a word that may be cut off is dropped.
 
-    >>> shape_of("server.go:124 > in Nearby id=ad32e21bcd2b")
-    'server.go:# > in Nearby id=#'
+    >>> shape_of("server.go:124 > in Nearby id=ad32e2", 35)
+    'server.go:# > in Nearby'
+    >>> shape_of("server.go:124 > in Nearby", 35)
+    'server.go:# > in Nearby'
     """
-    words = line[:BEGINNING]
-    return _NUMBERS.sub("#", words.rpartition(" ")[0] or words if len(line) >= BEGINNING else words)
+    whole = len(beginning) < length
+    return _NUMBERS.sub("#", beginning if whole else beginning.rpartition(" ")[0] or beginning)
 
 
 def shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
@@ -54,9 +58,8 @@ def shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     time = table["time"].cast("int64").to_numpy()
     owner = pc.index_in(table["service"].cast("string"), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
     owner = owner.fill_null(-1).to_numpy().astype(np.int64)
-    begun = pc.utf8_slice_codeunits(table["message"], 0, BEGINNING)  # type: ignore[attr-defined]
-    coded = begun.combine_chunks().dictionary_encode()
-    texts, code = np.unique([shape_of(text) for text in coded.dictionary.to_pylist()], return_inverse=True)
+    coded, length = _beginnings(table["message"])
+    texts, code = np.unique([shape_of(text, length) for text in coded.dictionary.to_pylist()], return_inverse=True)
     shape = code[coded.indices.to_numpy(zero_copy_only=False)] if len(texts) else np.empty(0, dtype=np.int64)
     kept = (time >= start_ns) & (time < end_ns) & (owner >= 0)
     column = owner[kept] * max(1, len(texts)) + shape[kept]
@@ -69,3 +72,20 @@ def shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
         ends_ns=np.minimum(start_ns + step_ns * np.arange(1, steps + 1), end_ns),
         counts=counts[:, usual].astype(float),
     )
+
+
+def _beginnings(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
+    """Cut lines short enough that they repeat: masking numbers in every line anew would cost too much."""
+    probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBED)))
+    length = BEGINNINGS[-1]
+    for longer in BEGINNINGS:
+        if len(_coded(probe, longer).dictionary) <= MOST_DIFFERENT:
+            length = longer
+            break
+    return _coded(messages, length), length
+
+
+def _coded(messages: pa.ChunkedArray, length: int) -> pa.DictionaryArray:
+    begun = pc.utf8_slice_codeunits(messages, 0, length)  # type: ignore[attr-defined]
+    coded = begun.combine_chunks().dictionary_encode()
+    return coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded

@@ -145,4 +145,5 @@ def rank_by_series(
         Evidence(service=series[column][0], subject=series[column][1], score=float(score[column]), detail=detail)
         for column in order
     ]
-    return Ranking.of(scores, services, evidence)
+    metrics = dict(zip(series, score.tolist(), strict=True))
+    return Ranking.of(scores, services, evidence, metrics)

@@ -117,7 +117,8 @@ class SimpleRCA(Untrained):
 
     References
     ----------
-    Fang et al., Revisiting root cause analysis evaluation for microservices, arXiv 2510.04711, 2025.
+    Fang et al., Rethinking the evaluation of microservice RCA with a fault propagation-aware benchmark, arXiv
+    2510.04711, 2025.
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:

@@ -98,8 +98,8 @@ class TORAI(Untrained):
 
     References
     ----------
-    Pham et al., TORAI: multi-source root cause analysis for blind spots in microservice systems, FSE 2026, as
-    published with RCAEval 1.8.
+    Pham, Ha, Zhang, Zhang, TORAI: multi-source root cause analysis for blind spots in microservice service call
+    graph, FSE 2026, and the code published with RCAEval 1.8.
     """
 
     def __init__(self, *, most_clusters: int = MOST_CLUSTERS, runs: int = RUNS, seed: int = 0) -> None:
