@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from faultset.evaluators.rows import ResultRow
     from faultset.evaluators.running.planning import Plan, Settings
     from faultset.evaluators.running.sources import Source
+    from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 
 RESULTS = "results.parquet"
 
@@ -121,7 +122,7 @@ def evaluate(
     )
     with ExitStack() as stack:
         plan, rows, ledger = _run(order, stack)
-        board = _write(plan, rows, folder, seed, [policy.name for policy in policies])
+        board = _write(plan, rows, folder, seed, policies)
         ledger.done()
     _show(board, folder, dataset, as_json)
 
@@ -219,15 +220,14 @@ def _writable(folder: Path) -> None:
         raise UsageError(f"results cannot be written to {folder} ({error.strerror}); choose another --out") from error
 
 
-def _write(plan: Plan, rows: list[ResultRow], folder: Path, seed: int, policies: list[str]) -> Leaderboard:
+def _write(plan: Plan, rows: list[ResultRow], folder: Path, seed: int, policies: list[ThresholdPolicy]) -> Leaderboard:
     from faultset.evaluators.leaderboards.assembling import leaderboard_of
     from faultset.evaluators.leaderboards.writing import write_json, write_markdown
     from faultset.evaluators.reports.page import write_report
     from faultset.evaluators.rows import everyday, write_rows
 
     write_rows(rows, folder / RESULTS)
-    told = _told(plan) | {"threshold_policies": policies}
-    board = leaderboard_of(rows, digest=plan.source.digest, settings=told, seed=seed)
+    board = leaderboard_of(rows, digest=plan.source.digest, settings=_told(plan), seed=seed, policies=policies)
     write_json(board, folder / "leaderboard.json")
     write_markdown(board, folder / "leaderboard.md")
     write_report(board, everyday(rows), plan.specs, plan.source.folder, folder / "report.html")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -101,20 +102,45 @@ DETECTION_METRICS = (
     ),
     Metric(
         name="vus_pr",
-        title="VUS-PR",
+        title=f"VUS-PR [step, {BUFFER_S} s]",
         unit="share",
-        meaning=f"volume under the precision-recall surface, step form, buffer {BUFFER_S} s",
+        meaning=f"volume under the precision-recall surface in the step form of TSB-AD, buffer {BUFFER_S} s; "
+        "its floor is the value of a constant score",
     ),
 )
 TABLE_COLUMNS = DETECTION_METRICS[:6]
+BY_POLICY = ("balanced_accuracy", "event_recall", "event_precision", "false_alarms_per_hour", "ttd_median")
+"""Metrics that threshold policies other than `reference` get columns for."""
+
+
+def policy_metrics(policy: str) -> tuple[Metric, ...]:
+    """Columns of a threshold policy, named like `event_recall[train-quantile(0.995)]`."""
+    own = {metric.name: metric for metric in DETECTION_METRICS}
+    return tuple(
+        replace(
+            own[name],
+            name=f"{name}[{policy}]",
+            title=f"{own[name].title}, {policy}",
+            meaning=f"{own[name].meaning}; threshold set by {policy} on training episodes without a fault",
+        )
+        for name in BY_POLICY
+    )
+
+
+def policy_estimates(policy: str, faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> dict[str, Estimate]:
+    """Estimates for the columns of a threshold policy."""
+    found = detection_estimates(faulty, healthy, seed)
+    return {f"{name}[{policy}]": found[name] for name in BY_POLICY}
 
 
 def detection_estimates(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> dict[str, Estimate]:
     """Every detection metric of one detector on some fault episodes and the no-fault episodes beside them."""
+    everybody = faulty
+    faulty = [one for one in everybody if one.truth.onset_ns is not None]
     keys = [one.truth.cluster for one in faulty]
     estimates = {
         "event_recall": clustered_mean([one.found for one in faulty], keys, seed),
-        "recall": clustered_mean([one.yes for one in faulty], keys, seed),
+        "recall": clustered_mean([one.yes for one in everybody], [one.truth.cluster for one in everybody], seed),
         "false_positive_rate": clustered_mean(
             [one.yes for one in healthy], [one.truth.cluster for one in healthy], seed
         ),
@@ -127,7 +153,7 @@ def detection_estimates(faulty: Sequence[Heard], healthy: Sequence[Heard], seed:
         "average_precision": clustered_mean([one.average_precision for one in faulty], keys, seed),
         "vus_pr": clustered_mean([one.vus_pr for one in faulty], keys, seed),
     }
-    estimates |= _answers(faulty, healthy, seed)
+    estimates |= _answers(everybody, healthy, seed)
     shortest = min((one.window_s for one in faulty), default=0.0)
     for horizon in HORIZONS_S:
         within = [float(one.delay_s <= horizon) for one in faulty]
@@ -215,10 +241,8 @@ def _from_manifest(faulty: Sequence[Heard], seed: int) -> Estimate:
 
 def constant_answer_floor(faulty: Sequence[Heard]) -> dict[str, Estimate]:
     """What a constant answer scores: one half, no correlation, and the share of samples in the fault."""
-    shares = []
-    for one in faulty:
-        assert one.truth.onset_ns is not None
-        shares.append((one.truth.view_end_ns - one.truth.onset_ns) / one.watched_ns)
+    faulty = [one for one in faulty if one.truth.onset_ns is not None]
+    shares = [one.window_s * _S / one.watched_ns for one in faulty]
     floor = {
         "balanced_accuracy": Estimate(value=0.5, method="closed form"),
         "mcc": Estimate(value=0.0, method="closed form"),
@@ -242,7 +266,10 @@ def _flat_volume(truth: Truth) -> float:
 
 def correctness(episodes: Mapping[str, Heard]) -> dict[str, float]:
     """Per episode how right a detector was: a true alarm in a fault, silence without one."""
-    return {name: one.found if one.truth.faulty else 1.0 - one.yes for name, one in episodes.items()}
+    return {
+        name: (one.yes if math.isnan(one.found) else one.found) if one.truth.faulty else 1.0 - one.yes
+        for name, one in episodes.items()
+    }
 
 
 def confusion(faulty: Sequence[Heard], healthy: Sequence[Heard]) -> Confusion:

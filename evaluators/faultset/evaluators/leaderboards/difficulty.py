@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-
 import numpy as np
 
-from faultset.evaluators.leaderboards.locating import located
-from faultset.evaluators.leaderboards.records import HEADLINE, Stratum
-from faultset.evaluators.rows import ResultRow
+from faultset.evaluators.leaderboards.records import Stratum, is_headline
+from faultset.evaluators.leaderboards.scored_rows import ScoredRows
 
 TRIVIAL_RULE = "max-z"
 ONE_MODALITY_RULES = ("loudest-log", "most-restarts", "series-stopped", "kubernetes-state", "last-change")
@@ -21,19 +17,17 @@ MEANINGS = {
 }
 
 
-def strata_of(rows: Sequence[ResultRow]) -> tuple[Stratum, ...]:
-    """Sort manifest fault episodes by difficulty, told the true onset where that was evaluated."""
-    asked = [row for row in rows if row.task == "localization" and row.truth.verdict == HEADLINE]
-    if not asked:
+def strata_of(facts: ScoredRows) -> tuple[Stratum, ...]:
+    """Sort headline fault episodes by difficulty, told the true onset where that was evaluated."""
+    protocol = "oracle" if facts.located.get("oracle") else "detected"
+    asked = facts.located.get(protocol, {})
+    ac1 = {
+        name: {e: one.ac1 for e, one in episodes.items() if is_headline(one.truth)} for name, episodes in asked.items()
+    }
+    if not any(ac1.values()):
         return ()
-    protocol = "oracle" if any(row.protocol == "oracle" for row in asked) else "detected"
-    by: dict[str, dict[str, list[ResultRow]]] = defaultdict(lambda: defaultdict(list))
-    for row in asked:
-        if row.protocol == protocol:
-            by[row.baseline][row.episode].append(row)
-    ac1 = {name: {e: located(found).ac1 for e, found in episodes.items()} for name, episodes in by.items()}
     members: dict[str, list[str]] = {name: [] for name in MEANINGS}
-    for episode in sorted({row.episode for row in asked}):
+    for episode in sorted({episode for values in ac1.values() for episode in values}):
         members[_difficulty(episode, ac1)].append(episode)
     return tuple(
         Stratum(

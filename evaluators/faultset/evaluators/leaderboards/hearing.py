@@ -44,33 +44,42 @@ class Heard:
     @property
     def window_s(self) -> float:
         """Length of the fault that was seen."""
-        assert self.truth.onset_ns is not None
+        if self.truth.onset_ns is None:
+            return math.nan
         return (self.truth.view_end_ns - self.truth.onset_ns) / _S
 
 
-def alarms_of(row: ResultRow) -> list[Range]:
+def alarms_of(row: ResultRow, threshold: float | None = None) -> list[Range]:
     """All alarms of a row: runs of as many flags as its detector needs, joined across short gaps.
 
-    The onset of an alarm is when it was raised, so that a run of three flags of which two are needed begins
-    at the second.
+    The onset of an alarm is when it was raised, so that a run of three flags of which two are needed begins at the
+    second. With a threshold, scores above it are the flags.
     """
     answer = row.answer
-    times = np.asarray(answer.get("times_ns", []), dtype=np.int64)
-    flags = np.array([flag == "1" for flag in answer.get("flags", "")], dtype=bool)
-    needed = answer.get("consecutive")
-    if row.alarm_ns is None:
+    if row.alarm_ns is None and threshold is None:
         return []
-    if needed is None or len(times) == 0:
-        return [(row.alarm_ns, row.alarm_ns + 1)]
+    times = np.asarray(answer.get("times_ns", []), dtype=np.int64)
+    needed = answer.get("consecutive")
+    if threshold is not None:
+        flags = np.asarray(answer.get("scores", []), dtype=float) > threshold
+        needed = needed or 1
+    else:
+        flags = np.frombuffer(answer.get("flags", "").encode(), dtype=np.uint8) == ord("1")
+        if needed is None or len(times) == 0:
+            assert row.alarm_ns is not None
+            return [(row.alarm_ns, row.alarm_ns + 1)]
     step = int(np.median(np.diff(times))) if len(times) > 1 else 1
-    ends = np.append(times[1:], times[-1] + step)
+    ends = np.append(times[1:], times[-1:] + step)
     runs = [(int(times[a + needed - 1]), int(ends[b - 1])) for a, b in events(flags) if b - a >= needed]
     return join(runs, GAP_S * _S)
 
 
-def heard(rows: Sequence[ResultRow]) -> Heard:
-    """Put the rows of one detector on one episode, one for each seed, together."""
-    each = [_one(row) for row in rows]
+def heard(rows: Sequence[ResultRow], thresholds: Sequence[float] | None = None) -> Heard:
+    """Put the rows of one detector on one episode, one for each seed, together.
+
+    With thresholds, one for each row, alarms follow from them and scores without a threshold are left out.
+    """
+    each = [_one(row, threshold) for row, threshold in zip(rows, thresholds or [None] * len(rows), strict=True)]
     first = each[0]
     if len(each) == 1:
         return first
@@ -96,19 +105,23 @@ def heard(rows: Sequence[ResultRow]) -> Heard:
     )
 
 
-def _one(row: ResultRow) -> Heard:
+def _one(row: ResultRow, threshold: float | None) -> Heard:
     truth = row.truth
     answered = row.status == "ok"
-    raised = alarms_of(row) if answered else []
+    raised = alarms_of(row, threshold) if answered else []
     fault = _fault_range(truth)
     true = true_alarms([fault], raised) if fault else []
-    area, volume = _threshold_free(row, fault) if answered else (_worst(truth), _worst(truth))
+    if threshold is not None:
+        area = volume = math.nan
+    else:
+        area, volume = _threshold_free(row, fault) if answered else (_worst(truth), _worst(truth))
+    unknown_onset = truth.faulty and fault is None
     wrong = 0.0 if truth.faulty else 1.0
     return Heard(
         truth=truth,
         answered=answered,
         yes=float(bool(raised)) if answered else wrong,
-        found=float(bool(true)),
+        found=math.nan if unknown_onset else float(bool(true)),
         alarms=float(len(raised)),
         true_alarms=float(len(true)),
         alarms_before_onset=float(sum(a < fault[0] for a, _ in raised)) if fault else 0.0,
@@ -134,7 +147,7 @@ def _delay(true: Sequence[Range], since_ns: int | None) -> float:
 
 
 def _worst(truth: Truth) -> float:
-    return 0.0 if truth.faulty else math.nan
+    return 0.0 if truth.onset_ns is not None else math.nan
 
 
 def _threshold_free(row: ResultRow, fault: Range | None) -> tuple[float, float]:

@@ -6,11 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from faultset.evaluators.rows import Truth
 from faultset.evaluators.statistics.comparison import PairedDifference
 from faultset.evaluators.statistics.estimates import Estimate
 
 ALL_APPS = "all apps"
 HEADLINE = "manifest"
+UNKNOWN = "unknown"
+"""Verdict of imported faults whose source does not say whether clients felt them."""
+
+
+def is_headline(truth: Truth) -> bool:
+    """Whether an episode counts in headlines: a fault that clients felt, or of which that is not known."""
+    return truth.faulty and truth.verdict in (HEADLINE, UNKNOWN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +56,9 @@ class Entry:
     """Difference to the strongest control on the same episodes."""
     adjusted_p: float | None = None
     """Holm-corrected over the comparisons of the table."""
+    across: Estimate | None = None
+    """In the table of all applications: mean over applications of the first metric, with the interval in which it is
+    expected to lie for one more application."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +84,8 @@ class Table:
     @property
     def title(self) -> str:
         """Say in a few words what the table is about."""
-        parts = [self.task, f"told: {TOLD[self.protocol]}"] if self.task == "localization" else [self.task]
+        name = "root cause" if self.task == "rca" else self.task
+        parts = [name] if self.task == "detection" else [name, f"told: {TOLD[self.protocol]}"]
         parts += [self.app, self.verdict]
         if self.group != "telemetry":
             parts.append(f"methods that see {self.group}")
@@ -107,6 +119,44 @@ class Stratum:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """A localizer's accuracy when the alarm comes some seconds after the onset."""
+
+    delay_s: float
+    ac1: Estimate
+    avg5: Estimate
+    ac1_without_delay: float
+    """AC@1 of the same episodes when the alarm comes at the onset."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Misses:
+    """What a localizer puts first on headline episodes: shares that add up to one, and how far off it is."""
+
+    baseline: str
+    protocol: str
+    episodes: int
+    hit: float
+    symptom: float
+    """A service that depends on the cause."""
+    unrelated: float
+    none: float
+    """No answer."""
+    hops: Mapping[str, int]
+    """Calls between answer and cause -> episodes; "inf" where no way leads, "none" without an answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """How one localizer does on headline episodes of one application as the alarm comes later."""
+
+    baseline: str
+    kind: str
+    app: str
+    points: tuple[CurvePoint, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Leaderboard:
     """All tables of an evaluation with what a reader must know to trust them."""
 
@@ -126,6 +176,13 @@ class Leaderboard:
     settings: Mapping[str, Any]
     code: str
     libraries: Mapping[str, str]
+    curves: tuple[Curve, ...] = ()
+    """Localizers whose alarm came later, where that was asked for."""
+    thresholds: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    """Policy -> baseline -> "fold/seed" -> threshold that was set on training episodes."""
+    misses: tuple[Misses, ...] = ()
+    unscored: Mapping[str, int] = field(default_factory=dict)
+    """Fault episodes that are no case for a task, by reason."""
 
     def table(
         self, task: str, protocol: str, *, app: str, verdict: str = HEADLINE, group: str = "telemetry"

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from faultset.evaluators.leaderboards import detecting, locating, wording
-from faultset.evaluators.leaderboards.records import HEADLINE, Entry, Leaderboard, Metric, Table
+from faultset.evaluators.leaderboards import detecting, diagnosing, locating, wording
+from faultset.evaluators.leaderboards.records import HEADLINE, TOLD, Entry, Leaderboard, Metric, Table
 
 LEADERBOARD_VERSION = 1
 
@@ -39,7 +39,19 @@ def plain(value: Any) -> Any:
 
 def columns_of(table: Table) -> tuple[Metric, ...]:
     """Return the metrics that a table shows where space is short; JSON has all."""
-    return detecting.TABLE_COLUMNS if table.task == "detection" else locating.TABLE_COLUMNS
+    if table.task == "detection":
+        return detecting.TABLE_COLUMNS
+    if table.task == "rca":
+        return diagnosing.TABLE_COLUMNS
+    first, *rest = locating.TABLE_COLUMNS
+    own = next(metric for metric in locating.LOCALIZATION_METRICS if metric.name == "ac1_own")
+    known = any(entry.metrics[own.name].known for entry in table.entries)
+    return (first, own, *rest) if known else (first, *rest)
+
+
+def policy_columns(table: Table) -> tuple[Metric, ...]:
+    """Return the metrics of threshold policies other than `reference`, which have a table of their own."""
+    return tuple(metric for metric in table.metrics if "[" in metric.name)
 
 
 def write_markdown(board: Leaderboard, path: Path) -> None:
@@ -54,6 +66,8 @@ def markdown(board: Leaderboard) -> str:
     lines.append("")
     for table in board.tables:
         lines += _table(table)
+    lines += _curves(board)
+    lines += _misses(board)
     lines += _strata(board)
     lines += _failures(board)
     lines += ["## How to read this", ""]
@@ -81,14 +95,79 @@ def facts(board: Leaderboard) -> list[str]:
         f"dataset {board.dataset}, version {board.version} (sha256 {board.digest[:12] or 'unknown'}), "
         f"split {board.split}",
         f"episodes: {counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
-        f"{counts['no fault']} without a fault; headlines count manifest episodes",
-        "threshold policy: reference (each detector sets its threshold on the episode's reference window)",
+        f"{_unknown(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
+        + (" and those without a verdict" if counts.get("unknown") else ""),
+        f"alarms: runs of flags less than {detecting.GAP_S} s apart are one, and one is true when it begins in a fault "
+        f"[gap={detecting.GAP_S}s,grace=0s]",
+        "threshold policy: reference (each detector sets its threshold on the episode's reference window)"
+        + "".join(f"; {policy} in columns of its own" for policy in board.thresholds),
         f"code {board.code}",
     ]
+    sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
     if board.early_alarms:
         told = ", ".join(f"{n} {when}" for when, n in sorted(board.early_alarms.items()))
         sentences.append(f"alarm that localizers were told (detected): {told}")
     return sentences
+
+
+def _unknown(counts: Mapping[str, int]) -> str:
+    return f"{counts['unknown']} of unknown verdict, " if counts.get("unknown") else ""
+
+
+def _policies(table: Table) -> list[str]:
+    """One table for each policy that sets thresholds on training episodes."""
+    shown = policy_columns(table)
+    lines = []
+    for policy in dict.fromkeys(metric.name.partition("[")[2].removesuffix("]") for metric in shown):
+        columns = [metric for metric in shown if metric.name.endswith(f"[{policy}]")]
+        names = [metric.title.removesuffix(f", {policy}") for metric in columns]
+        lines += [f"### Threshold policy {policy}, {table.title}", ""]
+        lines += ["| baseline | " + " | ".join(names) + " |", "|---|" + "---|" * len(columns)]
+        for entry in table.entries:
+            values = [_value(entry, metric) for metric in columns]
+            lines.append(f"| {entry.baseline} | " + " | ".join(values) + " |")
+        lines.append("")
+    return lines
+
+
+def _curves(board: Leaderboard) -> list[str]:
+    if not board.curves:
+        return []
+    delays = sorted({point.delay_s for curve in board.curves for point in curve.points})
+    lines = ["## AC@1 when the alarm comes later", "", "Seconds after the onset; in brackets the episodes.", ""]
+    lines += ["| app | baseline | " + " | ".join(f"{delay:g} s" for delay in delays) + " |"]
+    lines += ["|---|---|" + "---|" * len(delays)]
+    for curve in board.curves:
+        at = {point.delay_s: f"{point.ac1.value:.2f} ({point.ac1.n})" for point in curve.points}
+        cells = " | ".join(at.get(delay, wording.NONE) for delay in delays)
+        lines.append(f"| {curve.app} | {curve.baseline} | {cells} |")
+    return [*lines, ""]
+
+
+def _misses(board: Leaderboard) -> list[str]:
+    if not board.misses:
+        return []
+    lines = ["## What localizers put first", ""]
+    lines += ["| told | baseline | episodes | cause | symptom | unrelated | no answer | calls away |", "|" + "---|" * 8]
+    for miss in board.misses:
+        shares = " | ".join(f"{value:.2f}" for value in (miss.hit, miss.symptom, miss.unrelated, miss.none))
+        away = ", ".join(f"{distance}: {count}" for distance, count in miss.hops.items())
+        lines.append(f"| {TOLD[miss.protocol]} | {miss.baseline} | {miss.episodes} | {shares} | {away} |")
+    return [*lines, ""]
+
+
+def _across(table: Table) -> list[str]:
+    known = [entry for entry in table.entries if entry.across is not None and entry.across.known]
+    if not known:
+        return []
+    metric = table.metrics[0]
+    lines = [f"Mean of {metric.title} over applications, and where it would lie for one more:", ""]
+    for entry in known:
+        assert entry.across is not None
+        value = wording.number(entry.across.value, metric)
+        doubt = wording.interval(entry.across, metric) or f"({entry.across.reason})"
+        lines.append(f"- {entry.baseline}: {value} {doubt}")
+    return [*lines, ""]
 
 
 def _table(table: Table) -> list[str]:
@@ -110,20 +189,12 @@ def _table(table: Table) -> list[str]:
         cells = ["", "*guessing*", "floor", *(_floor(table, metric) for metric in shown), "", "", ""]
         lines.append("| " + " | ".join(cells) + " |")
     lines.append("")
-    return lines
+    return [*lines, *_across(table), *_policies(table)]
 
 
 def _cells(entry: Entry, shown: tuple[Metric, ...]) -> list[str]:
     failed = ", ".join(f"{n} {status}" for status, n in sorted(entry.failed.items()))
-    values = []
-    for metric in shown:
-        estimate = entry.metrics[metric.name]
-        parts = (
-            wording.number(estimate.value, metric),
-            wording.interval(estimate, metric),
-            wording.counts(estimate, metric) if metric.unit == "share" else "",
-        )
-        values.append(" ".join(part for part in parts if part))
+    values = [_value(entry, metric) for metric in shown]
     return [
         str(entry.place),
         entry.baseline,
@@ -133,6 +204,16 @@ def _cells(entry: Entry, shown: tuple[Metric, ...]) -> list[str]:
         wording.seconds(entry.seconds),
         against(entry),
     ]
+
+
+def _value(entry: Entry, metric: Metric) -> str:
+    estimate = entry.metrics[metric.name]
+    parts = (
+        wording.number(estimate.value, metric),
+        wording.interval(estimate, metric),
+        wording.counts(estimate, metric) if metric.unit == "share" else "",
+    )
+    return " ".join(part for part in parts if part)
 
 
 def against(entry: Entry) -> str:

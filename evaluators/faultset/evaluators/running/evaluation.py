@@ -203,9 +203,19 @@ def dashboard_of(client: Client) -> str:
     from importlib.util import find_spec
 
     link = str(client.dashboard_link)
+    if isinstance(client.cluster, _local_cluster()):
+        # dask names the machine's address, but the page of a local evaluation is on loopback only
+        port = client.scheduler_info()["services"]["dashboard"]
+        link = f"http://127.0.0.1:{port}/status"
     if find_spec("bokeh") is None:
         return f"{link.removesuffix('/status')}/info/main/workers.html (plain pages; install bokeh for the dashboard)"
     return link
+
+
+def _local_cluster() -> type:
+    from distributed import LocalCluster
+
+    return LocalCluster
 
 
 def _check_workers(client: Client, address: str, folder: str | None) -> None:

@@ -38,6 +38,23 @@ def score_pairs(answers: Sequence[Pair | None], truths: Sequence[Pair]) -> Diagn
     return DiagnosisScore(joint=sum(joint) / n, level=sum(level) / n, kind=sum(kind) / n, n=n)
 
 
+def macro_f1(answers: Sequence[str | None], truths: Sequence[str]) -> float:
+    """Mean F1 over the classes that are there: each counts the same, however rare; NaN without episodes.
+
+    Examples
+    --------
+    >>> macro_f1(["a", "a", "a", None], ["a", "a", "b", "b"])
+    0.4
+    """
+    if len(answers) != len(truths):
+        raise ValueError(f"{len(answers)} answers for {len(truths)} episodes")
+    scores = []
+    for name in sorted(set(truths)):
+        hit = sum(a == t == name for a, t in zip(answers, truths, strict=True))
+        scores.append(2 * hit / (sum(a == name for a in answers) + sum(t == name for t in truths)))
+    return sum(scores) / len(scores) if scores else math.nan
+
+
 def best_constant(training: Sequence[Pair]) -> Pair | None:
     """The pair that is most often right on training labels; ties go to the alphabetically first."""
     counts = Counter(training)

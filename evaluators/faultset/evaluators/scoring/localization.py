@@ -135,6 +135,18 @@ def services_by_first_occurrence(ranked: Sequence[tuple[str, float]]) -> dict[st
     return best
 
 
+def leading(scores: Mapping[str, float], candidates: Sequence[str]) -> frozenset[str]:
+    """Candidates that a ranking puts first, all that are tied there: its answer as a set."""
+    blocks = tied_blocks(scores, candidates)
+    return blocks[0] if blocks else frozenset()
+
+
+def canonical(names: AbstractSet[str], causes: Causes) -> frozenset[str]:
+    """Replace every accepted name of a cause by one and the same, so that sets of names can be compared."""
+    spoken = {name: min(cause) for cause in causes for name in cause}
+    return frozenset(spoken.get(name, name) for name in names)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SetScore:
     """Agreement of a returned set with the true set."""

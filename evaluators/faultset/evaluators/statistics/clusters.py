@@ -6,6 +6,7 @@ clusters are resampled whole. Few clusters are enumerated instead of sampled.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -55,14 +56,20 @@ def draws(clusters: int, seed: int, resamples: int = RESAMPLES) -> npt.NDArray[n
     return np.random.default_rng(seed).integers(0, clusters, size=(resamples, clusters))
 
 
+@functools.lru_cache(maxsize=8)
+def times_drawn(clusters: int, seed: int) -> npt.NDArray[np.float64]:
+    """[resamples, clusters] how often each cluster is in each resample; the same for every number of a table."""
+    return _times_drawn(draws(clusters, seed), clusters).astype(float)
+
+
 def resampled_means(values: npt.ArrayLike, keys: Sequence[Hashable], seed: int = 0) -> npt.NDArray[np.float64]:
     """Mean over all episodes of every resample of whole clusters."""
     data = np.asarray(values, dtype=float)
     clusters = group(keys)
     sums = np.array([data[c].sum() for c in clusters])
     sizes = np.array([len(c) for c in clusters])
-    picked = draws(len(clusters), seed)
-    return sums[picked].sum(axis=1) / sizes[picked].sum(axis=1)
+    times = times_drawn(len(clusters), seed)
+    return (times @ sums) / (times @ sizes)
 
 
 def clustered_mean(values: Sequence[float], keys: Sequence[Hashable], seed: int = 0) -> Estimate:
@@ -103,9 +110,9 @@ def clustered_median(values: Sequence[float], keys: Sequence[Hashable], seed: in
     member_of = np.empty(len(data), dtype=np.intp)
     for number, members in enumerate(clusters):
         member_of[members] = number
-    times = _times_drawn(draws(len(clusters), seed), len(clusters))[:, member_of[order]]
+    times = times_drawn(len(clusters), seed)[:, member_of[order]]
     upto = times.cumsum(axis=1)
-    position = (upto > (upto[:, -1:] // 2)).argmax(axis=1)
+    position = (upto > upto[:, -1:] // 2).argmax(axis=1)
     medians = np.sort(data[order][position])
     low, high = _ends(medians)
     return Estimate(value=middle, low=low, high=high, n=len(data), method=_method(len(clusters)))
@@ -144,8 +151,7 @@ def clustered_ratio(
         inside = np.array([s == stratum for s in strata])
         clusters = group([key for key, take in zip(keys, inside, strict=True) if take])
         sums = np.array([data[inside][c].sum(axis=0) for c in clusters])
-        picked = np.random.default_rng([seed, number]).integers(0, len(clusters), (RESAMPLES, len(clusters)))
-        total += sums[picked].sum(axis=1)
+        total += _stratum_times(len(clusters), seed, number) @ sums
         spread |= len(clusters) > 1
     results = statistic(total)
     results = np.sort(results[~np.isnan(results)])
@@ -158,8 +164,15 @@ def clustered_ratio(
     return Estimate(value=value, low=low, high=high, n=len(data), method=method)
 
 
+@functools.lru_cache(maxsize=8)
+def _stratum_times(clusters: int, seed: int, stratum: int) -> npt.NDArray[np.float64]:
+    picked = np.random.default_rng([seed, stratum]).integers(0, clusters, (RESAMPLES, clusters))
+    return _times_drawn(picked, clusters).astype(float)
+
+
 def _times_drawn(picked: npt.NDArray[np.intp], clusters: int) -> npt.NDArray[np.intp]:
-    return (picked[:, :, None] == np.arange(clusters)).sum(axis=1)
+    rows = np.arange(len(picked))[:, None] * clusters
+    return np.bincount((rows + picked).ravel(), minlength=len(picked) * clusters).reshape(len(picked), clusters)
 
 
 def _ends(ordered: npt.NDArray[np.float64]) -> tuple[float, float]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,12 @@ class PairedDifference:
 
     difference: Estimate
     test: PairedTest
+    """Flips the signs of whole clusters."""
+    mcnemar: PairedTest = field(default_factory=lambda: PairedTest(p=math.nan, reason="not computed"))
+    """Exact test on discordant episodes; only where every problem occurs once and every value is right or wrong."""
+    only_first: int = 0
+    """Episodes that only the first method gets right."""
+    only_second: int = 0
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> PairedTest:
@@ -59,13 +66,21 @@ def sign_flip(differences: npt.ArrayLike, keys: Sequence[Hashable], seed: int = 
     if not sums.any():
         return PairedTest(p=math.nan, reason="the two never differ")
     if len(sums) <= _ENUMERATE_SIGNS_UP_TO:
-        signs = np.array(list(itertools.product((1, -1), repeat=len(sums))))
-        extra = 0
+        signs, extra = _all_signs(len(sums)), 0
     else:
-        signs = np.random.default_rng(seed).choice((1, -1), size=(9999, len(sums)))
-        extra = 1
+        signs, extra = _drawn_signs(len(sums), seed), 1
     as_extreme = int((np.abs(signs @ sums) >= abs(sums.sum()) - 1e-12).sum())
     return PairedTest(p=(as_extreme + extra) / (len(signs) + extra))
+
+
+@functools.lru_cache(maxsize=4)
+def _all_signs(count: int) -> npt.NDArray[np.int8]:
+    return np.array(list(itertools.product((1, -1), repeat=count)), dtype=np.int8)
+
+
+@functools.lru_cache(maxsize=4)
+def _drawn_signs(count: int, seed: int) -> npt.NDArray[np.int64]:
+    return np.random.default_rng(seed).choice((1, -1), size=(9999, count))
 
 
 def paired_difference(
@@ -73,7 +88,21 @@ def paired_difference(
 ) -> PairedDifference:
     """Compare two methods' scores on the same episodes, clustered."""
     differences = [a - b for a, b in zip(first, second, strict=True)]
-    return PairedDifference(difference=clustered_mean(differences, keys, seed), test=sign_flip(differences, keys, seed))
+    better = sum(a == 1.0 and b == 0.0 for a, b in zip(first, second, strict=True))
+    worse = sum(a == 0.0 and b == 1.0 for a, b in zip(first, second, strict=True))
+    if any(value not in (0.0, 1.0) for value in (*first, *second)):
+        mcnemar = PairedTest(p=math.nan, reason="ties or seeds make fractions")
+    elif len(set(keys)) < len(keys):
+        mcnemar = PairedTest(p=math.nan, reason="problems are repeated; the clustered test counts")
+    else:
+        mcnemar = mcnemar_exact(better, worse)
+    return PairedDifference(
+        difference=clustered_mean(differences, keys, seed),
+        test=sign_flip(differences, keys, seed),
+        mcnemar=mcnemar,
+        only_first=better,
+        only_second=worse,
+    )
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
