@@ -1,0 +1,7 @@
+"""What the agent will not or cannot do."""
+
+from __future__ import annotations
+
+
+class Refusal(Exception):
+    """One sentence for the collector: what was asked and why it is not done."""

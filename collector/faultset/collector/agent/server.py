@@ -1,0 +1,199 @@
+"""The agent as a process: verbs over HTTP, the watch over leases, and the end.
+
+Answers are JSON objects; what is refused is `{"error": SENTENCE}`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from faultset.collector.agent import volumes
+from faultset.collector.agent.abilities import Abilities, find_abilities
+from faultset.collector.agent.disturbances import KINDS, read_disturbance
+from faultset.collector.agent.holding import LEASE_S, TICK_S, Holding
+from faultset.collector.agent.lateness import Lateness
+from faultset.collector.agent.leases import Leases
+from faultset.collector.agent.networks import Network
+from faultset.collector.agent.pods import Pods
+from faultset.collector.agent.refusal import Refusal
+
+PORT = 9465
+TOKEN_HEADER = "X-Faultset-Token"
+TOKEN = "FAULTSET_AGENT_TOKEN"
+NAMESPACE = "FAULTSET_AGENT_NAMESPACE"
+_MOST_BYTES = 1 << 20
+
+logger = logging.getLogger(__name__)
+
+
+class Verbs:
+    """What can be asked of the agent, by method and path."""
+
+    def __init__(self, pods: Pods, holding: Holding, abilities: Abilities, lateness: Lateness):
+        self._pods, self._holding, self._abilities, self._lateness = pods, holding, abilities, lateness
+        self.table: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            ("GET", "/capabilities"): self._capabilities,
+            ("GET", "/counters"): self._counters,
+            ("GET", "/stats"): self._stats,
+            ("POST", "/impair"): self._impair,
+            ("POST", "/renew"): self._renew,
+            ("POST", "/lift"): self._lift,
+            ("POST", "/kill"): self._kill,
+            ("POST", "/prepare-volumes"): self._prepare,
+            ("POST", "/remove-volumes"): self._remove,
+        }
+
+    def _capabilities(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        can = {act: self._abilities.can(act) for act in (*KINDS, "kill")}
+        return {**can, "reasons": self._abilities.reasons, "namespace": self._pods.namespace}
+
+    def _counters(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        return {"packets": self._holding.packets(_text(told, "pod_uid"))}
+
+    def _stats(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "load_average": os.getloadavg()[0],
+            "cores": os.cpu_count(),
+            "worst_delay_s": self._lateness.worst_s(reset=told.get("reset") == "true"),
+            "time_ns": time.time_ns(),
+            "impaired": self._holding.pods(),
+        }
+
+    def _impair(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        uid, disturbance = _text(told, "pod_uid"), read_disturbance(told.get("impairment"))
+        if not self._abilities.can(disturbance.kind):
+            raise Refusal(f"{disturbance.kind} cannot be made here: {self._abilities.reasons[disturbance.kind]}")
+        self._holding.impair(uid, disturbance, told.get("lease_s", LEASE_S))
+        return {}
+
+    def _renew(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        return {"unknown": self._holding.renew(_texts(told, "pod_uids"))}
+
+    def _lift(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """Lift by uid, or by the name of a pod whose uid the collector no longer knows."""
+        if "pod_uid" in told:
+            self._holding.lift(_text(told, "pod_uid"))
+        else:
+            name, names = _text(told, "pod"), self._pods.names()
+            for uid in self._holding.pods():
+                if names.get(uid) == name:
+                    self._holding.lift(uid)
+        return {}
+
+    def _kill(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        number = told.get("signal", int(signal.SIGKILL))
+        if number not in (signal.SIGKILL, signal.SIGTERM):
+            raise Refusal(f"containers are sent signal 9 or 15; found {number!r}")
+        return {"pid": self._pods.kill(_text(told, "pod_uid"), _text(told, "container_id"), number)}
+
+    def _prepare(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        volumes.prepare(_texts(told, "paths"))
+        return {}
+
+    def _remove(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        volumes.remove(_texts(told, "paths"))
+        return {}
+
+
+def _text(told: Mapping[str, Any], name: str) -> str:
+    value = told.get(name)
+    if not isinstance(value, str) or not value:
+        raise Refusal(f"{name} is needed, as a text; found {value!r}")
+    return value
+
+
+def _texts(told: Mapping[str, Any], name: str) -> list[str]:
+    value = told.get(name)
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise Refusal(f"{name} is needed, as a list of texts; found {value!r}")
+    return value
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+
+def make_server(verbs: Verbs, token: str, port: int = PORT) -> ThreadingHTTPServer:
+    """Return a server that answers those who know the token."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 60.0
+
+        def do_GET(self) -> None:
+            self._serve("GET")
+
+        def do_POST(self) -> None:
+            self._serve("POST")
+
+        def _serve(self, method: str) -> None:
+            url = urlsplit(self.path)
+            length = int(self.headers.get("Content-Length") or 0)
+            body = self.rfile.read(min(length, _MOST_BYTES))
+            if not hmac.compare_digest((self.headers.get(TOKEN_HEADER) or "").encode(), token.encode()):
+                return self._answer(403, {"error": "the agent was asked without its token"})
+            verb = verbs.table.get((method, url.path))
+            if verb is None:
+                return self._answer(404, {"error": f"the agent has no verb {method} {url.path}"})
+            try:
+                told = json.loads(body) if body else {name: values[-1] for name, values in parse_qs(url.query).items()}
+                if not isinstance(told, dict):
+                    raise Refusal("a request is an object")
+                return self._answer(200, verb(told))
+            except (Refusal, ValueError, OSError) as error:
+                return self._answer(200, {"error": str(error)})
+
+        def _answer(self, status: int, answer: Mapping[str, Any]) -> None:
+            data = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            logger.debug(format, *args)
+
+    return _Server(("", port), Handler)
+
+
+def main() -> int:
+    """Run until SIGTERM, then lift everything; return the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    token, namespace = os.environ.get(TOKEN, ""), os.environ.get(NAMESPACE, "")
+    if not token or not namespace:
+        print(f"Error: the agent needs {TOKEN} and {NAMESPACE} in its environment", file=sys.stderr)
+        return 2
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    pods = Pods(namespace)
+    abilities = find_abilities(pods.blindness())
+    holding = Holding(pods, Leases(), lambda descriptor: Network(descriptor, variant=abilities.variant))
+    left = holding.take_over()
+    server = make_server(Verbs(pods, holding, abilities, Lateness()), token)
+    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+    logger.info("ready; cannot %s; taken over: %s", abilities.reasons or "nothing", left or "nothing")
+    while not stop.wait(TICK_S):
+        holding.lift_expired()
+    server.shutdown()
+    holding.lift_all()
+    return 0

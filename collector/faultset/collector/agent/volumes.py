@@ -1,0 +1,41 @@
+"""Folders for the volumes of databases, below one folder of the node."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from faultset.collector.agent.refusal import Refusal
+
+ROOT = Path("/var/lib/faultset")
+OWNER = 1000
+
+
+def prepare(paths: Sequence[str], *, root: Path = ROOT, owner: int = OWNER) -> None:
+    """Make folders that the image's user may write."""
+    for path in _checked(paths, root):
+        path.mkdir(parents=True, exist_ok=True)
+        os.chown(path, owner, owner)
+
+
+def remove(paths: Sequence[str], *, root: Path = ROOT) -> None:
+    """Remove folders with all that is in them; those that are gone already are passed over."""
+    for path in _checked(paths, root):
+        if path.exists():
+            shutil.rmtree(path)
+
+
+def _checked(paths: Sequence[str], root: Path) -> list[Path]:
+    """Return the paths; raise Refusal when one is not truly below the root, before any is touched."""
+    checked = []
+    if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
+        raise Refusal("paths are a list of texts")
+    for name in paths:
+        path = Path(name)
+        parts = path.relative_to(root).parts if path.is_relative_to(root) else ()
+        if not parts or ".." in parts or path.resolve() != root.resolve() / Path(*parts):
+            raise Refusal(f"volumes lie below {root}; {name} does not")
+        checked.append(path)
+    return checked
