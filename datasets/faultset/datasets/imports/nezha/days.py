@@ -109,7 +109,8 @@ def collector_runs(folder: Path) -> Ints:
     files = sorted((folder / "metric").glob("*_metric.csv"))
     if not files:
         raise DataError(f"{folder / 'metric'} holds no metrics; restore the folder")
-    return np.sort(sample_times(read_csv(files[0], columns=["Time"], text=["Time"])["Time"].to_pandas(), files[0]))
+    column = read_csv(files[0], columns=["Time"], text=["Time"])["Time"].to_pandas()
+    return np.sort(sample_times(column[column != "Time"], files[0]))
 
 
 def sample_times(column: Any, origin: Path) -> Ints:
