@@ -180,8 +180,24 @@ def test_a_service_name_ends_at_the_first_underscore_and_what_is_no_service_is_n
     assert "main" not in view.services
     rows = view.metrics()
     named = rows[rows["metric"] == "istio-request_total"]
-    assert (named["service"].iloc[0], named["kind"].iloc[0]) == ("frontend", "counter")
+    assert (named["service"].iloc[0], named["kind"].iloc[0]) == ("frontend", "gauge")
     assert rows[rows["metric"] == "main_cpu"]["service"].isna().all()
+
+
+def test_raw_metrics_are_a_last_resort_and_their_totals_are_counters(source, out):
+    rows = {
+        "frontend_container-cpu-usage-seconds-total": np.arange(ROWS),
+        "cartservice_container-threads": np.ones(ROWS),
+    }
+    columns = {"time": frame()["time"], **rows, "node1_node-load": np.ones(ROWS)}
+    (case_folder(source) / "metrics.csv").write_text(csv_text(columns))
+    assert any("only metrics.csv" in oddity.found for oddity in examined(source).oddities)
+    dataset = imported(source, out)
+    view = dataset.view(only(dataset))
+    kinds = dict(view.metrics()[["metric", "kind"]].drop_duplicates().itertuples(index=False))
+    assert kinds["container-cpu-usage-seconds-total"] == "counter"
+    assert kinds["container-threads"] == "gauge"
+    assert set(view.services) == {"frontend", "cartservice"}
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 10**3), ("µs", 10**6), ("ns", 10**9)])

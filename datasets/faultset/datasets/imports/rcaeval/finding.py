@@ -12,8 +12,10 @@ from faultset.datasets.errors import DataError
 from faultset.datasets.imports.columns import epoch_ns, read_parquet
 from faultset.datasets.imports.protocol import Case
 
-METRIC_FILES = ("metrics.parquet", "metrics.json", "simple_metrics.csv", "data.csv", "metrics.csv")
-"""Files with a case's metrics, the best first; `metrics.csv` has the raw names of Prometheus and Istio."""
+RAW_FILE = "metrics.csv"
+"""It has the raw names of Prometheus and Istio."""
+METRIC_FILES = ("metrics.parquet", "metrics.json", "simple_metrics.csv", "data.csv", RAW_FILE)
+"""Files with a case's metrics, the best first."""
 INDEX = "cases.parquet"
 ONSET_FILE = "inject_time.txt"
 APPS = {"OB": "online-boutique", "SS": "sock-shop", "TT": "train-ticket"}

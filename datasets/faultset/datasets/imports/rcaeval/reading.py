@@ -25,7 +25,7 @@ from faultset.datasets.imports.columns import (
     read_parquet,
 )
 from faultset.datasets.imports.protocol import Case, ForeignEpisode
-from faultset.datasets.imports.rcaeval.finding import APPS, METRIC_FILES, onset_ns
+from faultset.datasets.imports.rcaeval.finding import APPS, METRIC_FILES, RAW_FILE, onset_ns
 from faultset.datasets.imports.rcaeval.naming import FAULT_TYPES, INDICATORS, METRIC_ROLES, split_name
 from faultset.datasets.imports.rcaeval.records import log_rows, span_rows
 from faultset.datasets.imports.windows import reference_end
@@ -75,7 +75,7 @@ def loaded(case: Case) -> ForeignEpisode:
         reference_end_ns=reference_end(start, end, onset, origin=str(folder)),
         services=services,
         tables={
-            "metrics": partial(_metric_tables, frame.times_ns, columns),
+            "metrics": partial(_metric_tables, frame, columns),
             "spans": partial(_optional, span_rows, folder, "traces", services, start, end),
             "logs": partial(_optional, log_rows, folder, "logs", services, start, end),
         },
@@ -162,12 +162,14 @@ def _json_frame(path: Path) -> Frame:
     return Frame(path=path, times_ns=stamps, names=tuple(pairs), samples=tuple(samples))
 
 
-def _metric_tables(times_ns: Ints, columns: Sequence[tuple[str | None, str, Any]]) -> Iterable[pa.Table]:
-    levels = [column for column in columns if not _is_counter(column[1], column[2])]
-    counters = [column for column in columns if _is_counter(column[1], column[2])]
-    if counters:
-        yield long_metrics(times_ns, counters, kind="counter")
-    yield long_metrics(times_ns, levels)
+def _metric_tables(frame: Frame, columns: Sequence[tuple[str | None, str, Any]]) -> Iterable[pa.Table]:
+    raw = frame.path.name == RAW_FILE
+    counting = [raw and _is_counter(metric, samples) for _, metric, samples in columns]
+    if any(counting):
+        counters = [column for column, counts in zip(columns, counting, strict=True) if counts]
+        yield long_metrics(frame.times_ns, counters, kind="counter")
+    levels = [column for column, counts in zip(columns, counting, strict=True) if not counts]
+    yield long_metrics(frame.times_ns, levels)
 
 
 def _is_counter(metric: str, samples: npt.NDArray[np.float64]) -> bool:
