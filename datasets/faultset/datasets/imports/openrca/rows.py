@@ -26,12 +26,12 @@ MILLI, MICRO = 1_000_000, 1_000
 TIMES = ("timestamp", "startTime")
 _BLOCK = 16 << 20
 _NO_PARENT = {"", "None", "none", "null", "0", "-1"}
+_OPERATIONS = ("operation_name", "serviceName", "dsName")
 _SPAN_NAMES = {
     "trace": ("trace_id", "traceId"),
     "span": ("span_id", "id"),
     "parent": ("parent_id", "parent_span", "pid"),
     "duration": ("duration", "elapsedTime"),
-    "operation": ("operation_name", "serviceName", "dsName"),
     "component": ("cmdb_id",),
     "time": TIMES,
 }
@@ -205,7 +205,11 @@ def _spans(system: System, frame: pd.DataFrame, names: dict[str, str | None]) ->
     owner = _components(system, ids)
     elapsed = pd.to_numeric(column("duration"), errors="coerce").fillna(0).to_numpy(dtype=float)
     status, code = _outcome(frame)
-    operation = column("operation").where(lambda text: ~text.isin(["", "None", "nan"]), "unnamed")
+    operation = pd.Series("unnamed", index=frame.index)
+    for name in _OPERATIONS:
+        if name in frame:
+            told = frame[name].notna() & ~frame[name].isin(["", "None"])
+            operation = operation.mask((operation == "unnamed") & told, frame[name])
     kind = frame["callType"].astype(str).str.lower() if "callType" in frame else pd.Series("", index=frame.index)
     return _table(
         SPANS,

@@ -1,0 +1,198 @@
+"""AIOpsLab's exports on small files in their documented shape, and the traps of its observer."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from faultset.datasets.errors import DataError
+from faultset.datasets.imports.aiopslab import AIOpsLab
+from faultset.datasets.imports.importing import import_dataset
+from faultset.datasets.verification import verify
+from faultset.datasets.versions import open_dataset
+from faultset.datasets.views import EpisodeView
+
+SECOND = 10**9
+START = 1_756_135_740
+USER, GEO = "user-7d5f6d4c9b-x2k4f", "mongodb-geo-5b67c48447-mv5hb"
+CPU, RECEIVED = "container_cpu_usage_seconds_total", "container_network_receive_bytes_total"
+
+
+def iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, tz=UTC).isoformat().replace("+00:00", "Z")
+
+
+def write_metrics(folder: Path, metric: str, *, kpi: str | None = None, first: int = 0, rows: int = 40) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ["timestamp,cmdb_id,kpi_name,value"]
+    for row in range(first, first + rows):
+        lines += [f"{START + 15 * row},10.0.0.7:10250.{pod},{kpi or metric},{row * 1.5}" for pod in (USER, GEO)]
+    (folder / f"kpi_{metric}.csv").write_text("\n".join(lines) + "\n")
+
+
+def write_traces(folder: Path, *, start: float = START + 1) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    header = "trace_id,span_id,parent_span,service_name,operation_name,start_time,duration,has_error,response"
+    micro = round(start * 1e6)
+    rows = [
+        f"t1,s1,ROOT,frontend,HTTP GET /hotels,{micro},5000,False,200",
+        f"t1,s2,s1,user,CheckUser,{micro + 500},1500,True,Unknown",
+        f"t1,s3,s2,user,mongo,{micro + 600},200,False,Unknown",
+    ]
+    # The observer asks once for each service, and every answer has the whole trace.
+    (folder / "traces_1756135800.csv").write_text("\n".join([header, *rows, *rows]) + "\n")
+
+
+def write_logs(folder: Path, *, lines: int = 2, hours_off: int = 5) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [",log_id,timestamp,date,pod_name,container_name,namespace,node_name,message"]
+    for row in range(lines):
+        at = START + 2 + row * 0.001
+        message = '"{""level"":""error""} panic: no, reachable\nservers"' if row == 0 else "Jan 1 INFO started"
+        rows.append(f"{row},id{row},{at + hours_off * 3600},{iso(at)},{USER},hotel,test,node1,{message}")
+    rows.insert(2, rows[1])
+    (folder / "log_1756135800.csv").write_text("\n".join(rows) + "\n")
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    folder = tmp_path / "observer" / "telemetry_data_20250825_153000"
+    metric = folder / "metric" / "metric_20250825_152900"
+    write_metrics(metric / "container", CPU)
+    write_metrics(metric / "container", RECEIVED, kpi=f"{RECEIVED}.eth0")
+    (metric / "istio").mkdir()
+    write_traces(folder / "trace")
+    write_logs(folder / "log")
+    return folder
+
+
+def label(export: Path, **fields: object) -> None:
+    content = {"fault": "network_loss", "targets": ["user"], "inject_time": iso(START + 300)} | fields
+    (export / "label.json").write_text(json.dumps(content))
+
+
+def only(path: Path, out: Path) -> EpisodeView:
+    import_dataset("aiopslab", path, out, workers=1)
+    dataset = open_dataset(out)
+    (episode,) = dataset.episodes
+    return dataset.view(episode)
+
+
+def test_an_export_with_a_label_becomes_an_episode_that_verifies(export: Path, tmp_path: Path) -> None:
+    label(export)
+    view = only(export.parent, tmp_path / "out")
+    told = open_dataset(tmp_path / "out").label(view.episode)
+
+    assert (told["fault"], told["targets"], told["inject_start"]) == ("network_loss", ["user"], (START + 300) * SECOND)
+    assert view.services == ("frontend", "mongodb-geo", "user")
+    assert not [finding for finding in verify(tmp_path / "out") if finding.severity == "error"]
+
+
+def test_an_export_without_a_label_is_called_unlabelled_and_doctor_warns(export: Path, tmp_path: Path) -> None:
+    view = only(export, tmp_path / "out")
+    told = open_dataset(tmp_path / "out").label(view.episode)
+
+    assert (told["fault"], told["no_fault_kind"], told["verdict"]) == (None, "unlabelled", "unknown")
+    assert any("no label.json" in oddity.found for oddity in AIOpsLab().oddities(export))
+
+
+def test_a_span_that_every_service_of_its_trace_was_asked_for_comes_once(export: Path, tmp_path: Path) -> None:
+    spans = only(export, tmp_path / "out").spans().set_index("span_id")
+
+    assert len(spans) == 3
+    assert spans["parent_span_id"].isna().to_dict() == {"s1": True, "s2": False, "s3": False}
+    assert spans["duration_ns"].to_dict() == {"s1": 5_000_000, "s2": 1_500_000, "s3": 200_000}
+    assert spans["kind"].to_dict() == {"s1": "server", "s2": "server", "s3": "internal"}
+    assert spans["status"].to_dict() == {"s1": "unset", "s2": "error", "s3": "unset"}
+    assert spans["status_code"].dropna().to_dict() == {"s1": 200}
+    assert any("3 of 6 spans" in oddity.found for oddity in AIOpsLab().oddities(export))
+
+
+def test_log_times_come_from_the_date_because_the_stamp_is_local(export: Path, tmp_path: Path) -> None:
+    logs = only(export, tmp_path / "out").logs()
+
+    assert logs["time"].astype("int64").min() == (START + 2) * SECOND
+    assert any("timestamp is +5.0 h away from date" in oddity.found for oddity in AIOpsLab().oddities(export))
+
+
+def test_messages_with_line_breaks_stay_whole_and_repeated_lines_come_once(export: Path, tmp_path: Path) -> None:
+    logs = only(export, tmp_path / "out").logs()
+
+    assert logs["message"].tolist() == ['{"level":"error"} panic: no, reachable\nservers', "Jan 1 INFO started"]
+    assert logs["service"].tolist() == ["user", "user"]
+
+
+def test_counters_stay_raw_and_the_interface_becomes_a_label(export: Path, tmp_path: Path) -> None:
+    metrics = only(export, tmp_path / "out").metrics()
+    received = metrics[metrics["metric"] == RECEIVED]
+
+    assert set(metrics["kind"]) == {"counter"}
+    assert set(received["labels"]) == {'{"interface":"eth0"}'}
+    assert received[received["pod"] == USER]["value"].tolist() == [1.5 * row for row in range(40)]
+    assert set(metrics["service"]) == {"user", "mongodb-geo"}
+
+
+def test_windows_that_were_asked_for_twice_give_each_sample_once(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    for stamp, first in (("20250825_152900", 0), ("20250825_153900", 20)):
+        write_metrics(work / "metrics_output" / f"metric_{stamp}" / "container", CPU, first=first)
+    write_traces(work / "trace_output")
+    view = only(work, tmp_path / "out")
+
+    assert len(view.metrics()) == 2 * 60
+    assert view.context.source_intervals_s["metrics"] == 15.0
+
+
+def test_the_view_is_what_was_observed_and_its_reference_ends_before_the_fault(export: Path, tmp_path: Path) -> None:
+    label(export)
+    context = only(export, tmp_path / "out").context
+
+    assert (context.view_start_ns, context.view_end_ns) == (START * SECOND, (START + 15 * 39) * SECOND + 1)
+    assert context.reference_end_ns < (START + 300) * SECOND
+
+
+def test_logs_that_fill_a_slice_are_probably_cut_off(export: Path) -> None:
+    write_logs(export / "log", lines=7500)
+
+    assert any("the most that the exporter takes" in oddity.found for oddity in AIOpsLab().oddities(export))
+
+
+def test_metrics_that_the_exporter_forgets_are_named(export: Path) -> None:
+    assert any(
+        "container_threads_max and container_network_receive_errors_total are not there" in oddity.found
+        for oddity in AIOpsLab().oddities(export)
+    )
+
+
+def test_an_export_of_metrics_alone_has_the_other_tables_empty(tmp_path: Path) -> None:
+    folder = tmp_path / "telemetry_data_1"
+    write_metrics(folder / "metric" / "container", CPU)
+    view = only(folder, tmp_path / "out")
+
+    assert (len(view.metrics()), len(view.spans()), len(view.logs())) == (80, 0, 0)
+
+
+def test_a_label_that_names_an_unknown_service_is_refused_with_the_known_ones(export: Path, tmp_path: Path) -> None:
+    label(export, targets=["nobody"])
+
+    with pytest.raises(DataError, match=r"nobody, which has no telemetry; services are frontend, mongodb-geo, user"):
+        only(export, tmp_path / "out")
+
+
+def test_a_label_without_a_time_is_refused(export: Path, tmp_path: Path) -> None:
+    (export / "label.json").write_text('{"fault": "x", "targets": ["user"]}')
+
+    with pytest.raises(DataError, match="inject_time"):
+        only(export, tmp_path / "out")
+
+
+def test_an_older_variant_names_pods_by_cmdb_id(export: Path, tmp_path: Path) -> None:
+    (export / "log" / "log_1756135800.csv").write_text(
+        f",log_id,timestamp,date,cmdb_id,message\n0,a,{START},{iso(START + 1)},node1.{USER},ready\n"
+    )
+    logs = only(export, tmp_path / "out").logs()
+
+    assert logs[["service", "pod", "container"]].to_numpy().tolist() == [["user", USER, USER]]
