@@ -41,20 +41,24 @@ Node = tuple[str, str]
 """(service, signal)"""
 
 
-def signal_parents(services: Sequence[str], calls: Sequence[tuple[str, str]]) -> dict[Node, tuple[Node, ...]]:
+def signal_parents(
+    services: Sequence[str], calls: Sequence[tuple[str, str]], entry: str
+) -> dict[Node, tuple[Node, ...]]:
     """Draw the causal graph that an architecture implies.
 
     Traffic is caused by the callers' traffic, latencies and errors by those of the callees; within a service
-    traffic drives saturation, both drive latency, all drive errors. A call that closes a cycle is left out.
+    traffic drives saturation, both drive latency, all drive errors. A call that closes a cycle, looked at from the
+    entry on, is left out.
 
-    >>> signal_parents(("a", "b"), [("a", "b")])[("a", "latency")]
+    >>> signal_parents(("a", "b"), [("a", "b")], "a")[("a", "latency")]
     (('a', 'saturation'), ('a', 'traffic'), ('b', 'latency'))
     """
     import networkx as nx
 
     graph: nx.DiGraph = nx.DiGraph()
     graph.add_nodes_from(sorted(services))
-    for caller, callee in sorted(calls):
+    far = nx.single_source_shortest_path_length(nx.DiGraph([(entry, entry), *calls]), entry)
+    for caller, callee in sorted(calls, key=lambda pair: (far.get(pair[0], len(far)), pair)):
         if caller in graph and callee in graph and not nx.has_path(graph, callee, caller):
             graph.add_edge(caller, callee)
     parents: dict[Node, tuple[Node, ...]] = {}
@@ -178,7 +182,7 @@ class CIRCA(Untrained):
         nothing = np.zeros(windows.reference.shape, dtype=bool)
         healthy = np.clip(deviations(windows.reference, mean, scale, nothing), -CLIP, CLIP)
         since = np.clip(deviations(windows.values, mean, scale, np.zeros_like(windows.absent)), -CLIP, CLIP)
-        parents = signal_parents(episode.services, call_graph(episode))
+        parents = signal_parents(episode.services, call_graph(episode), episode.context.workload_entry)
         role = episode.catalogue.role_of
         members: dict[Node, list[int]] = {}
         for column, (service, metric) in enumerate(windows.series):

@@ -75,7 +75,8 @@ def partial_correlation(x: Matrix, y: Matrix, given: Matrix) -> float:
     before = np.column_stack([np.ones(len(both)), given])
     rest = both - before @ np.linalg.lstsq(before, both, rcond=None)[0]
     squares = (rest**2).sum(axis=0)
-    least = 1e-10 * np.maximum(((both - both.mean(axis=0)) ** 2).sum(axis=0), 1e-300)
+    # Rounding leaves something even of a constant.
+    least = 1e-10 * ((both - both.mean(axis=0)) ** 2).sum(axis=0) + 1e-24 * (both**2).sum(axis=0)
     if (squares <= least).any():
         return 0.0
     return float(np.clip(rest[:, 0] @ rest[:, 1] / np.sqrt(squares.prod()), -1.0, 1.0))
