@@ -9,10 +9,8 @@ from typing import Any
 
 from faultset.collector.platforms.kubernetes.access import Api
 from faultset.collector.platforms.kubernetes.endpoints import Endpoint, ProxiedEndpoint, UrlEndpoint
+from faultset.collector.platforms.kubernetes.telemetry_stack import NAMESPACE, PART
 from faultset.datasets.errors import PlatformError, UsageError
-
-MANAGED_BY = "app.kubernetes.io/managed-by"
-OURS = "faultset"
 
 PROMETHEUS_TOKEN = "FAULTSET_PROMETHEUS_TOKEN"
 JAEGER_TOKEN = "FAULTSET_JAEGER_TOKEN"
@@ -62,7 +60,7 @@ class _Port:
     service: str
     port: int
     name: str
-    ours: bool
+    place_rank: int
 
     @property
     def scheme(self) -> str:
@@ -183,7 +181,7 @@ def _receiver(api: Api, services: Sequence[Mapping[str, Any]], jaeger: Endpoint,
         for port in _ports(services, lambda service: _RECEIVER.search(service["metadata"]["name"]) is not None)
         if port.port in _OTLP_PORTS or port.name in _OTLP_PORT_NAMES
     ]
-    ports.sort(key=lambda port: (port.namespace != home, not port.ours, "jaeger" not in port.service, port.place))
+    ports.sort(key=lambda port: (port.namespace != home, port.place_rank, "jaeger" not in port.service, port.place))
     tried = []
     for port in ports:
         if home is not None and port.namespace != home and "jaeger" in port.service:
@@ -207,14 +205,20 @@ def _ports(services: Sequence[Mapping[str, Any]], wanted: Callable[[Mapping[str,
             service=service["metadata"]["name"],
             port=int(port["port"]),
             name=str(port.get("name") or ""),
-            ours=(service["metadata"].get("labels") or {}).get(MANAGED_BY) == OURS,
+            place_rank=_rank(service),
         )
         for service in services
         if wanted(service)
         for port in service["spec"].get("ports") or ()
         if port.get("protocol", "TCP") == "TCP"
     ]
-    return sorted(made, key=lambda port: (not port.ours, port.place))
+    return sorted(made, key=lambda port: (port.place_rank, port.place))
+
+
+def _rank(service: Mapping[str, Any]) -> int:
+    """Prefer the stack that we have installed for everyone, avoid those that tests have installed."""
+    is_ours = PART in (service["metadata"].get("labels") or {})
+    return (0 if service["metadata"]["namespace"] == NAMESPACE else 2) if is_ours else 1
 
 
 def _is_prometheus(service: Mapping[str, Any]) -> bool:

@@ -65,6 +65,7 @@ class JaegerSource:
         self._service_of_pod, self._service_of_reported = service_of_pod, service_of_reported
         self._page = traces_per_page
         self._sleep = sleep
+        self._step_us = _FIRST_STEP_US
         self.said: tuple[str, ...] = ()
         """Sentences on the last snapshot: what could not be told apart, what Jaeger changed."""
 
@@ -89,20 +90,20 @@ class JaegerSource:
         PlatformError
             The server refuses, has gone, or has more traces in a microsecond than it gives.
         """
-        store, notes = SpanStore(), _Notes()
+        reading = _Reading(start_ns, end_ns)
         tail_ns = max(start_ns, end_ns - _TAIL_NS) if time.time_ns() < end_ns + _SETTLED_NS else end_ns
-        self._read(store, notes, start_ns, tail_ns)
+        self._read(reading, start_ns, tail_ns)
         deadline = time.monotonic() + _PATIENCE_S
         before = -1
         while tail_ns < end_ns:
-            self._read(store, notes, tail_ns, end_ns)
-            count = store.window(tail_ns, end_ns).table({}).num_rows
-            if count == before or time.monotonic() > deadline:
+            self._read(reading, tail_ns, end_ns)
+            if len(reading.store) == before or time.monotonic() > deadline:
                 break
-            before = count
+            before = len(reading.store)
             self._sleep(_PAUSE_S)
-        self.said = notes.sentences()
-        yield from self._with_services(store.window(start_ns, end_ns).table({})).to_batches(max_chunksize=65_536)
+        self.said = reading.sentences()
+        table = self._with_services(reading.store.window(start_ns, end_ns).table({}))
+        yield from table.to_batches(max_chunksize=65_536)
 
     def close(self) -> None:
         """Nothing is held; may be called twice."""
@@ -115,23 +116,15 @@ class JaegerSource:
         place = table.schema.get_field_index("service")
         return table.set_column(place, table.schema.field(place), owners.dictionary_encode())
 
-    def _read(self, store: SpanStore, notes: _Notes, start_ns: int, end_ns: int) -> None:
-        if start_ns >= end_ns:
+    def _read(self, reading: _Reading, start_ns: int, end_ns: int) -> None:
+        start_us, end_us = start_ns // _US, -(-end_ns // _US)
+        if start_us >= end_us:
             return
-        seen: set[tuple[bytes, bytes]] = set()
         for service in self._reported():
-            start_us, end_us = start_ns // _US, -(-end_ns // _US)
-            for traces in self._pages(service, start_us, end_us, self._filter(service, start_us, end_us)):
-                for sent in sent_spans(traces):
-                    row = sent.row
-                    key = (row.trace_id, row.span_id)
-                    if key in seen or not start_ns <= row.start_ns < end_ns:
-                        continue
-                    seen.add(key)
+            for page in self._pages(service, start_us, end_us, self._filter(service, start_us, end_us)):
+                for sent in sent_spans(reading.news(page)):
                     if self._is_ours(sent):
-                        pod = self._pod(sent)
-                        store.add(row._replace(pod=pod))
-                        notes.count(sent, pod)
+                        reading.add(sent, self._pod(sent))
 
     def _is_ours(self, sent: Sent) -> bool:
         if sent.namespace is not None:
@@ -161,7 +154,7 @@ class JaegerSource:
         self, service: str, start_us: int, end_us: int, tags: str | None
     ) -> Iterator[Sequence[Mapping[str, Any]]]:
         """Yield the traces with a span of the service in the window, in pages that are not full."""
-        step_us, at_us = _FIRST_STEP_US, start_us
+        step_us, at_us = self._step_us, start_us
         while at_us < end_us:
             until_us = min(at_us + step_us, end_us)
             try:
@@ -180,6 +173,7 @@ class JaegerSource:
             if len(found) < self._page // 4:
                 step_us *= 2
             at_us = until_us
+        self._step_us = min(step_us, _FIRST_STEP_US)
 
     def _traces(
         self, service: str, start_us: int, end_us: int, *, limit: int, tags: str | None = None
@@ -200,25 +194,44 @@ def _mapped(column: pa.ChunkedArray, service_of: Callable[[str], str | None]) ->
     return pc.take(services, pc.index_in(names, pa.array(list(known), pa.string())))
 
 
-class _Notes:
-    """Counts what is worth saying of a snapshot."""
+class _Reading:
+    """What one snapshot has read so far; a trace comes again with every service in it."""
 
-    def __init__(self) -> None:
-        self._by_name: dict[str, int] = {}
+    def __init__(self, start_ns: int, end_ns: int):
+        self.store = SpanStore()
+        self._start_ns, self._end_ns = start_ns, end_ns
+        self._sizes: dict[str, int] = {}
+        self._seen: set[tuple[bytes, bytes]] = set()
+        self._nameless: set[str] = set()
         self._shifted = 0
 
-    def count(self, sent: Sent, pod: str | None) -> None:
-        if pod is None:
-            name = sent.row.reported_service
-            self._by_name[name] = self._by_name.get(name, 0) + 1
+    def news(self, traces: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Yield the traces that are new or have grown."""
+        for trace in traces:
+            name, size = trace.get("traceID", ""), len(trace.get("spans") or ())
+            if self._sizes.get(name, 0) < size:
+                self._sizes[name] = size
+                yield trace
+
+    def add(self, sent: Sent, pod: str | None) -> None:
+        """Keep a span that belongs to the application, once."""
+        row = sent.row
+        key = (row.trace_id, row.span_id)
+        if key in self._seen or not self._start_ns <= row.start_ns < self._end_ns:
+            return
+        self._seen.add(key)
+        self.store.add(row._replace(pod=pod))
+        if pod is None and sent.namespace is None:
+            self._nameless.add(row.reported_service)
         self._shifted += sent.is_shifted
 
     def sentences(self) -> tuple[str, ...]:
+        """Return what could not be told apart, and what Jaeger changed."""
         made = []
-        if self._by_name:
+        if self._nameless:
             made.append(
-                f"{sum(self._by_name.values())} spans of {', '.join(sorted(self._by_name))} name neither pod nor "
-                "namespace and were told apart by their service's name only; set the resource attribute k8s.pod.name"
+                f"spans of {', '.join(sorted(self._nameless))} name neither pod nor namespace and were told apart by "
+                "their service's name only; set the resource attribute k8s.pod.name"
             )
         if self._shifted:
             made.append(f"Jaeger has moved the times of {self._shifted} spans (query.max-clock-skew-adjustment)")
