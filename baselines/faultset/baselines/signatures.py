@@ -19,7 +19,7 @@ from faultset.baselines.event_logs import complaining_lines
 from faultset.baselines.object_states import specified
 from faultset.baselines.scaling import ABSENT_Z, deviations, median_and_mad, with_metric_floor
 from faultset.baselines.spans import invocations, read_spans
-from faultset.baselines.state_rules import KubernetesState
+from faultset.baselines.state_rules import KubernetesState, histories
 from faultset.baselines.tables import parse_state, read_frame, read_table
 from faultset.baselines.windows import Stretch, localization_windows
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 TABLES_READ = ("metrics", "spans", "logs", "events", "objects")
 FAR = 6.0
+MOST_Z = 50.0
 # What complaints are about, in the words that clients, drivers and runtimes of any language use.
 TOPICS: Mapping[str, str] = {
     "access": r"auth|not allowed|permission|denied|credential|password|forbidden|NOPERM|WRONGPASS|NOAUTH",
@@ -85,7 +86,7 @@ def _metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> d
     late = windows.times_ns > late_ns
     level = np.median(z[late], axis=0) if late.any() else np.zeros(z.shape[1])
     gone = windows.absent[late].mean(axis=0) > 0.5 if late.any() else np.zeros(z.shape[1], dtype=bool)
-    level = np.where(gone, 0.0, level)
+    level = np.clip(np.where(gone, 0.0, level), -MOST_Z, MOST_Z)
     names, owner = np.unique(windows.services, return_inverse=True)
     roles, role = np.unique([catalogue.role_of(metric) for _, metric in windows.series], return_inverse=True)
     table = np.zeros((len(names), len(roles)))
@@ -117,15 +118,14 @@ def _objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float
         amount = np.log1p(item.score) if item.detail == "restarts" else item.score
         found[f"object: {item.detail}"] = max(found[f"object: {item.detail}"], float(amount))
         weights[item.service] += 3.0 * item.score
-    for (kind, _), rows in frame.groupby(["kind", "name"], observed=True, sort=True):
-        first, *_, last = [parse_state(rows["state"].iloc[0]), parse_state(rows["state"].iloc[-1])]
-        before, after = specified(str(kind), first), specified(str(kind), last)
+    for seen in histories(frame):
+        before, after = (specified(seen.kind, parse_state(seen.texts[place])) for place in (0, -1))
         if before is not None and after is not None:
-            for field in sorted(before.keys() | after.keys()):
+            for field in before.keys() | after.keys():
                 if before.get(field) != after.get(field):
-                    found[f"changed: {kind} {field}"] = 1.0
-        if rows["time"].iloc[0] > healthy_end_ns and kind != "Pod":
-            found[f"made: {kind}"] = 1.0
+                    found[f"changed: {seen.kind} {field}"] = 1.0
+        if seen.times_ns[0] > healthy_end_ns and seen.kind != "Pod":
+            found[f"made: {seen.kind}"] = 1.0
     return dict(found)
 
 

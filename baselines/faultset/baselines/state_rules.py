@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from faultset.baselines.object_states import restarts, signs, specified
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
@@ -25,6 +29,35 @@ SAMPLING_NS = 10 * SECOND_NS
 def _states(episode: EpisodeView) -> pd.DataFrame:
     frame = read_frame(episode, "objects", _OBJECTS)
     return frame[frame["service"].isin(episode.services)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """What one object was seen to be, in order of time."""
+
+    kind: str
+    name: str
+    service: str
+    times_ns: list[int]
+    texts: list[str]
+
+
+def histories(frame: pd.DataFrame) -> Iterator[History]:
+    """Give the rows of an objects table object by object, sorted by kind, name and service."""
+    if frame.empty:
+        return
+    number = frame.groupby(["kind", "name", "service"], observed=True, sort=True).ngroup().to_numpy()
+    order = np.argsort(number, kind="stable")
+    kinds, names, services = (frame[column].astype(object).to_numpy() for column in ("kind", "name", "service"))
+    times, texts = frame["time"].to_numpy(), frame["state"].to_numpy()
+    for rows in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
+        yield History(
+            kind=str(kinds[rows[0]]),
+            name=str(names[rows[0]]),
+            service=str(services[rows[0]]),
+            times_ns=times[rows].tolist(),
+            texts=texts[rows].tolist(),
+        )
 
 
 @baseline(
@@ -56,27 +89,27 @@ class KubernetesState(Untrained):
         since_ns = max(healthy_end_ns, alarm_ns - SAMPLING_NS)
         scores: dict[str, float] = defaultdict(float)
         evidence: list[Evidence] = []
-        for (kind, name, service), rows in frame.groupby(["kind", "name", "service"], observed=True, sort=True):
-            times = rows["time"].tolist()
-            states = [parse_state(text) for text in rows["state"]]
+        for seen in histories(frame):
+            kind, name, service, times = seen.kind, seen.name, seen.service, seen.times_ns
+            states = [parse_state(text) for text in seen.texts]
             healthy = [state for time, state in zip(times, states, strict=True) if time < healthy_end_ns]
             known = frozenset().union(*(state.keys() for state in healthy))
-            usual = set().union(*(signs(str(kind), state, known) for state in healthy))
+            usual = set().union(*(signs(kind, state, known) for state in healthy))
             lasted: dict[str, int] = defaultdict(int)
             # Objects are looked at regularly: the last look holds until the next one should have come.
             ends = [*times[1:], min(end_ns, times[-1] + SAMPLING_NS)]
             for time, until, state in zip(times, ends, states, strict=True):
                 length = min(until, end_ns) - max(time, since_ns)
                 if length > 0:
-                    for sign in signs(str(kind), state, known) - usual:
+                    for sign in signs(kind, state, known) - usual:
                         lasted[sign] += length
             gone = end_ns - times[-1]
             if healthy and kind in _STANDING and gone > 2.5 * SAMPLING_NS:
                 lasted[f"{kind} gone"] += gone
             for sign, length in sorted(lasted.items()):
                 share = min(1.0, length / max(1, end_ns - since_ns))
-                scores[str(service)] += share
-                evidence.append(Evidence(service=str(service), subject=f"{kind}/{name}", score=share, detail=sign))
+                scores[service] += share
+                evidence.append(Evidence(service=service, subject=f"{kind}/{name}", score=share, detail=sign))
         for service, count in _restarts(frame, healthy_end_ns).items():
             scores[service] += float(count)
             evidence.append(Evidence(service=service, subject="containers", score=float(count), detail="restarts"))
@@ -114,13 +147,12 @@ class MostRestarts(Untrained):
 def _restarts(frame: pd.DataFrame, since_ns: int) -> dict[str, int]:
     """Restarts per service after an instant; a pod that appears later starts at zero."""
     counts: dict[str, int] = defaultdict(int)
-    pods = frame[frame["kind"] == "Pod"]
-    for (service, _), rows in pods.groupby(["service", "name"], observed=True, sort=True):
-        seen = [restarts(parse_state(text)) for text in rows["state"]]
-        before = [count for count, time in zip(seen, rows["time"], strict=True) if time < since_ns]
+    for pod in histories(frame[frame["kind"] == "Pod"]):
+        seen = [restarts(parse_state(text)) for text in pod.texts]
+        before = [count for count, time in zip(seen, pod.times_ns, strict=True) if time < since_ns]
         grown = max(seen) - (max(before) if before else 0)
         if grown > 0:
-            counts[str(service)] += grown
+            counts[pod.service] += grown
     return dict(counts)
 
 
@@ -172,16 +204,16 @@ class LastChange(Untrained):
 
 def _changes(frame: pd.DataFrame, start_ns: int) -> list[tuple[int, str, str]]:
     changes: list[tuple[int, str, str]] = []
-    for (kind, name, service), rows in frame.groupby(["kind", "name", "service"], observed=True, sort=True):
+    for seen in histories(frame):
         before = None
-        for position, (time_ns, text) in enumerate(zip(rows["time"], rows["state"], strict=True)):
-            now = specified(str(kind), parse_state(text))
+        for position, (time_ns, text) in enumerate(zip(seen.times_ns, seen.texts, strict=True)):
+            now = specified(seen.kind, parse_state(text))
             if now is None:
                 break
             # What is there at the first look was not made just now.
             made = position == 0 and time_ns > start_ns + SAMPLING_NS
             if made or (before is not None and now != before):
-                changes.append((int(time_ns), str(service), f"{kind}/{name}"))
+                changes.append((time_ns, seen.service, f"{seen.kind}/{seen.name}"))
             before = now
     return changes
 
