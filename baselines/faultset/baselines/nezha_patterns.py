@@ -52,7 +52,8 @@ class _Sort:
     """One sort of observations, with a way to tell people what a row shows."""
 
     seen: Observations
-    text: Callable[[int], str]
+    text: Callable[[int, int], str]
+    """Says what a row shows, given a row of what was usual."""
     rows_count: bool = True
     """Whether a change takes part in what came first; timing does not, since it leaves out the time of others."""
 
@@ -127,7 +128,7 @@ class NezhaPatterns(Untrained):
                 evidence.append(
                     Evidence(
                         service=service,
-                        subject=sort.text(row),
+                        subject=sort.text(row, int(found.usual[number])),
                         score=float(worth[number]),
                         detail=f"{usual} of {usual_all} times in the reference, {now} of {now_all} since the alarm",
                     )
@@ -227,7 +228,12 @@ def _successions(spans: Spans, events: Events, kept: Ints) -> _Sort:
         known_ns=events.time_ns[target],
         certainty=np.where(after_answer, AFTER_ANSWER, 1.0),
     )
-    return _Sort(seen=seen, text=lambda row: f"{events.text(int(source[row]))} -> {events.text(int(target[row]))}")
+
+    def text(row: int, usual: int) -> str:
+        expected = "" if usual == row else f", usually {events.text(int(target[usual]))}"
+        return f"{events.text(int(source[row]))} -> {events.text(int(target[row]))}{expected}"
+
+    return _Sort(seen=seen, text=text)
 
 
 def _paces(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[_Sort]:
@@ -272,7 +278,7 @@ def _pace(
             # Becoming fast again is no trouble.
             certainty=slow.astype(float),
         ),
-        text=lambda row: words,
+        text=lambda row, usual: words,
         rows_count=False,
     )
 

@@ -45,6 +45,8 @@ class Contrast:
     """[n] pattern of each observation."""
     example: Ints
     """Row of an observation that shows the pattern."""
+    usual: Ints
+    """Row of an observation of what followed the same source most often in the healthy time."""
     g: Matrix
     """Evidence that the pattern's share changed, twice the log-likelihood ratio."""
     surprise: Matrix
@@ -104,6 +106,9 @@ def contrast(
     _, example, code = np.unique(source * width + seen.target, return_index=True, return_inverse=True)
     of_source = source[example]
     usual, usual_all = _counted(code, source, healthy, of_source)
+    most = np.zeros(int(of_source.max(initial=0)) + 1, dtype=np.int64)
+    order = np.argsort(usual, kind="stable")
+    most[of_source[order]] = order
     shrink = effective(usual_all, similarity) / np.maximum(usual_all, 1.0)
     best = np.zeros(len(example))
     surprise = np.zeros(len(example))
@@ -118,7 +123,14 @@ def contrast(
         best = np.where(better, g, best)
         surprise = np.where(better & (g > least_g), rise, surprise)
         counts[better] = np.stack([usual, usual_all, now, now_all], axis=1)[better]
-    return Contrast(code=code.astype(np.int64), example=example, g=best, surprise=surprise, counts=counts)
+    return Contrast(
+        code=code.astype(np.int64),
+        example=example,
+        usual=example[most[of_source]],
+        g=best,
+        surprise=surprise,
+        counts=counts,
+    )
 
 
 def _counted(code: Ints, source: Ints, chosen: Flags, of_source: Ints) -> tuple[Matrix, Matrix]:
