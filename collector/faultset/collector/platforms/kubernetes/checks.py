@@ -1,0 +1,190 @@
+"""What a cluster must have to run episodes, checked one by one."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from faultset.collector.platforms.kubernetes.access import Api
+from faultset.collector.platforms.kubernetes.discovery import find_jaeger, find_prometheus
+from faultset.collector.platforms.kubernetes.endpoints import Endpoint
+from faultset.collector.platforms.kubernetes.images import (
+    REPOSITORY,
+    absent_images,
+    missing_images_sentence,
+    required_images,
+)
+from faultset.collector.platforms.kubernetes.permissions import ROLE_RULES, Rule, missing_permissions
+from faultset.collector.platforms.kubernetes.prometheus_samples import SampleReader
+from faultset.collector.platforms.kubernetes.prometheus_targets import Targets, scrape_interval_s
+from faultset.collector.platforms.kubernetes.room import episodes_that_fit
+from faultset.datasets.errors import PlatformError
+
+Row = dict[str, Any]
+
+SLOW_S = 1.0
+LONGEST_INTERVAL_S = 15.0
+_ANNOTATION = "pod_annotation_prometheus_io_scrape"
+
+
+def check_cluster(
+    api: Api,
+    *,
+    prometheus_url: str | None = None,
+    jaeger_url: str | None = None,
+    repository: str = REPOSITORY,
+) -> list[Row]:
+    """Return a row for each requirement: check, ok, found, remedy.
+
+    A cluster that cannot be reached has only the first row.
+    """
+    rows = [_access(api)]
+    if rows[0]["ok"]:
+        rows += _permissions(api)
+        rows += _prometheus(api, prometheus_url)
+        rows.append(_jaeger(api, jaeger_url))
+        rows.append(_images(api, repository))
+        rows.append(_room(api))
+        rows.append(_row("network faults", True, "checked when the node agent runs", ""))
+    return rows
+
+
+def _row(check: str, ok: bool, found: str, remedy: str) -> Row:
+    return {"check": check, "ok": ok, "found": found, "remedy": "" if ok else remedy}
+
+
+def _access(api: Api) -> Row:
+    try:
+        took = []
+        for _ in range(3):
+            before = time.monotonic()
+            version = api.get("/version")
+            took.append(time.monotonic() - before)
+    except PlatformError as error:
+        return _row("cluster", False, str(error), "correct the kubeconfig, or choose another context")
+    latency_s = statistics.median(took)
+    found = f"Kubernetes {version['gitVersion']} at {api.server}, answers in {1e3 * latency_s:.0f} ms"
+    return _row("cluster", latency_s < SLOW_S, found, "work closer to the cluster: faults must be made on time")
+
+
+def _permissions(api: Api) -> list[Row]:
+    try:
+        refused: dict[Rule, list[str]] = {}
+        for rule, resource, verbs in missing_permissions(api):
+            refused.setdefault(rule, []).append(f"{'/'.join(verbs)} {resource}")
+    except PlatformError as error:
+        return [_row("permissions", False, str(error), "let the user create selfsubjectaccessreviews")]
+    return [
+        _row(
+            f"may {rule.purpose}",
+            rule not in refused,
+            "may not " + ", ".join(refused[rule]) if rule in refused else f"{', '.join(rule.resources)}: all verbs",
+            "grant the role of docs/kubernetes.md to the kubeconfig's user",
+        )
+        for rule in ROLE_RULES
+    ]
+
+
+def _prometheus(api: Api, url: str | None) -> list[Row]:
+    try:
+        endpoint, why = find_prometheus(api, url)
+    except PlatformError as error:
+        return [_row("Prometheus", False, str(error), "collect with --install-telemetry, or name it: --prometheus-url")]
+    reader = SampleReader(endpoint)
+    return [
+        _row("Prometheus", True, why, ""),
+        _interval(endpoint),
+        _containers(reader),
+        _series(
+            reader,
+            "network metrics",
+            'container_network_receive_bytes_total{pod!=""}',
+            "let the kubelets' cAdvisor find the container runtime (kubelet --containerd); it has no network without",
+        ),
+        _series(
+            reader,
+            "kube-state-metrics",
+            "kube_pod_status_phase",
+            "install kube-state-metrics and let Prometheus scrape it",
+        ),
+        _pods_are_scraped(endpoint),
+    ]
+
+
+def _interval(endpoint: Endpoint) -> Row:
+    targets = Targets()
+    targets.learn(endpoint)
+    try:
+        interval_s = scrape_interval_s(endpoint, targets)
+    except PlatformError as error:
+        return _row("scrape interval", False, str(error), "let Prometheus show its configuration")
+    return _row(
+        "scrape interval",
+        interval_s <= LONGEST_INTERVAL_S,
+        f"{interval_s:g} s",
+        f"scrape every {LONGEST_INTERVAL_S:g} s at least, better every 5 s: faults last for a minute or two",
+    )
+
+
+def _containers(reader: SampleReader) -> Row:
+    cpu = "container_cpu_usage_seconds_total"
+    remedy = "let Prometheus scrape /metrics/cadvisor of the kubelets"
+    row = _series(reader, "container metrics", f'{cpu}{{pod!="",container!="",container!="POD"}}', remedy)
+    if row["ok"]:
+        return row
+    of_pods = _series(reader, "container metrics", f'{cpu}{{pod!=""}}', remedy)
+    if of_pods["ok"]:
+        of_pods["found"] += " of pods, none of their containers: cAdvisor does not find the container runtime"
+    return of_pods
+
+
+def _series(reader: SampleReader, check: str, selector: str, remedy: str) -> Row:
+    try:
+        found = reader.instant(f"count({selector})")
+    except PlatformError as error:
+        return _row(check, False, str(error), remedy)
+    count = int(found[0][1]) if found else 0
+    return _row(check, count > 0, f"{count} series" if count else "none", remedy)
+
+
+def _pods_are_scraped(endpoint: Endpoint) -> Row:
+    remedy = "add a scrape job for pods with the annotation prometheus.io/scrape, or collect with --install-telemetry"
+    try:
+        ok = _ANNOTATION in endpoint.get("/api/v1/status/config")["data"]["yaml"]
+    except (PlatformError, KeyError, TypeError) as error:
+        return _row("metrics of the services", False, str(error), remedy)
+    return _row("metrics of the services", ok, "annotated pods are scraped" if ok else "no job for them", remedy)
+
+
+def _jaeger(api: Api, url: str | None) -> Row:
+    remedy = "collect with --install-telemetry, or name it: --jaeger-url"
+    return _tried("Jaeger", lambda: (True, find_jaeger(api, url)[2]), remedy)
+
+
+def _images(api: Api, repository: str) -> Row:
+    try:
+        wanted = required_images(repository)
+        absent = absent_images(api.get("/api/v1/nodes")["items"], wanted)
+    except PlatformError as error:
+        return _row("images", False, str(error), "let the user list nodes")
+    if absent:
+        return _row("images", False, f"{len(absent)} of {len(wanted)} missing", missing_images_sentence(absent))
+    return _row("images", True, f"{len(wanted)} on every node", "")
+
+
+def _room(api: Api) -> Row:
+    def look() -> tuple[bool, str]:
+        count = episodes_that_fit(api)
+        return count >= 1, f"for {count} episode{'' if count == 1 else 's'} at a time"
+
+    return _tried("room on the nodes", look, "add a node, or one with more memory or cores")
+
+
+def _tried(check: str, look: Callable[[], tuple[bool, str]], remedy: str) -> Row:
+    try:
+        ok, found = look()
+    except PlatformError as error:
+        return _row(check, False, str(error), remedy)
+    return _row(check, ok, found, remedy)
