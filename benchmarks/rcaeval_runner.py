@@ -1,0 +1,221 @@
+"""RCAEval's runner beside ours: BARO on the same cases, in one run on one machine.
+
+    python benchmarks/rcaeval_runner.py [--cases 180] [--columns 376] [--workers N] [--python PYTHON3.12] [--json]
+
+Cases: faults of the sample dataset, written by our RCAEval export, in the shape of RE2-TT. Rows before the onset are
+repeated to half of the rows, those after it to the other half, each sample times 1 + 0.01 N(0, 1), so that nothing
+repeats. They are stored as RCAEval stores them: `simple_metrics.csv` (layout Z) and `metrics.parquet` (layout H).
+
+RCAEval: release 1.8.1 from the package index, in a virtual environment of its own (Python 3.12, which it wants). Its
+`main.py` is not in the package, so what `main.py` does with each case is written out here: read, drop the 50th
+percentiles, fill, cut ten minutes on each side, count candidates, rename, call `baro`, write the answer.
+
+Ours: `faultset dataset import` and `faultset evaluate --baselines baro --tasks localization --protocol oracle`, the
+whole commands with their start-up. Both sides start an interpreter and import their libraries within the time measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from faultset.datasets.exports.exporting import export_dataset
+
+SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"
+START = 1_690_000_000
+RELEASE = "RCAEval==1.8.1"
+NEEDED = ("numpy", "pandas", "scikit-learn", "pyarrow", "requests", "tqdm", "networkx")
+
+THEIR_RUNNER = """
+import glob, json, os, sys, warnings
+warnings.filterwarnings("ignore")
+from os.path import basename, dirname, join
+import numpy as np
+import pandas as pd
+from RCAEval.e2e.baro import baro
+from RCAEval.io.time_series import preprocess
+from RCAEval.utility import dump_json, read_metrics
+
+layout, root, results = sys.argv[1:]
+os.makedirs(results, exist_ok=True)
+if layout == "csv":
+    paths = sorted(glob.glob(join(root, "**/simple_metrics.csv"), recursive=True))
+else:
+    paths = sorted(glob.glob(join(root, "*/metrics.parquet")))
+for path in paths:
+    folder = dirname(path)
+    data = pd.read_csv(path) if layout == "csv" else read_metrics(folder)
+    data = data.loc[:, ~data.columns.str.endswith("_latency-50")]
+    data = data.replace([np.inf, -np.inf], np.nan)
+    data = data.ffill()
+    data = data.fillna(0)
+    with open(join(folder, "inject_time.txt")) as file:
+        inject_time = int(file.readlines()[0].strip())
+    half = 20 * 60 // 2
+    normal = data[data["time"] < inject_time].tail(half)
+    anomal = data[data["time"] >= inject_time].head(half)
+    data = pd.concat([normal, anomal], ignore_index=True)
+    columns = preprocess(data.copy(), dataset="re2-tt", dk_select_useful=False).columns
+    {c.split("_")[0].replace("-db", "") for c in columns if c != "time"}
+    data = data.rename(
+        columns={c: c.replace("_latency-90", "_latency") for c in data.columns if c.endswith("_latency-90")}
+    )
+    answer = baro(data, inject_time, dataset="re2-tt", anomalies=None, dk_select_useful=False)
+    name = f"{basename(dirname(folder))}_{basename(folder)}" if layout == "csv" else basename(folder)
+    dump_json(filename=join(results, name + ".json"), data={0: answer.get("ranks")})
+print(len(paths))
+"""
+
+
+def make_cases(folder: Path, count: int, rows: int, columns: int) -> None:
+    """Write `count` cases in layout Z below `folder/csv`, and the same in layout H below `folder/parquet`."""
+    with tempfile.TemporaryDirectory() as temporary:
+        export_dataset("rcaeval", SAMPLE, Path(temporary) / "cases")
+        index = pd.read_parquet(Path(temporary) / "cases" / "cases.parquet").sort_values("case")
+        real = []
+        for row in index.itertuples():
+            path = Path(temporary) / "cases" / str(row.case) / "metrics.parquet"
+            real.append((row.root_cause_service, row.inject_time, pd.read_parquet(path)))
+    rng = np.random.default_rng(0)
+    half = rows // 2
+    for number in range(count):
+        service, onset, frame = real[number % len(real)]
+        chosen = _columns(frame, service, columns)
+        before, after = (
+            frame.loc[mask, chosen].ffill().fillna(0.0).to_numpy()
+            for mask in (frame["time"] < onset, frame["time"] >= onset)
+        )
+        values = np.concatenate([np.resize(before, (half, columns)), np.resize(after, (rows - half, columns))])
+        values = values * (1 + 0.01 * rng.standard_normal(values.shape))
+        start = START + number * 10_000
+        times = pa.array(np.arange(start, start + rows))
+        table = pa.table([times, *map(pa.array, values.T)], names=["time", *chosen])
+        zenodo = folder / "csv" / "RE2-TT" / f"{service}_cpu" / str(number)
+        flat = folder / "parquet" / f"re2tt_{service}_cpu_{number}"
+        for path in (zenodo, flat):
+            path.mkdir(parents=True)
+            (path / "inject_time.txt").write_text(f"{start + half}\n")
+        pyarrow.csv.write_csv(table, zenodo / "simple_metrics.csv")
+        pq.write_table(table, flat / "metrics.parquet")
+
+
+def _columns(frame: pd.DataFrame, service: str, count: int) -> list[str]:
+    """Choose columns evenly over the services, all of the faulty one's first."""
+    names = [name for name in frame.columns if name != "time"]
+    own = [name for name in names if name.startswith(f"{service}_")]
+    others = [name for name in names if name not in set(own)]
+    room = max(0, count - len(own))
+    picked = [others[place] for place in np.linspace(0, len(others) - 1, room).astype(int)]
+    if len({*own, *picked}) < count:
+        raise SystemExit(f"the sample has {len(names)} columns, {count} were wanted")
+    return (own + picked)[:count]
+
+
+def timed(argv: Sequence[object], environment: dict[str, str] | None = None) -> dict[str, float]:
+    """Run a command and return its wall and processor seconds, those of its children included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
+    done = subprocess.run(
+        [str(argument) for argument in argv], capture_output=True, text=True, env=environment, check=False
+    )
+    wall = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise SystemExit(f"{argv[0]} failed: {done.stderr[-2000:]}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"wall_s": wall, "cpu_s": cpu}
+
+
+def their_python(work: Path, maker: str) -> Path:
+    """Return an interpreter with RCAEval; a virtual environment is made once per working folder."""
+    home = work / "rcaeval-venv"
+    python = home / "bin" / "python"
+    if not (home / "ready").exists():
+        subprocess.run([maker, "-m", "venv", home], check=True)
+        pip = [python, "-m", "pip", "install", "-q"]
+        subprocess.run([*pip, *NEEDED], check=True)
+        subprocess.run([*pip, "--no-deps", RELEASE], check=True)
+        (home / "ready").touch()
+    return python
+
+
+def measure(work: Path, maker: str, cases: int, rows: int, columns: int, workers: int) -> dict[str, dict[str, float]]:
+    """Run everything once and return the times of each part."""
+    python = their_python(work, maker)
+    data, ours = work / "cases", work / "ours"
+    for folder in (data, ours):
+        shutil.rmtree(folder, ignore_errors=True)
+    make_cases(data, cases, rows, columns)
+    runner = work / "their_runner.py"
+    runner.write_text(THEIR_RUNNER)
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    faultset = Path(sys.executable).with_name("faultset")
+    evaluate = [faultset, "evaluate", ours / "csv", "--baselines", "baro", "--tasks", "localization"]
+    evaluate += ["--protocol", "oracle", "--workers", workers, "--out"]
+    found = {}
+    for layout in ("csv", "parquet"):
+        found[f"RCAEval, {layout}"] = timed(
+            [python, runner, layout, data / layout, work / f"theirs-{layout}"], one_thread
+        )
+        found[f"import from {layout}"] = timed(
+            [faultset, "dataset", "import", "rcaeval", data / layout, ours / layout, "--workers", workers], one_thread
+        )
+    found["evaluate, first"] = timed([*evaluate, ours / "results-1"], one_thread)
+    found["evaluate, again"] = timed([*evaluate, ours / "results-2"], one_thread)
+    return found
+
+
+def main() -> None:
+    """Print times and ratios."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cases", type=int, default=180)
+    parser.add_argument("--columns", type=int, default=376, help="series in each case; RE2-TT has 340 to 376")
+    parser.add_argument("--rows", type=int, default=1441)
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--python", default="python3.12", help="interpreter for RCAEval: 3.10, 3.12 or 3.14")
+    parser.add_argument("--work", type=Path, help="working folder, kept; a temporary one by default")
+    parser.add_argument("--json", action="store_true", dest="as_json")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = chosen.work or Path(temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        found = measure(work, chosen.python, chosen.cases, chosen.rows, chosen.columns, chosen.workers)
+    for entry in found.values():
+        entry["cases_per_minute"] = 60 * chosen.cases / entry["wall_s"]
+    ratios = {}
+    for layout in ("csv", "parquet"):
+        theirs = found[f"RCAEval, {layout}"]["wall_s"]
+        first = found[f"import from {layout}"]["wall_s"] + found["evaluate, first"]["wall_s"]
+        ratios[f"first run with import, against {layout}"] = theirs / first
+        ratios[f"repeated run, against {layout}"] = theirs / found["evaluate, again"]["wall_s"]
+    if chosen.as_json:
+        print(json.dumps({"settings": vars(chosen), "times": found, "ratios": ratios}, indent=1, default=str))
+        return
+    print(f"{chosen.cases} cases of {chosen.rows} rows and {chosen.columns} series, {chosen.workers} workers of ours")
+    for name, entry in found.items():
+        each = 1000 / chosen.cases
+        print(
+            f"{name:24} {entry['wall_s']:8.1f} s  {entry['wall_s'] * each:7.0f} ms wall and "
+            f"{entry['cpu_s'] * each:5.0f} ms CPU a case  {entry['cases_per_minute']:7.0f} cases/min"
+        )
+    for name, ratio in ratios.items():
+        print(f"{name}: {ratio:.1f} times")
+
+
+if __name__ == "__main__":
+    main()
