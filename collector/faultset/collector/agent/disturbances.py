@@ -107,15 +107,14 @@ def is_in_force(present: str, disturbance: Disturbance) -> bool:
     """Say whether the rules that `iptables -S` shows are those of a disturbance, and are entered."""
     lines = present.splitlines()
     ours = [line for line in lines if line.startswith((f"-A {OUT} ", f"-A {IN} "))]
-    return all(jump in lines for jump in _JUMPS) and [_kind_of(line) for line in ours] == [
-        _kind_of(line) for line in rules_of(disturbance)
-    ]
+    wanted = sorted(_essence(rule) for rule in rules_of(disturbance))
+    return all(jump in lines for jump in _JUMPS) and sorted(_essence(line) for line in ours) == wanted
 
 
-def _kind_of(rule: str) -> tuple[str, bool, float | None]:
+def _essence(rule: str) -> tuple[str, bool, float]:
     words = rule.split()
-    share = float(words[words.index("--probability") + 1]) if "--probability" in words else None
-    return words[1], "DROP" in words, None if share is None else round(share, 4)
+    share = float(words[words.index("--probability") + 1]) if "--probability" in words else 1.0
+    return words[1], "DROP" in words, round(share, 4)
 
 
 def dropped_packets(listing: str) -> int:

@@ -137,6 +137,7 @@ def make_server(verbs: Verbs, token: str, port: int = PORT) -> ThreadingHTTPServ
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         timeout = 60.0
+        wbufsize = -1
 
         def do_GET(self) -> None:
             self._serve("GET")
