@@ -350,6 +350,8 @@ def test_it_covers_the_view_after_the_reference(spec: BaselineSpec, usual, examp
 
 @pytest.mark.parametrize("spec", [spec for spec in DETECTORS if spec.tables], ids=ids)
 def test_higher_means_worse_and_beats_a_coin(spec: BaselineSpec, made, example) -> None:
+    if spec.name == "missing-edge":
+        pytest.skip("in the example no call stops")
     right = 0
     for episode in example.episodes:
         onset = example.label(episode)["inject_start"]
