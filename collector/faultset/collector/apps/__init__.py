@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from pathlib import Path
 
 from faultset.collector.apps.spec import AppSpec, parse, unknown
 from faultset.datasets.errors import UsageError
@@ -15,11 +16,28 @@ def app_names() -> tuple[str, ...]:
 
 
 def load_app(name: str) -> AppSpec:
-    """Return one application; raise UsageError with the nearest name for an unknown one."""
+    """Return one application, by its name or the path of its YAML file.
+
+    Raises
+    ------
+    UsageError
+        Nothing has that name (names the nearest), or the file cannot be read or is wrong.
+    """
+    if is_file(name):
+        try:
+            text = Path(name).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"an app file is wanted at {name}, but it cannot be read ({error.strerror})") from None
+        return parse(text, name)
     if name not in app_names():
         raise UsageError(unknown("app", name, app_names(), "faultset"))
     resource = files(__name__) / f"{name}.yaml"
     return parse(resource.read_text(encoding="utf-8"), f"app {name}")
 
 
-__all__ = ["AppSpec", "app_names", "load_app"]
+def is_file(name: str) -> bool:
+    """Say whether an application is named by a file."""
+    return name.endswith((".yaml", ".yml"))
+
+
+__all__ = ["AppSpec", "app_names", "is_file", "load_app"]

@@ -48,14 +48,42 @@ class Index(Frozen):
     error: str
 
 
+class Deployed(Frozen):
+    """Where an application runs that somebody else has deployed.
+
+    Attributes
+    ----------
+    namespace
+        The namespace, on the cluster of the kubeconfig.
+    url
+        Base URL of the entry as a pod reaches it; the entry's Service and port when left out.
+    load
+        `ours`: we send the requests of a mix. `theirs`: the application has a load of its own, and the table of
+        requests is made from the spans of the entry.
+    reported
+        Names under which services report spans, where these differ from the label's values.
+    """
+
+    namespace: str
+    url: str | None = None
+    load: Literal["ours", "theirs"] = "ours"
+    reported: dict[str, str] = Field(default_factory=dict)
+
+
 class ServiceSpec(Frozen):
-    """One service: what runs in its container, and what that program does."""
+    """One service: what runs in its container, and what that program does.
+
+    Of a service that somebody else has deployed only name, kind and relations are told. Its name is the value of the
+    application's label; `objects` gives the names of its Deployment and Service where they differ.
+    """
 
     name: str
     kind: Kind
-    container: str
-    program: tuple[str, ...]
-    port: int
+    container: str = ""
+    program: tuple[str, ...] = ()
+    port: int = 0
+    objects: dict[str, str] = Field(default_factory=dict)
+    callees: tuple[str, ...] = ()
     image: str | None = None
     caller: str = "cmd/main.go"
     registry_name: str | None = None
@@ -72,8 +100,8 @@ class ServiceSpec(Frozen):
 
     @cached_property
     def calls(self) -> tuple[str, ...]:
-        """Services that its operations call, in order of first appearance."""
-        return tuple(dict.fromkeys(call.service for call in self.rpc_calls()))
+        """Services that it calls: those that are told, then those of its operations, in order of first appearance."""
+        return tuple(dict.fromkeys((*self.callees, *(call.service for call in self.rpc_calls()))))
 
     @property
     def reads_store_at_start(self) -> bool:
@@ -110,16 +138,22 @@ class AppSpec(Frozen):
     name: str
     title: str
     version: str
-    image: str
+    image: str = "faultset/app:1.0.0"
+    deployed: Deployed | None = None
     label_key: str = "app"
     log_level: Literal["trace", "info"] = "trace"
     trace_sampling: float = Field(default=1.0, ge=0.0, le=1.0)
     registry: str | None = None
     entry: Entry
     services: Annotated[dict[str, ServiceSpec], BeforeValidator(_named)]
-    requests: dict[str, RequestSpec]
-    mixes: dict[str, Mix] = Field(min_length=1)
-    default_mix: str
+    requests: dict[str, RequestSpec] = Field(default_factory=dict)
+    mixes: dict[str, Mix] = Field(default_factory=dict)
+    default_mix: str = "theirs"
+
+    @property
+    def sends_load(self) -> bool:
+        """Whether we send requests, as opposed to a load generator of the application's own."""
+        return self.deployed is None or self.deployed.load == "ours"
 
     @cached_property
     def calls(self) -> tuple[tuple[str, str], ...]:
@@ -153,7 +187,8 @@ class AppSpec(Frozen):
     def _is_consistent(self) -> AppSpec:
         known = set(self.services)
         _need(self.entry.service, known, "entry")
-        _need(self.default_mix, set(self.mixes), "default_mix")
+        if self.sends_load:
+            _need(self.default_mix, set(self.mixes), "default_mix")
         if self.registry is not None:
             _need(self.registry, known, "registry")
         for mix_name, mix in self.mixes.items():
@@ -177,6 +212,10 @@ class AppSpec(Frozen):
                 index = getattr(step.does, "index", None)
                 if index is not None:
                     _need(index, set(service.indexes), f"{where}, operation {name}")
+        for callee in service.callees:
+            _need(callee, known, where)
+        if self.deployed is None and not (service.container and service.program and service.port):
+            raise ValueError(f"{where} needs container, program and port, since we deploy it")
         for call in service.rpc_calls():
             _need(call.service, known, where)
             _need(call.operation, set(self.services[call.service].operations), f"{where}, call")

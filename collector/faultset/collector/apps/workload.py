@@ -89,12 +89,14 @@ Draw = Annotated[IntegerDraw | DateDraw | ChoiceDraw | TextDraw, Field(discrimin
 class RequestSpec(Frozen):
     """One kind of request: where it goes and how its query parameters are drawn, in this order.
 
-    Parameters whose name begins with `_` are drawn for later ones and not sent.
+    Parameters whose name begins with `_` are drawn for later ones and not sent. One that the path names in braces
+    goes into the path; the others go into the query, a form or a JSON object.
     """
 
     method: str
     path: str
-    parameters: dict[str, Draw]
+    parameters: dict[str, Draw] = Field(default_factory=dict)
+    body: Literal["query", "form", "json"] = "query"
 
     @property
     def endpoint(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ _NAMES = "Comma-separated names, or all."
 
 @command("collect")
 @click.option("--faults", required=True, metavar="NAMES", help=f"Faults to inject. {_NAMES} noop means none.")
-@click.option("--apps", required=True, metavar="NAMES", help=f"Applications to run. {_NAMES}")
+@click.option("--apps", required=True, metavar="NAMES", help=f"Applications to run. {_NAMES} Or app files.")
 @click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn, balanced, when left out.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("faultset-data"), show_default=True)
 @click.option("--platform", default="local", show_default=True, help="Where the applications run.")
@@ -93,7 +94,7 @@ def collect(
     phases = Phases(**{**vars(base), **given})
     request = Request(
         faults=_names(faults),
-        apps=tuple(app_names()) if apps == "all" else _names(apps),
+        apps=tuple(_ours(app_names())) if apps == "all" else _names(apps),
         targets=_names(targets or ""),
         platform=platform,
         seed=seed,
@@ -111,6 +112,12 @@ def collect(
         _show_plans(plans)
         return
     Session(request, plans, out, jobs=jobs, fresh=fresh, settings=settings).run()
+
+
+def _ours(names: tuple[str, ...]) -> Iterator[str]:
+    from faultset.collector.apps import load_app
+
+    return (name for name in names if load_app(name).deployed is None)
 
 
 def _names(text: str) -> tuple[str, ...]:

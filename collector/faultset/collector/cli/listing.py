@@ -19,6 +19,7 @@ def faults(app: str, as_json: bool) -> None:
     """
     from faultset.collector.apps import load_app
     from faultset.collector.faults.registry import faults as registered
+    from faultset.collector.plans.campaign import unfit
     from faultset.datasets.console import show_records
 
     spec = load_app(app)
@@ -38,7 +39,7 @@ def faults(app: str, as_json: bool) -> None:
             "system_level": fault.system_level,
             "fault_type": fault.fault_type,
             "category": fault.category,
-            "targets": list(fault.targets(spec)),
+            "targets": [] if unfit(fault, spec) else list(fault.targets(spec)),
             "summary": fault.summary,
         }
         for name, fault in registered().items()
@@ -74,6 +75,7 @@ def apps(as_json: bool) -> None:
         {
             "app": name,
             "title": spec.title,
+            "runs": f"in namespace {spec.deployed.namespace}" if spec.deployed else "where collect deploys it",
             "services": list(spec.services),
             "mixes": list(spec.mixes),
             "default_mix": spec.default_mix,
@@ -81,4 +83,4 @@ def apps(as_json: bool) -> None:
         for name in app_names()
         for spec in [load_app(name)]
     ]
-    show_records(rows, columns=["app", "title", "services", "mixes", "default_mix"], as_json=as_json)
+    show_records(rows, columns=["app", "title", "runs", "services", "mixes", "default_mix"], as_json=as_json)

@@ -32,6 +32,9 @@ def disturb(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
         platform.step_load(factor)
         return {"disturbance": "load-step", "factor": factor}
     service = str(rng.choice(code_services(platform.app)))
+    if platform.app.deployed is not None:
+        _restart(platform, service)
+        return {"disturbance": "rollout", "service": service}
     image = container_of(platform, service)["image"]
     repository, _, tag = image.rpartition(":")
     other = str(rng.choice(sorted(GOOD - {tag})))
@@ -41,7 +44,7 @@ def disturb(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
 
 def sham(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
     """Make the restarts, flushes and writes of a fault, without the fault."""
-    act = int(rng.integers(3))
+    act = int(rng.integers(3)) if platform.app.deployed is None else int(rng.integers(1, 3))
     if act == 0:
         store = str(rng.choice(databases(platform.app)))
         account = "admin" if platform.app.services[store].auth == "password" else "app"

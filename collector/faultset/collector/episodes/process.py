@@ -46,7 +46,7 @@ def main() -> None:
     journal = Journal(scratch.journal)
     try:
         journal.note("plan", **json.loads(plan.to_json()))
-        app = load_app(plan.app).model_copy(update={"trace_sampling": plan.trace_sampling})
+        app = load_app(plan.app_file or plan.app).model_copy(update={"trace_sampling": plan.trace_sampling})
         platform = open_site(plan.platform, request["settings"]).make(plan, app, scratch.folder, journal)
         runner = EpisodeRunner(
             plan,

@@ -17,6 +17,9 @@ TIMEOUT_S = 30.0
 """How long a client waits for an answer; a request that took longer has the outcome `timeout`."""
 
 
+_KEYWORDS = {"query": "params", "form": "data", "json": "json"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Sent:
     number: int
@@ -106,7 +109,7 @@ class Generator:
         try:
             async with (
                 self._connections.session() as session,
-                session.request(arrival.method, url, params=arrival.parameters) as response,
+                session.request(arrival.method, url, **{_KEYWORDS[arrival.body]: arrival.parameters}) as response,
             ):
                 await response.read()
                 return response.status, "ok" if response.status < 400 else "http_error"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -26,6 +27,7 @@ class Arrival:
     method: str
     path: str
     parameters: dict[str, str]
+    body: Literal["query", "form", "json"] = "query"
 
 
 class Schedule:
@@ -43,10 +45,13 @@ class Schedule:
         point = self._requests.random() * self._bounds[-1]
         kind = int(np.searchsorted(self._bounds, point, side="right"))
         request = self._kinds[kind]
+        parameters = request.draw(self._requests)
+        in_path = {name: value for name, value in parameters.items() if f"{{{name}}}" in request.path}
         return Arrival(
             gap=float(self._gaps.exponential()),
             kind=kind,
             method=request.method,
-            path=request.path,
-            parameters=request.draw(self._requests),
+            path=request.path.format_map(in_path) if in_path else request.path,
+            parameters={name: value for name, value in parameters.items() if name not in in_path},
+            body=request.body,
         )

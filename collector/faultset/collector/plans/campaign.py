@@ -7,10 +7,11 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from faultset.collector.apps import load_app
+from faultset.collector.apps import is_file, load_app
 from faultset.collector.apps.spec import AppSpec
 from faultset.collector.faults.registry import FaultSpec, faults, get_fault
 from faultset.collector.plans.plan import NoFaultKind, Phases, Plan
@@ -77,13 +78,20 @@ def chosen_faults(names: Sequence[str], app: AppSpec) -> list[FaultSpec]:
         A name is unknown, or a fault that was named has no target in the application.
     """
     if "all" in names:
-        return [spec for spec in faults().values() if spec.targets(app)]
+        return [spec for spec in faults().values() if not unfit(spec, app)]
     chosen = [get_fault(name) for name in dict.fromkeys(names) if name != NOOP]
     for spec in chosen:
-        if not spec.targets(app):
-            usable = ", ".join(name for name, other in faults().items() if other.targets(app))
-            raise UsageError(f"fault {spec.name} has no possible target in {app.name}; {app.name} can have {usable}")
+        if reason := unfit(spec, app):
+            usable = ", ".join(name for name, other in faults().items() if not unfit(other, app))
+            raise UsageError(f"fault {spec.name} {reason}; {app.name} can have {usable}")
     return chosen
+
+
+def unfit(spec: FaultSpec, app: AppSpec) -> str:
+    """Say why a fault cannot be applied to an application; empty when it can."""
+    if app.deployed is not None and "runtime" in spec.needs:
+        return f"works on programs of ours only, and somebody else has deployed {app.name}"
+    return "" if spec.targets(app) else f"has no possible target in {app.name}"
 
 
 def _pick_targets(
@@ -128,8 +136,16 @@ def plan_campaign(request: Request, *, run: int = 1) -> list[Plan]:
         raise UsageError(f"--rate must be more than 0 requests per second, but is {request.rate_rps:g}")
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 1]))
     drafts: list[_Draft] = []
+    files: dict[str, str] = {}
     for name in request.apps:
         app = load_app(name)
+        if is_file(name):
+            files[app.name] = str(Path(name).absolute())
+        if app.deployed is not None and request.platform != "kubernetes":
+            raise UsageError(
+                f"app {app.name} is deployed on a cluster, but the platform is {request.platform}; "
+                "add --platform kubernetes"
+            )
         if request.mix is not None and request.mix not in app.mixes:
             raise unknown_name("workload mix", request.mix, app.mixes)
         pairs = _pick_targets(chosen_faults(request.faults, app), app, request.targets, request.repeat, rng)
@@ -151,6 +167,7 @@ def plan_campaign(request: Request, *, run: int = 1) -> list[Plan]:
             Plan(
                 episode=_opaque_id(request, index, run),
                 app=app.name,
+                app_file=files.get(app.name),
                 platform=request.platform,
                 fault=fault,
                 no_fault_kind=kind,

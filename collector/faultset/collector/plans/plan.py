@@ -64,6 +64,8 @@ class Plan:
     mix: str
     step_s: float
     trace_sampling: float = 1.0
+    app_file: str | None = None
+    """Where the application's description lies when it does not come with the product."""
 
     def to_json(self) -> str:
         """Write the plan as one line of JSON."""

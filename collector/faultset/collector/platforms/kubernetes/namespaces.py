@@ -32,10 +32,10 @@ class Pair:
     control: str
 
     @staticmethod
-    def draw(app: str) -> Pair:
-        """Return new names, which tell nothing about the episode."""
+    def draw(app: str, deployed: str | None = None) -> Pair:
+        """Return new names, which tell nothing about the episode; `deployed` is where the application runs already."""
         name = f"{app}-{secrets.token_hex(4)}"
-        return Pair(app=name, control=f"{name}-control")
+        return Pair(app=deployed or name, control=f"{name}-control")
 
 
 def make_namespace(api: Api, name: str, labels: Mapping[str, str]) -> None:

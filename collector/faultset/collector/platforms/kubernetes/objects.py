@@ -25,10 +25,20 @@ class Objects:
     ----------
     own_volumes
         Whether the namespace's volumes are ours, and named so.
+    names
+        What an object is called by `(kind, name of its service)`, where the two differ.
     """
 
-    def __init__(self, api: Api, namespace: str, *, own_volumes: bool = False):
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        *,
+        own_volumes: bool = False,
+        names: Mapping[tuple[str, str], str] | None = None,
+    ):
         self.api, self.namespace = api, namespace
+        self._names = names or {}
         self._prefix = f"{namespace}-" if own_volumes else ""
 
     def get(self, kind: str, name: str) -> Object:
@@ -134,6 +144,8 @@ class Objects:
     def _path(self, kind: str, name: str | None = None) -> str:
         if kind == "PersistentVolume" and name is not None:
             name = f"{self._prefix}{name}"
+        if name is not None:
+            name = self._names.get((kind, name), name)
         return path_of(kind, self.namespace, name)
 
     def _resizes(self, name: str, change: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from faultset.collector.apps.spec import AppSpec
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.journaled import JournaledVerbs
 from faultset.collector.platforms.kubernetes.access import Api
+from faultset.collector.platforms.kubernetes.deployed import check_deployed, objects_of
 from faultset.collector.platforms.kubernetes.discovery import Telemetry, discover
 from faultset.collector.platforms.kubernetes.executing import run_in_pod
 from faultset.collector.platforms.kubernetes.images import missing_images_sentence
@@ -35,6 +36,7 @@ from faultset.collector.platforms.kubernetes.namespaces import (
 from faultset.collector.platforms.kubernetes.node_agent import NodeAgents, agent_manifests
 from faultset.collector.platforms.kubernetes.objects import Objects
 from faultset.collector.platforms.kubernetes.placing import VOLUME_ROOT, placed, with_repository
+from faultset.collector.platforms.kubernetes.preflight import await_agents
 from faultset.collector.platforms.kubernetes.prometheus import PrometheusSource
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
 from faultset.collector.platforms.kubernetes.starting import images_missing, unready
@@ -72,8 +74,8 @@ class KubernetesPlatform(JournaledVerbs):
         self.folder = Path(folder).absolute()
         self._episode, self._settings = episode, settings
         self.api = Api(settings.kubeconfig, context=settings.context)
-        self.pair = Pair.draw(app.name)
-        self._objects = Objects(self.api, self.pair.app, own_volumes=True)
+        self.pair = Pair.draw(app.name, app.deployed.namespace if app.deployed else None)
+        self._objects = objects_of(self.api, app, self.pair.app)
         self._control = Objects(self.api, self.pair.control)
         self._made = False
         self._telemetry: Telemetry | None = None
@@ -96,12 +98,16 @@ class KubernetesPlatform(JournaledVerbs):
         self._telemetry = discover(
             self.api, prometheus_url=self._settings.prometheus_url, jaeger_url=self._settings.jaeger_url
         )
-        self._journal.note("namespaces", app=self.pair.app, control=self.pair.control)
+        is_ours = self.app.deployed is None
+        if not is_ours:
+            check_deployed(self._objects, self.app)
+        self._journal.note("namespaces", app=self.pair.app, control=self.pair.control, made=is_ours)
         self._made = True
         try:
             labels = {EPISODE: self._episode, PAIR: self.pair.app}
             make_namespace(self.api, self.pair.control, {**labels, **PRIVILEGED})
-            make_namespace(self.api, self.pair.app, labels)
+            if is_ours:
+                make_namespace(self.api, self.pair.app, labels)
             threading.Thread(target=self._stay_alive, name="renew", daemon=True).start()
             for wanted in agent_manifests(
                 namespace=self.pair.control,
@@ -111,7 +117,8 @@ class KubernetesPlatform(JournaledVerbs):
             ):
                 self._control.apply(wanted)
             self._observer.start()
-            self.apply(manifests(self.app, telemetry_endpoint=self._telemetry.otlp_http))
+            if is_ours:
+                self.apply(manifests(self.app, telemetry_endpoint=self._telemetry.otlp_http))
             self._await_agents()
         except BaseException:
             with contextlib.suppress(PlatformError):
@@ -121,10 +128,16 @@ class KubernetesPlatform(JournaledVerbs):
     def start_load(self, *, seed: int, rate_rps: float, mix: str) -> None:
         """Start the open-loop load against the application's entry."""
         self._worst_delay_s = 0.0
-        entry = self.app.entry
-        target = f"http://{entry.service}.{self.pair.app}:{entry.port}"
-        self._load.start(target=target, seed=seed, rate_rps=rate_rps, mix=mix)
-        self._load_wanted = True
+        self._agents.stats(reset=True)
+        if self.app.sends_load:
+            self._load.start(target=self._entry_url(), seed=seed, rate_rps=rate_rps, mix=mix)
+            self._load_wanted = True
+
+    def _entry_url(self) -> str:
+        if self.app.deployed is not None and self.app.deployed.url:
+            return self.app.deployed.url
+        name = self.app.services[self.app.entry.service].objects.get("Service", self.app.entry.service)
+        return f"http://{name}.{self.pair.app}:{self.app.entry.port}"
 
     def step_load(self, factor: float) -> None:
         """Change the load to `factor` times its planned rate, from now on; nothing happens without a load."""
@@ -188,7 +201,7 @@ class KubernetesPlatform(JournaledVerbs):
         try:
             replay(self._journal, undoer)
         finally:
-            undoer.restart_waiting()
+            undoer.restart_waiting(self._is_of_app)
 
     def sources(self) -> Sequence[Source]:
         """Return the sources of every table."""
@@ -213,7 +226,7 @@ class KubernetesPlatform(JournaledVerbs):
                     self.pair.app,
                     tuple(self.app.services),
                     service_of_pod=seen.service_of_pod,
-                    service_of_reported=lambda name: name if name in self.app.services else None,
+                    service_of_reported=self._service_of_reported,
                 ),
             ]
         return list(self._sources)
@@ -243,13 +256,25 @@ class KubernetesPlatform(JournaledVerbs):
         for source in self._sources:
             source.close()
         self._sources = []
-        if self._made:
+        if not self._made:
+            return
+        if self.app.deployed is None:
             with contextlib.suppress(PlatformError):
                 self._agents.remove_volumes([f"{VOLUME_ROOT}/{self.pair.app}"])
-            self._agents.close()
+        self._agents.close()
+        if self.app.deployed is None:
             remove_namespaces(self.api, (self.pair.app, self.pair.control))
             remove_volumes(self.api, self.pair.app)
-            self._made = False
+        else:
+            remove_namespaces(self.api, (self.pair.control,))
+        self._made = False
+
+    def _service_of_reported(self, reported: str) -> str | None:
+        name = self.app.deployed.reported.get(reported, reported) if self.app.deployed else reported
+        return name if name in self.app.services else None
+
+    def _is_of_app(self, pod: Object) -> bool:
+        return (pod["metadata"].get("labels") or {}).get(self.app.label_key) in self.app.services
 
     def _check(self) -> None:
         self._observer.check()
@@ -257,11 +282,7 @@ class KubernetesPlatform(JournaledVerbs):
             self._load.check()
 
     def _await_agents(self) -> None:
-        deadline = time.monotonic() + _AGENT_TIMEOUT_S
-        while missing := self._agents.ready():
-            if time.monotonic() > deadline:
-                raise PlatformError(f"the node agent did not start within {_AGENT_TIMEOUT_S:g} s: {missing}")
-            time.sleep(_POLL_S)
+        await_agents(self._agents, self._control, timeout_s=_AGENT_TIMEOUT_S)
         self._agents.start()
 
     def _stay_alive(self) -> None:

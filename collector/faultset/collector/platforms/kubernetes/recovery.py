@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from faultset.collector.platforms.journal import read_journal
+from faultset.collector.apps import load_app
+from faultset.collector.plans.plan import Plan
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.kubernetes.access import Api
+from faultset.collector.platforms.kubernetes.deployed import objects_of
+from faultset.collector.platforms.kubernetes.executing import run_in_pod
 from faultset.collector.platforms.kubernetes.namespaces import (
     PAIR,
     is_abandoned,
@@ -13,20 +18,44 @@ from faultset.collector.platforms.kubernetes.namespaces import (
     remove_namespaces,
     remove_volumes,
 )
+from faultset.collector.platforms.kubernetes.undoing import Undoer
+from faultset.collector.platforms.undoing import replay
 
 
-def recover_episode(api: Api, journal: Path) -> None:
-    """Remove the namespaces that an episode's journal names.
+def recover_episode(api: Api, path: Path) -> None:
+    """Undo what an episode did to an application that is not ours, and remove the namespaces that it made.
 
-    What was changed inside of them goes with them.
+    What was changed in a namespace of ours goes with it. Disturbances of packets end by themselves, with their lease.
     """
-    if not journal.exists():
+    if not path.exists():
         return
-    for record in read_journal(journal):
-        if record["state"] == "note" and record["verb"] == "namespaces":
-            pair = record["args"]
+    journal = Journal(path)
+    try:
+        notes = {record["verb"]: record["args"] for record in journal.records if record["state"] == "note"}
+        if "namespaces" not in notes:
+            return
+        pair = notes["namespaces"]
+        if pair["made"]:
             remove_namespaces(api, (pair["app"], pair["control"]))
             remove_volumes(api, pair["app"])
+            return
+        _undo(api, journal, Plan.from_json(notes["plan"]), pair["app"])
+        remove_namespaces(api, (pair["control"],))
+    finally:
+        journal.close()
+
+
+def _undo(api: Api, journal: Journal, plan: Plan, namespace: str) -> None:
+    app = load_app(plan.app_file or plan.app)
+    objects = objects_of(api, app, namespace)
+
+    def run(pod: str, argv: Sequence[str]) -> str:
+        container = objects.get("Pod", pod)["spec"]["containers"][0]["name"]
+        return run_in_pod(api, namespace, pod, container, argv)
+
+    undoer = Undoer(objects, run=run, lift=lambda pod: None)
+    replay(journal, undoer)
+    undoer.restart_waiting(lambda pod: (pod["metadata"].get("labels") or {}).get(app.label_key) in app.services)
 
 
 def remove_strays(api: Api) -> list[str]:

@@ -48,7 +48,7 @@ class KubernetesSite:
         """Return the faults that this cluster cannot make, with the reason."""
         from faultset.collector.platforms.kubernetes.preflight import refusals
 
-        return refusals(self.api, faults, self._settings)
+        return refusals(self.api, faults, self._settings.repository)
 
     def make(self, plan: Plan, app: AppSpec, folder: Path, journal: Journal) -> Platform:
         """Return a platform for one episode."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from faultset.collector.platforms.kubernetes.access import NotFound
 from faultset.collector.platforms.kubernetes.objects import Objects
+from faultset.collector.platforms.protocol import Object
 from faultset.datasets.errors import PlatformError
 
 BACK_OFF_REASONS = frozenset(
@@ -47,12 +48,12 @@ class Undoer:
             case verb:
                 raise PlatformError(f"the journal has an inverse {verb!r} that this release does not know")
 
-    def restart_waiting(self) -> None:
-        """Delete pods that wait in a back-off; their owners replace them at once."""
+    def restart_waiting(self, concerns: Callable[[Object], bool]) -> None:
+        """Delete the pods in question that wait in a back-off; their owners replace them at once."""
         for pod in self._objects.list("Pod"):
             statuses = pod.get("status", {}).get("containerStatuses", [])
             reasons = {(status.get("state", {}).get("waiting") or {}).get("reason") for status in statuses}
-            if reasons & BACK_OFF_REASONS:
+            if reasons & BACK_OFF_REASONS and concerns(pod):
                 try:
                     self._objects.delete("Pod", pod["metadata"]["name"], grace_period_s=0)
                 except NotFound:

@@ -1,0 +1,97 @@
+"""Which faults a cluster can make, found out before a campaign begins."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Sequence
+
+from faultset.collector.faults.registry import FaultSpec
+from faultset.collector.platforms.kubernetes.access import Api
+from faultset.collector.platforms.kubernetes.images import REPOSITORY, app_image, missing_images_sentence
+from faultset.collector.platforms.kubernetes.impairing import Capabilities, unsupported
+from faultset.collector.platforms.kubernetes.kinds import path_of
+from faultset.collector.platforms.kubernetes.namespaces import (
+    EPISODE,
+    PRIVILEGED,
+    make_namespace,
+    remove_namespaces,
+)
+from faultset.collector.platforms.kubernetes.node_agent import NodeAgents, agent_manifests
+from faultset.collector.platforms.kubernetes.objects import Objects
+from faultset.collector.platforms.kubernetes.starting import images_missing
+from faultset.datasets.errors import PlatformError
+
+RUNTIME_TAG = "1.0.0"
+_TIMEOUT_S = 60.0
+_OF_NODES = frozenset({"loss", "delay", "partition", "kill"})
+
+
+def refusals(api: Api, faults: Sequence[FaultSpec], repository: str = REPOSITORY) -> dict[str, str]:
+    """Return the faults that cannot be made, with the reason.
+
+    Runs the node agent in a namespace of its own for a moment when a fault needs it.
+
+    Raises
+    ------
+    PlatformError
+        The agent does not start: its image is missing, or pods like it are forbidden.
+    """
+    refused: dict[str, str] = {}
+    if any("resize" in fault.needs for fault in faults) and not _can_resize(api):
+        reason = "the cluster cannot change the resources of a running pod (pods/resize, Kubernetes 1.33 and later)"
+        refused = {fault.name: reason for fault in faults if "resize" in fault.needs}
+    if any(fault.needs & _OF_NODES for fault in faults):
+        found = probe(api, repository)
+        for fault in faults:
+            reason = unsupported(found, fault.needs & _OF_NODES)
+            if reason:
+                refused[fault.name] = reason
+    return refused
+
+
+def _can_resize(api: Api) -> bool:
+    return any(resource["name"] == "pods/resize" for resource in api.get("/api/v1")["resources"])
+
+
+def probe(api: Api, repository: str = REPOSITORY) -> Capabilities:
+    """Run the node agent for a moment and return what it can do; raise PlatformError when it does not start."""
+    name = f"check-{secrets.token_hex(4)}"
+    make_namespace(api, name, {EPISODE: "none", **PRIVILEGED})
+    try:
+        agents = NodeAgents(api, name, secrets.token_hex(16))
+        objects = Objects(api, name)
+        image = app_image(RUNTIME_TAG, repository)
+        for wanted in agent_manifests(namespace=name, image=image, token=agents.token, app_namespace=name):
+            objects.apply(wanted)
+        await_agents(agents, objects, timeout_s=_TIMEOUT_S)
+        return agents.capabilities()
+    finally:
+        with contextlib.suppress(PlatformError):
+            remove_namespaces(api, (name,), timeout_s=0.0)
+
+
+def await_agents(agents: NodeAgents, objects: Objects, *, timeout_s: float) -> None:
+    """Wait for an agent on every node.
+
+    Raises
+    ------
+    PlatformError
+        Its image is missing, pods like it are forbidden, or it took too long.
+    """
+    deadline = time.monotonic() + timeout_s
+    while missing := agents.ready():
+        images = images_missing(objects.list("Pod"))
+        if images:
+            raise PlatformError(missing_images_sentence(images))
+        forbidden = [
+            event.get("message", "")
+            for event in objects.api.get(path_of("Event", objects.namespace))["items"]
+            if event.get("reason") == "FailedCreate" and "forbidden" in event.get("message", "")
+        ]
+        if forbidden:
+            raise PlatformError(f"the node agent may not run here: {forbidden[0][:300]}")
+        if time.monotonic() > deadline:
+            raise PlatformError(f"the node agent did not start within {timeout_s:g} s: {missing}")
+        time.sleep(0.4)
