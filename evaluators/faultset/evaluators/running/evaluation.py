@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from faultset.datasets.errors import PlatformError, UsageError
@@ -17,7 +17,7 @@ from faultset.evaluators.running.fetching import forget_fetched
 from faultset.evaluators.running.planning import Plan
 from faultset.evaluators.running.pool import close_machine_pool, machine_pool
 from faultset.evaluators.running.subjects import Common
-from faultset.evaluators.running.tasks import PROGRESS_TOPIC
+from faultset.evaluators.running.tasks import PROGRESS_TOPIC, EpisodeBatch, report
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Progress = Callable[[int], None]
 _CONNECT_PATIENCE_S = 10
 _WORKER_PATIENCE_S = 60
+_ANSWERS_PER_TASK = 40
+_TASKS_PER_WORKER = 8
 _ADDRESS = re.compile(r"((tcp|tls|ucx|ws|wss)://)?[^\s/:]+:\d+|(tcp|tls)://\[[0-9a-fA-F:]+\]:\d+")
 _NOWHERE = "127.0.0.1:0"
 
@@ -67,9 +69,9 @@ def carry_out(
         for i, fit in enumerate(plan.fits):
             key = f"fit-{fit.fold}-{i}-{common.key}"
             fits.setdefault(fit.fold, []).append(client.submit(_run, fit, common, key=key, pure=False, priority=10))
-        for i, batch in enumerate(plan.batches):
-            key = f"episode-{batch.truth.episode}-{i}-{common.key}"
-            future = client.submit(_run, batch, common, *fits[batch.fold], key=key, pure=False)
+        for i, part in enumerate(grouped(plan.batches, plan.common, remote_workers(client))):
+            key = f"episodes-{i}-{common.key}"
+            future = client.submit(_run_all, part, common, *fits.get(part[0].fold, ()), key=key, pure=False)
             futures[future] = None
         for done in as_completed(list(futures), loop=client.loop):
             found = done.result()
@@ -114,8 +116,37 @@ def _hand_out(common: Common) -> Common:
     return common
 
 
+def grouped(batches: Sequence[EpisodeBatch], common: Common, workers: int) -> list[tuple[EpisodeBatch, ...]]:
+    """Put batches of few answers together: a dask task costs as much as several cheap answers.
+
+    Neighbours of one fold are joined up to `_ANSWERS_PER_TASK` answers, and never so many that workers would wait for
+    each other at the end.
+    """
+    most = max(1, len(batches) // (_TASKS_PER_WORKER * workers))
+    groups: list[tuple[EpisodeBatch, ...]] = []
+    answers = 0
+    for batch in batches:
+        more = batch.answers(common)
+        last = groups[-1] if groups else ()
+        if last and last[0].fold == batch.fold and len(last) < most and answers + more <= _ANSWERS_PER_TASK:
+            groups[-1] = (*last, batch)
+            answers += more
+        else:
+            groups.append((batch,))
+            answers = more
+    return groups
+
+
+def _run_all(batches: Sequence[EpisodeBatch], *given: Any) -> list[ResultRow]:
+    rows = [row for batch in batches for row in batch(*given)]
+    report(0, now=True)
+    return rows
+
+
 def _run(unit: Callable[..., Any], *given: Any) -> Any:
-    return unit(*given)
+    made = unit(*given)
+    report(0, now=True)
+    return made
 
 
 @contextlib.contextmanager
@@ -131,7 +162,11 @@ def local_client(workers: int) -> Iterator[Client]:
     options = {
         "distributed.worker.memory.terminate": False,
         "distributed.scheduler.worker-saturation": 1.0,
+        "distributed.scheduler.work-stealing": False,
         "distributed.admin.low-level-log-length": 0,
+        "distributed.admin.tick.interval": "1s",
+        # a profile of threads that wait for runners tells nothing
+        "distributed.worker.profile.enabled": False,
         # a worker inside this process has nothing of its own to show
         "distributed.worker.http.routes": [],
     }

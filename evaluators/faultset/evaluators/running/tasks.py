@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -97,13 +98,10 @@ class EpisodeBatch:
         with at_hand((self.place,), _needs(common.subjects)) as (folder,), machine_pool().lend(folder) as runner:
             visit = _Visit(self, common, models, folder, runner)
             rows: list[ResultRow] = []
-            told, last = 0, time.monotonic()
             for subject in chosen:
-                rows += visit.rows_of(subject)
-                if time.monotonic() - last > _REPORT_EVERY_S:
-                    report(len(rows) - told)
-                    told, last = len(rows), time.monotonic()
-        report(len(rows) - told)
+                found = list(visit.rows_of(subject))
+                report(len(found))
+                rows += found
         return rows
 
 
@@ -216,12 +214,27 @@ def _filled(row: ResultRow, outcome: Outcome) -> ResultRow:
     )
 
 
-def report(answers: int) -> None:
-    """Tell the client about progress, where this runs on a dask worker."""
+class _Told(threading.local):
+    """Answers of this thread that nobody was told of yet, and when somebody was."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.last = time.monotonic()
+
+
+_told = _Told()
+
+
+def report(answers: int, *, now: bool = False) -> None:
+    """Tell the client about progress now and then, where this runs on a dask worker."""
+    _told.waiting += answers
+    if not _told.waiting or (not now and time.monotonic() - _told.last < _REPORT_EVERY_S):
+        return
     from distributed import get_worker
 
     try:
         worker = get_worker()
     except ValueError:
         return
-    worker.log_event(PROGRESS_TOPIC, answers)
+    worker.log_event(PROGRESS_TOPIC, _told.waiting)
+    _told.waiting, _told.last = 0, time.monotonic()

@@ -1,0 +1,244 @@
+"""How evaluation scales: cost and memory over many episodes, overhead per episode, and what a second worker brings.
+
+    python benchmarks/evaluation_scale.py [--episodes 500] [--source FOLDER] [--baselines NAMES] [--workers N]
+    python benchmarks/evaluation_scale.py --speedup [--episodes 24]
+    python benchmarks/evaluation_scale.py --profile [--episodes 60]
+
+Episodes are links to those of `--source`, a dataset folder; without it to ten synthetic ones of six minutes. Prints one
+JSON object. The first form samples the memory of the evaluation and of its runners while it runs. The second runs a
+method that only computes on one and on two workers and prints the ratio of elapsed times. The third prints where the
+evaluation itself spends its time, methods not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import os
+import pstats
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from faultset.baselines.protocol import Detection, Untrained
+from faultset.baselines.registry import BaselineSpec, get
+from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.versions import open_dataset, read_manifest, sha256_of, write_manifest
+from faultset.evaluators import choices
+from faultset.evaluators.leaderboards.assembling import leaderboard_of
+from faultset.evaluators.rows import ResultRow, write_rows
+from faultset.evaluators.running.evaluation import carry_out, local_client
+from faultset.evaluators.running.ledger import Ledger
+from faultset.evaluators.running.planning import Settings, make_plan
+from faultset.evaluators.running.sources import Source
+
+CHEAP = "ksigma,always-yes,clock,baro,max-z,random,most-frequent"
+MIB = 2**20
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--episodes", type=int, default=500)
+    parser.add_argument("--source", type=Path)
+    parser.add_argument("--baselines", default=CHEAP)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--speedup", action="store_true")
+    parser.add_argument("--profile", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="faultset-scale-") as folder:
+        source = options.source or _six_minutes(Path(folder) / "ten")
+        began = time.perf_counter()
+        dataset = linked(source, Path(folder) / "many", options.episodes)
+        made_s = time.perf_counter() - began
+        if options.speedup:
+            figures = _speedup(dataset)
+        elif options.profile:
+            figures = _profile(dataset, options.baselines.split(","), options.workers)
+        else:
+            figures = _scale(dataset, options.baselines.split(","), options.workers)
+    print(json.dumps({"episodes": options.episodes, "linking_s": round(made_s, 1), **figures}, indent=1))
+
+
+def _six_minutes(root: Path) -> Path:
+    write_example_dataset(root, episodes=10, seed=1, baseline_s=180, fault_s=180)
+    return root
+
+
+def linked(source: Path, root: Path, episodes: int) -> Path:
+    """Make a dataset of many episodes whose telemetry is linked to that of a few."""
+    manifest = read_manifest(source)
+    known = sorted(manifest["episodes"])
+    files: dict[str, dict[str, Any]] = {}
+    for number in range(episodes):
+        old, new = known[number % len(known)], f"x{number:06d}"
+        files[new] = dict(manifest["episodes"][old])
+        for name in files[new]:
+            origin, path = source / "episodes" / old / name, root / "episodes" / new / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if name == "context.json":
+                path.write_text(json.dumps(json.loads(origin.read_text()) | {"episode": new}))
+            elif name == "truth/label.parquet":
+                label = pq.read_table(origin)
+                place = label.column_names.index("episode")
+                pq.write_table(label.set_column(place, label.schema.field(place), pa.array([new])), path)
+            else:
+                os.link(origin, path)
+            if name in ("context.json", "truth/label.parquet"):
+                files[new][name] = files[new][name] | {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    root.mkdir(exist_ok=True)
+    write_manifest(root, {**manifest, "version": "1.0.0", "episodes": files, "splits": {}})
+    return root
+
+
+class _Memory:
+    """Memory of this process and of its largest runner, sampled while a block runs."""
+
+    def __init__(self) -> None:
+        self.samples: list[tuple[float, int, int]] = []
+        self._over = threading.Event()
+
+    def __enter__(self) -> _Memory:
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        here = psutil.Process()
+        began = time.perf_counter()
+        while not self._over.wait(0.2):
+            runners = [0]
+            for child in here.children(recursive=True):
+                try:
+                    runners.append(child.memory_info().rss)
+                except psutil.NoSuchProcess:
+                    continue
+            self.samples.append((time.perf_counter() - began, here.memory_info().rss, max(runners)))
+
+    def quarters(self, column: int) -> list[int]:
+        """Largest MiB in each quarter of the time."""
+        values = [sample[column] for sample in self.samples]
+        return [round(max(part, default=0) / MIB) for part in np.array_split(np.array(values), 4)]
+
+
+def _scale(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
+    steps: dict[str, float] = {}
+    with _Memory() as memory, tempfile.TemporaryDirectory() as out, local_client(workers) as client:
+        began = time.perf_counter()
+        plan = _plan(dataset, [get(name) for name in names], workers)
+        steps["open_and_plan_s"] = time.perf_counter() - began
+        began = time.perf_counter()
+        with Ledger(Path(out), {}) as ledger:
+            ledger.begin({})
+            rows = carry_out(plan, client, keep=ledger.add)
+        steps["answers_s"] = time.perf_counter() - began
+        steps |= _after(rows, Path(out))
+    asked = sum(row.cpu_seconds or 0.0 for row in rows)
+    episodes = len({row.episode for row in rows})
+    return {
+        "baselines": names,
+        "workers": workers,
+        "rows": len(rows),
+        "failed": sum(row.status not in ("ok", "no_alarm") for row in rows),
+        **{name: round(value, 2) for name, value in steps.items()},
+        "ms_per_episode": round(1000 * steps["answers_s"] / episodes, 1),
+        "cpu_ms_of_methods_per_episode": round(1000 * asked / episodes, 1),
+        "mib_of_evaluation_by_quarter": memory.quarters(1),
+        "mib_of_largest_runner_by_quarter": memory.quarters(2),
+    }
+
+
+def _plan(dataset: Path, specs: list[BaselineSpec], workers: int):
+    opened = open_dataset(dataset)
+    choices.check_content(opened, workers)
+    return make_plan(Source.of(opened), specs, Settings(calibrate=True), workers, get)
+
+
+def _after(rows: list[ResultRow], out: Path) -> dict[str, float]:
+    began = time.perf_counter()
+    write_rows(rows, out / "results.parquet")
+    written = time.perf_counter()
+    leaderboard_of(rows)
+    return {"write_s": written - began, "leaderboard_s": time.perf_counter() - written}
+
+
+class Computes(Untrained):
+    """Multiply matrices for about a quarter of a second."""
+
+    name, needs, tables = "computes", frozenset(), ()
+
+    def detect(self, episode) -> Detection:
+        """Compute, and say no."""
+        began = time.process_time()
+        matrix = np.random.default_rng(0).random((200, 200))
+        while time.process_time() - began < 0.25:
+            matrix = matrix @ matrix / np.abs(matrix).max()
+        return Detection.silent()
+
+
+def _speedup(dataset: Path) -> dict[str, Any]:
+    import __main__
+
+    cloudpickle.register_pickle_by_value(__main__)
+    spec = BaselineSpec(
+        name="computes",
+        title="Computes",
+        task="detection",
+        paper="",
+        kind="method",
+        tables=(),
+        needs=frozenset(),
+        stochastic=False,
+        speed="fast",
+        departures=(),
+        factory=Computes,
+    )
+    taken = {}
+    for workers in (1, 2):
+        with local_client(workers) as client:
+            carry_out(_plan(dataset, [get("always-no")], workers), client)  # runners are started and warm
+            plan = _plan(dataset, [spec], workers)
+            began = time.perf_counter()
+            carry_out(plan, client)
+            taken[workers] = time.perf_counter() - began
+    return {
+        "one_worker_s": round(taken[1], 2),
+        "two_workers_s": round(taken[2], 2),
+        "times_faster": round(taken[1] / taken[2], 2),
+    }
+
+
+def _profile(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
+    """Profile the evaluation's own process; threads of dask and the watch over runners are in it as waiting."""
+    profile = cProfile.Profile()
+    with local_client(workers) as client, tempfile.TemporaryDirectory() as out:
+        profile.enable()
+        plan = _plan(dataset, [get(name) for name in names], workers)
+        rows = carry_out(plan, client)
+        _after(rows, Path(out))
+        profile.disable()
+    found: Any = pstats.Stats(profile)
+    costs = sorted(found.stats.items(), key=lambda item: -item[1][3])
+    shown = [
+        {"function": f"{Path(file).name}:{line} {name}", "calls": calls, "seconds": round(total, 3)}
+        for (file, line, name), (_, calls, _, total, _) in costs
+        if "faultset" in file or "distributed" in file
+    ]
+    return {"rows": len(rows), "costs": shown[:40]}
+
+
+if __name__ == "__main__":
+    main()
