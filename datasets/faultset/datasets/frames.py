@@ -135,9 +135,10 @@ def _per_second(series: Series, cells: Array, steps: int) -> Array:
 def _totals(series: Series, cells: Array, steps: int, values: Array) -> tuple[Array, Array]:
     """Return the sum of `values` per series and step, and how many there were."""
     used = (cells >= 0) & ~np.isnan(values)
-    chosen = cells[used]
+    everything = bool(used.all())
+    chosen = cells if everything else cells[used]
     size = len(series) * steps
-    sums = np.bincount(chosen, weights=values[used], minlength=size)
+    sums = np.bincount(chosen, weights=values if everything else values[used], minlength=size)
     return sums.reshape(-1, steps), np.bincount(chosen, minlength=size).reshape(-1, steps)
 
 
@@ -149,20 +150,33 @@ def _cells(series: Series, start_ns: int, step_ns: int, steps: int) -> Array:
     """
     if not len(series):
         return np.zeros(0, dtype=np.int64)
-    position = (series.times_ns - start_ns) / step_ns
+    length = int(series.lengths[0])
+    if len(series) > 1 and np.all(series.lengths == length):
+        times = series.times_ns.reshape(-1, length)
+        if np.all(times == times[0]):
+            # Imported frames have one clock for all series.
+            steps_of = _own_cells(times[0], np.zeros(1, dtype=np.int64), start_ns, step_ns, steps)
+            numbers = np.arange(len(series))[:, None] * steps
+            return np.where(steps_of < 0, -1, numbers + steps_of).ravel()
+    cells = _own_cells(series.times_ns, series.starts, start_ns, step_ns, steps)
+    return np.where(cells < 0, -1, np.repeat(np.arange(len(series)), series.lengths) * steps + cells)
+
+
+def _own_cells(times_ns: Array, starts: Array, start_ns: int, step_ns: int, steps: int) -> Array:
+    """Return the step of every sample, -1 outside the window."""
+    position = (times_ns - start_ns) / step_ns
     plain = np.floor(position)
     angle = (2 * np.pi * (position - plain)).astype(np.float32)
-    lengths = series.lengths
-    cosine = np.add.reduceat(np.cos(angle), series.starts) / lengths
-    sine = np.add.reduceat(np.sin(angle), series.starts) / lengths
+    lengths = np.diff(np.append(starts, len(times_ns)))
+    cosine = np.add.reduceat(np.cos(angle), starts) / lengths
+    sine = np.add.reduceat(np.sin(angle), starts) / lengths
     phase = np.arctan2(sine, cosine) / (2 * np.pi) % 1.0
     nominal = np.round(position - np.repeat(phase, lengths))
     # A rhythm at an edge may be numbered from either side; the side where most samples lie decides.
-    side = np.round(np.add.reduceat(plain - nominal, series.starts) / lengths)
+    side = np.round(np.add.reduceat(plain - nominal, starts) / lengths)
     steady = np.repeat(np.hypot(sine, cosine) > 0.8, lengths)
     step = np.clip(np.where(steady, nominal + np.repeat(side, lengths), plain), 0, steps - 1).astype(np.int64)
-    inside = (plain >= 0) & (plain < steps)
-    return np.where(inside, np.repeat(np.arange(len(series)), lengths) * steps + step, -1)
+    return np.where((plain >= 0) & (plain < steps), step, -1)
 
 
 def _combined(rows: Array, how: str) -> Array:

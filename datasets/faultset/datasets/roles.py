@@ -80,6 +80,7 @@ class Catalogue:
         self.rows = tuple(rows)
         self._exact: dict[str, MetricRole] = {}
         self._patterns: list[tuple[re.Pattern[str], MetricRole]] = []
+        self._matched: dict[str, MetricRole | None] = {}
         for row in self.rows:
             if "*" in row.metric:
                 self._patterns.append((re.compile(fnmatch.translate(row.metric)), row))
@@ -139,10 +140,12 @@ class Catalogue:
         return Catalogue([*added, *self.rows]) if added else self
 
     def _match(self, name: str) -> MetricRole | None:
-        row = self._exact.get(name)
-        if row is None:
-            row = next((row for pattern, row in self._patterns if pattern.match(name)), None)
-        return row
+        if name not in self._matched:
+            row = self._exact.get(name)
+            if row is None:
+                row = next((row for pattern, row in self._patterns if pattern.match(name)), None)
+            self._matched[name] = row
+        return self._matched[name]
 
 
 @functools.cache
@@ -150,6 +153,12 @@ def builtin_catalogue() -> Catalogue:
     """Return the catalogue that comes with this release."""
     with files("faultset.datasets").joinpath("metric_roles.csv").open(encoding="utf-8") as file:
         return Catalogue([MetricRole(**row) for row in csv.DictReader(file)])
+
+
+@functools.lru_cache(maxsize=64)
+def catalogue_with(rows: tuple[tuple[tuple[str, str], ...], ...]) -> Catalogue:
+    """Return the built-in catalogue with other rows before it; equal rows give the same object."""
+    return builtin_catalogue().extended(dict(row) for row in rows)
 
 
 def role_of(metric: str) -> str:

@@ -46,12 +46,13 @@ def series_of(metrics: pa.Table) -> Series:
     for name in (*SERIES_COLUMNS, "kind"):
         codes[name], words[name] = _coded(table[name])
     # The stored order groups the series already; sorting is for tables from elsewhere.
-    change = _changes([codes[name] for name in SERIES_COLUMNS])
+    telling = [name for name in SERIES_COLUMNS if len(words[name]) > 1] or list(SERIES_COLUMNS[:1])
+    change = _changes([codes[name] for name in telling])
     if np.any((np.diff(times) < 0) & ~change[1:]) or _repeats(codes, change):
         order = np.lexsort([times, *(codes[name] for name in reversed(SERIES_COLUMNS))])
         times, values = times[order], values[order]
         codes = {name: column[order] for name, column in codes.items()}
-        change = _changes([codes[name] for name in SERIES_COLUMNS])
+        change = _changes([codes[name] for name in telling])
     starts = np.flatnonzero(change)
     heads = {name: [words[name][code] for code in codes[name][starts]] for name in words}
     heads["kind"] = [kind if kind in CUMULATIVE else "gauge" for kind in heads["kind"]]
@@ -114,9 +115,13 @@ def _coded(column: pa.ChunkedArray) -> tuple[Array, list[str | None]]:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0)
-    words = [*array.dictionary.to_pylist(), None]
-    codes = array.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
-    return codes, words
+    words = array.dictionary.to_pylist()
+    if not array.null_count:
+        return array.indices.to_numpy(zero_copy_only=False), words
+    if array.null_count == len(array):
+        return np.zeros(len(array), dtype=np.int32), [None]
+    words.append(None)
+    return array.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False), words
 
 
 def _changes(codes: list[Array]) -> Array:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from faultset.datasets.contexts import EpisodeContext, read_context
 from faultset.datasets.episodes import TELEMETRY
-from faultset.datasets.roles import Catalogue, builtin_catalogue, known_roles
+from faultset.datasets.roles import Catalogue, catalogue_with, known_roles
 from faultset.datasets.schemas import TABLES, dictionary_columns
 from faultset.datasets.storage import damage_named, open_parquet
 from faultset.datasets.suggestions import unknown_name
@@ -77,7 +77,7 @@ class EpisodeView:
     @property
     def catalogue(self) -> Catalogue:
         """Metric roles: the built-in ones, and before them those that the episode brings along."""
-        return builtin_catalogue().extended(self._context.metric_roles)
+        return catalogue_with(tuple(tuple(row.items()) for row in self._context.metric_roles))
 
     def table(
         self,
