@@ -55,23 +55,17 @@ class FNodeTests:
         return self._known[key]
 
     def neighbours(self, columns: Sequence[int], level: float) -> list[int]:
-        """Columns that stay dependent on the node given any few others that do; smallest p-value first.
-
-        The order is by the largest p-value that a column had, then by its statistic alone.
-        """
+        """Columns that stay dependent on the node given any few others that do; smallest p-value alone first."""
         near = [column for column in columns if self.test(column)[0] <= level]
-        worst = {column: self.test(column)[0] for column in near}
         for size in range(1, MOST_GIVEN + 1):
             if len(near) <= size:
                 break
             for column in list(near):
                 for given in combinations([other for other in near if other != column], size):
-                    p = self.test(column, given)[0]
-                    worst[column] = max(worst[column], p)
-                    if p > level:
+                    if self.test(column, given)[0] > level:
                         near.remove(column)
                         break
-        return sorted(near, key=lambda column: (worst[column], -self.test(column)[1], column))
+        return sorted(near, key=lambda column: (self.test(column)[0], -self.test(column)[1], column))
 
 
 def rank_by_f_node(tests: FNodeTests, columns: Sequence[int], rng: np.random.Generator) -> list[int]:
@@ -127,7 +121,6 @@ def mean_reciprocal_ranks(
         "Conditioning sets have at most three series, and the last phase at most ten.",
         "Ten runs with other chunks are averaged, each series by one over its place.",
         "Samples are those of the metrics' own interval, because the tests have no power with tens of them.",
-        "A neighbour's p-value is the largest it had in any test.",
     ),
 )
 class RCD(Untrained):

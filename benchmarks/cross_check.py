@@ -1,0 +1,340 @@
+"""Compare metric localizers with the published packages, on the same arrays, in an environment of its own.
+
+    python benchmarks/cross_check.py [--environment FOLDER] [--json]
+
+Makes a virtual environment (in a temporary folder, or in the one that is named, which is kept and used again),
+installs each package that pip can get, lets them answer the cases under that Python, and prints where this project
+answers the same and why it does not where it does not. Packages that cannot be installed or fail are named with the
+reason. Cases are made here: synthetic chains with a known cause, and the metrics of the sample dataset's episodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from faultset.baselines.change_points import run_lengths
+from faultset.baselines.circa import regression_scores
+from faultset.baselines.energy_distances import permutation_p_values
+from faultset.baselines.independence_tests import chi_square
+from faultset.baselines.ksigma import KSigma
+from faultset.baselines.lagged_links import lagged_links
+from faultset.baselines.rcd import FNodeTests, mean_reciprocal_ranks
+from faultset.baselines.scaling import deviations, mean_and_sd, median_and_iqr
+from faultset.baselines.torai import shares
+from faultset.baselines.windows import localization_windows
+from faultset.datasets.versions import open_dataset
+
+SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"
+WORKER = Path(__file__).with_name("cross_check_originals.py")
+PACKAGES: Mapping[str, Sequence[Sequence[str]]] = {
+    "fse-baro 0.2.2": (("fse-baro==0.2.2",),),
+    "causal-learn 0.1.4.8": (("causal-learn==0.1.4.8",),),
+    "RCAEval 1.8.1 (--no-deps)": (
+        ("pandas", "scikit-learn", "networkx", "matplotlib"),
+        ("--no-deps", "RCAEval==1.8.1"),
+    ),
+    "sfr-pyrca 1.0.1 (--no-deps)": (("pyyaml", "dill", "setuptools<81"), ("--no-deps", "sfr-pyrca==1.0.1")),
+    "tigramite 5.2.10.1": (("tigramite==5.2.10.1",),),
+}
+SEEDS = range(10)
+ROOT = 3
+Case = dict[str, np.ndarray]
+
+
+def install(folder: Path) -> dict[str, str]:
+    """Install every package, each on its own; what pip said where it failed, "" where it did not."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+    found: dict[str, str] = {}
+    for name, steps in PACKAGES.items():
+        found[name] = ""
+        for requirements in steps:
+            done = subprocess.run(
+                [python, "-m", "pip", "install", "-q", *requirements], capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
+                found[name] = lines[-1]
+                break
+    return found
+
+
+def chain(seed: int, *, shift: float = 6.0, reference: int = 300, values: int = 300, checks: Sequence[str]) -> Case:
+    """Twelve series: c00 drives c01 and so on to c07, four are alone; c03 is intervened on."""
+    rng = np.random.default_rng(seed)
+
+    def draw(samples: int, moved: float) -> np.ndarray:
+        columns = [rng.normal(size=samples)]
+        for node in range(1, 8):
+            columns.append(1.2 * columns[-1] + rng.normal(size=samples) + moved * (node == ROOT))
+        return np.column_stack([*columns, rng.normal(size=(samples, 4))])
+
+    graph = np.diag(np.ones(11), 1)
+    graph[7:, :] = 0
+    return {
+        "reference": draw(reference, 0.0),
+        "values": draw(values, shift),
+        "columns": np.array([f"c{number:02d}_x" for number in range(12)]),
+        "graph": graph,
+        "checks": np.array(checks),
+    }
+
+
+def sample_cases() -> dict[str, Case]:
+    """Metrics of each sample episode in which k-sigma alarms, around that alarm; gaps have the healthy mean."""
+    dataset = open_dataset(SAMPLE)
+    cases: dict[str, Case] = {}
+    for episode in dataset.episodes:
+        view = dataset.view(episode)
+        alarm_ns = KSigma().detect(view).alarm_ns
+        if alarm_ns is None:
+            continue
+        windows = localization_windows(view, alarm_ns)
+        mean, _ = mean_and_sd(windows.reference)
+        cases[f"sample-{episode}"] = {
+            "reference": np.where(np.isfinite(windows.reference), windows.reference, mean),
+            "values": np.where(np.isfinite(windows.values), windows.values, mean),
+            "columns": np.array([f"{service}_{metric}" for service, metric in windows.series]),
+            "checks": np.array(["fse-baro robust_scorer", "fse-baro nsigma"]),
+        }
+    return cases
+
+
+def make_cases() -> dict[str, Case]:
+    """Every case with the checks that it is for."""
+    cases = sample_cases()
+    methods = (
+        "fse-baro robust_scorer",
+        "fse-baro nsigma",
+        "RCAEval rcd",
+        "PyRCA RCD",
+        "PyRCA HT",
+        "RCAEval RHT",
+        "PyRCA EpsilonDiagnosis",
+        "RCAEval torai",
+    )
+    for seed in SEEDS:
+        cases[f"chain-{seed}"] = chain(seed, checks=methods)
+        rng = np.random.default_rng(seed)
+        level = np.vstack([rng.normal(0.3, 0.1, (40, 6)), rng.normal(0.8, 0.1, (30, 6))])
+        cases[f"level-{seed}"] = {
+            "reference": level[:40],
+            "values": level[40:],
+            "columns": np.array([f"s{number}_x" for number in range(6)]),
+            "checks": np.array(["fse-baro bocpd"]),
+        }
+        codes = rng.integers(0, 3, (200, 4))
+        codes[:, 1] = np.where(rng.random(200) < 0.2, codes[:, 0], codes[:, 1])
+        cases[f"codes-{seed}"] = {
+            "reference": codes[:100],
+            "values": codes[100:],
+            "columns": np.array([f"k{number}_x" for number in range(4)]),
+            "checks": np.array(["causal-learn chisq"]),
+        }
+        series = rng.normal(size=(300, 6))
+        for row in range(2, 300):
+            series[row, 1] += 0.6 * series[row - 1, 0]
+            series[row, 2] += 0.6 * series[row - 2, 1]
+        cases[f"delays-{seed}"] = {
+            "reference": series[:150],
+            "values": series[150:],
+            "columns": np.array([f"d{number}_x" for number in range(6)]),
+            "checks": np.array(["tigramite PCMCI"]),
+        }
+    return cases
+
+
+def by_deviation(spread: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Callable[[Case, Any], str]:
+    """Compare a ranking by deviation series by series, and say why orders differ."""
+
+    def compare(case: Case, ranks: Any) -> str:
+        center, scale = spread(case["reference"])
+        z = deviations(case["values"], center, scale, np.zeros(case["values"].shape, dtype=bool))
+        names = case["columns"].tolist()
+        size, upward = np.abs(z).max(axis=0), z.max(axis=0)
+        # The packages leave out series that are constant in either window, and decide by raw units at spread zero.
+        ranked = {name: place for place, name in enumerate(ranks)}
+        raw = _raw_spread(case["reference"], spread)
+        floored = scale > raw * (1 + 1e-9)
+        fair = [c for c, name in enumerate(names) if name in ranked and not floored[c] and size[c] == upward[c]]
+        ours = sorted(fair, key=lambda c: -size[c])
+        theirs = sorted(fair, key=lambda c: ranked[names[c]])
+        same = [size[a] for a in ours] == [size[b] for b in theirs]
+        down = sum(1 for c, name in enumerate(names) if name in ranked and size[c] > upward[c])
+        left_out = sum(name not in ranked for name in names)
+        word = "same order" if same else "ORDER DIFFERS"
+        return (
+            f"{word} of {len(fair)} series that rise; {down} fall most and count here only, "
+            f"{int(floored.sum())} have a spread at the floor, {left_out} constant ones are left out there"
+        )
+
+    return compare
+
+
+def _raw_spread(reference: np.ndarray, spread: Any) -> np.ndarray:
+    if spread is median_and_iqr:
+        low, high = np.percentile(reference, (25, 75), axis=0)
+        return high - low
+    return reference.std(axis=0)
+
+
+def compare_run_lengths(case: Case, posterior: Any) -> str:
+    """Compare posteriors of the run length."""
+    ours = run_lengths(np.vstack([case["reference"], case["values"]])).probability
+    theirs = np.array(posterior)
+    apart = float(np.abs(ours - theirs).max())
+    return f"{'same' if apart < 1e-6 else 'DIFFERENT'} run-length posterior (largest difference {apart:.1e})"
+
+
+def compare_chi_square(case: Case, p_values: Any) -> str:
+    """Compare p-values without, with one and with two conditions."""
+    codes = np.vstack([case["reference"], case["values"]]).astype(np.int64)
+    ours = [
+        chi_square(codes[:, 0], codes[:, 1], [codes[:, place] for place in given])[0] for given in ((), (2,), (2, 3))
+    ]
+    apart = float(np.abs(np.array(ours) - np.array(p_values)).max())
+    return f"{'same' if apart < 1e-9 else 'DIFFERENT'} p-values (largest difference {apart:.1e})"
+
+
+def rcd_ranking(case: Case, seed: int = 0) -> list[str]:
+    """Columns as this project's RCD ranks them."""
+    tests = FNodeTests(case["reference"], case["values"])
+    found = mean_reciprocal_ranks(tests, range(len(case["columns"])), np.random.default_rng(seed))
+    return [str(case["columns"][column]) for column in sorted(found, key=lambda column: -found[column])]
+
+
+def compare_rcd(case: Case, answer: Any) -> str:
+    """Compare first places; the packages answer once for each seed."""
+    runs = answer if answer and isinstance(answer[0], list) else [answer]
+    first = [run[0] if run else "nobody" for run in runs]
+    ours, truth = rcd_ranking(case)[0], str(case["columns"][ROOT])
+    agree = sum(name == ours for name in first)
+    return f"{'same' if agree == len(first) else 'other'} first series in {agree} of {len(first)} runs; " + (
+        f"here {'the cause' if ours == truth else ours}, there the cause in {sum(n == truth for n in first)}"
+    )
+
+
+def residual_scores(case: Case) -> dict[str, float]:
+    """Score of each series after its parents in the known graph, as CIRCA's scorer here gives it."""
+    mean, sd = mean_and_sd(case["reference"])
+    before, after = (case["reference"] - mean) / sd, (case["values"] - mean) / sd
+    found = {}
+    for column, name in enumerate(case["columns"].tolist()):
+        parents = np.flatnonzero(case["graph"][:, column])
+        score = regression_scores(before[:, [column]], after[:, [column]], before[:, parents], after[:, parents])
+        found[name] = float(score[0])
+    return found
+
+
+def compare_regression(case: Case, answer: Any) -> str:
+    """Compare residual scores; theirs divide by the residual's spread without counting the parents."""
+    ours = residual_scores(case)
+    apart = max(abs(ours[name] / answer[name] - 1) for name in answer)
+    same = max(answer, key=lambda name: answer[name]) == max(answer, key=lambda name: ours[name])
+    return (
+        f"{'same' if same else 'OTHER'} first series, scores within {apart:.2%} "
+        "(residual spreads allow for the parents here, and do not there)"
+    )
+
+
+def compare_epsilon(case: Case, answer: Any) -> str:
+    """Show what each statistic makes of the shifted series."""
+    mean, sd = mean_and_sd(case["reference"])
+    distance, p = permutation_p_values(
+        (case["reference"] - mean) / sd, (case["values"] - mean) / sd, rng=np.random.default_rng(0)
+    )
+    root = str(case["columns"][ROOT])
+    named = answer["named"]
+    return (
+        f"shifted series: p = {p[ROOT]:.3f}, largest distance {'yes' if distance.argmax() == ROOT else 'no'} here; "
+        f"squared correlation {answer['statistic'][root]:.4f}, {'named' if root in named else 'not named'} there "
+        f"({len(named)} named in all)"
+    )
+
+
+def compare_torai(case: Case, ranks: Any) -> str:
+    """Compare the first service; with one source and singleton services both rank by severity."""
+    mean, sd = mean_and_sd(case["reference"])
+    severity = np.abs((case["values"] - mean) / sd).max(axis=0)
+    services = [str(name).partition("_")[0] for name in case["columns"]]
+    share = shares(severity, services, services)
+    order = [services[place] for place in np.argsort(-share)]
+    theirs = [str(name).partition("_")[0] for name in ranks if str(name).partition("_")[0] in services]
+    tau = stats.kendalltau([order.index(name) for name in theirs], range(len(theirs))).statistic
+    return (
+        f"{'same' if order[0] == theirs[0] else 'other'} first service by severity of metrics, Kendall's tau {tau:.2f} "
+        "(clusters and their search for causes reorder there)"
+    )
+
+
+def compare_links(case: Case, answer: Any) -> str:
+    """Compare sets of links."""
+    ours = lagged_links(np.vstack([case["reference"], case["values"]]), lags=3).links
+    theirs = {(cause, effect) for cause, effect in answer}
+    return f"{'same' if ours == theirs else 'other'} links: {sorted(ours)} here, {sorted(theirs)} there"
+
+
+COMPARISONS: Mapping[str, Callable[[Case, Any], str]] = {
+    "fse-baro robust_scorer": by_deviation(median_and_iqr),
+    "fse-baro nsigma": by_deviation(mean_and_sd),
+    "fse-baro bocpd": compare_run_lengths,
+    "causal-learn chisq": compare_chi_square,
+    "RCAEval rcd": compare_rcd,
+    "PyRCA RCD": compare_rcd,
+    "PyRCA HT": compare_regression,
+    "RCAEval RHT": compare_regression,
+    "PyRCA EpsilonDiagnosis": compare_epsilon,
+    "RCAEval torai": compare_torai,
+    "tigramite PCMCI": compare_links,
+}
+
+
+def ask(python: Path, cases: Mapping[str, Case]) -> dict[str, dict[str, Any]]:
+    """Let the packages answer under their own Python."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, taken = Path(folder) / "cases.npz", Path(folder) / "answers.json"
+        np.savez(given, **{f"{name}/{key}": value for name, case in cases.items() for key, value in case.items()})
+        subprocess.run([python, WORKER, given, taken], check=True)
+        return json.loads(taken.read_text())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--environment", type=Path, help="folder of the environment; kept, and used again")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        environment = arguments.environment or Path(folder)
+        installed = install(environment)
+        cases = make_cases()
+        answers = ask(environment / "bin" / "python", cases)
+    report: dict[str, dict[str, str]] = {check: {} for check in COMPARISONS}
+    for name, found in answers.items():
+        for check, answer in found.items():
+            failed = answer.get("error")
+            report[check][name] = f"FAILED: {failed}" if failed else COMPARISONS[check](cases[name], answer["answer"])
+    if arguments.json:
+        json.dump({"packages": installed, "comparisons": report}, sys.stdout, indent=1)
+        return
+    for package, trouble in installed.items():
+        print(f"{package:32} {'not installed: ' + trouble if trouble else 'installed'}")
+    for check, lines in report.items():
+        print(f"\n{check}")
+        for name, line in lines.items():
+            print(f"  {name:22} {line}")
+
+
+if __name__ == "__main__":
+    main()

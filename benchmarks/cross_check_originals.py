@@ -1,0 +1,216 @@
+"""What published packages answer to the cases of cross_check.py; runs under the Python that has them installed.
+
+    python cross_check_originals.py CASES.npz ANSWERS.json
+
+Nothing of faultset is imported here. A function that fails leaves its error in the answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+SECONDS = "time"
+Case = dict[str, Any]
+
+
+def read_cases(path: str) -> dict[str, Case]:
+    with np.load(path, allow_pickle=False) as stored:
+        names = sorted({key.partition("/")[0] for key in stored.files})
+        return {
+            name: {key.split("/")[1]: stored[key] for key in stored.files if key.startswith(f"{name}/")}
+            for name in names
+        }
+
+
+def frames(case: Case) -> tuple[pd.DataFrame, pd.DataFrame]:
+    columns = [str(name) for name in case["columns"]]
+    return pd.DataFrame(case["reference"], columns=columns), pd.DataFrame(case["values"], columns=columns)
+
+
+def joined(case: Case) -> tuple[pd.DataFrame, int]:
+    before, after = frames(case)
+    both = pd.concat([before, after], ignore_index=True)
+    both.insert(0, SECONDS, np.arange(len(both)))
+    return both, len(before)
+
+
+def baro_ranks(case: Case) -> Any:
+    from baro.root_cause_analysis import robust_scorer
+
+    data, onset = joined(case)
+    return robust_scorer(data, inject_time=onset)["ranks"]
+
+
+def nsigma_ranks(case: Case) -> Any:
+    from baro.root_cause_analysis import nsigma
+
+    data, onset = joined(case)
+    return nsigma(data, inject_time=onset)["ranks"]
+
+
+def run_length_posterior(case: Case) -> Any:
+    from functools import partial
+
+    from baro._bocpd import MultivariateT, constant_hazard, online_changepoint_detection
+
+    samples = np.vstack([case["reference"], case["values"]])
+    posterior, _ = online_changepoint_detection(
+        samples, partial(constant_hazard, 50), MultivariateT(dims=samples.shape[1])
+    )
+    return posterior[:, 1:].T.tolist()
+
+
+def chi_square_p(case: Case) -> Any:
+    from causallearn.utils.cit import CIT
+
+    codes = np.vstack([case["reference"], case["values"]]).astype(int)
+    test = CIT(codes, "chisq")
+    return [test(0, 1, []), test(0, 1, [2]), test(0, 1, [2, 3])]
+
+
+def lend_local_search() -> None:
+    """Give causal-learn the local search that RCAEval calls and no release has; PyRCA ships its authors' copy."""
+    from causallearn.utils.PCUtils import SkeletonDiscovery
+    from pyrca.thirdparty.causallearn.utils.cit import CIT
+    from pyrca.thirdparty.rcd.utils.SkeletonDiscovery import local_skeleton_discovery
+
+    def search(data: Any, node: int, alpha: float, indep_test: Any = None, **more: Any) -> Any:
+        return local_skeleton_discovery(data, node, alpha, CIT(data, "chisq"), **more)
+
+    SkeletonDiscovery.local_skeleton_discovery = search
+
+
+def rcd_of_rcaeval(case: Case) -> Any:
+    from RCAEval.e2e.rcd import rcd
+
+    lend_local_search()
+    data, onset = joined(case)
+    runs = [rcd(data, inject_time=onset, seed=seed)["ranks"] for seed in range(5)]
+    # The clock is a series to it.
+    return [[name for name in run if name != SECONDS] for run in runs]
+
+
+def rcd_of_pyrca(case: Case) -> Any:
+    from pyrca.analyzers.rcd import RCD, RCDConfig
+
+    found = []
+    for seed in range(5):
+        np.random.seed(seed)
+        before, after = frames(case)
+        answer = RCD(RCDConfig(k=5)).find_root_causes(before, after)
+        found.append([name for name, _ in answer.root_cause_nodes])
+    return found
+
+
+def regression_of_pyrca(case: Case) -> Any:
+    from pyrca.analyzers.ht import HT, HTConfig
+
+    before, after = frames(case)
+    graph = pd.DataFrame(case["graph"], index=before.columns, columns=before.columns)
+    method = HT(HTConfig(graph=graph, root_cause_top_k=len(before.columns)))
+    method.train(before)
+    return {name: float(score) for name, score in method.find_root_causes(after).root_cause_nodes}
+
+
+def regression_of_rcaeval(case: Case) -> Any:
+    from RCAEval.graph_heads.rht import ANMRegressor
+
+    graph, found = case["graph"], {}
+    for column, name in enumerate(case["columns"]):
+        parents = np.flatnonzero(graph[:, column])
+        if len(parents):
+            score = ANMRegressor()._score(
+                case["reference"][:, parents],
+                case["values"][:, parents],
+                case["reference"][:, column],
+                case["values"][:, column],
+            )
+            found[str(name)] = float(np.max(np.abs(score)))
+    return found
+
+
+def epsilon_of_pyrca(case: Case) -> Any:
+    from pyrca.analyzers.epsilon_diagnosis import EpsilonDiagnosis, EpsilonDiagnosisConfig
+
+    before, after = frames(case)
+    length = min(len(before), len(after))
+    before, after = before.iloc[:length], after.iloc[:length]
+    method = EpsilonDiagnosis(EpsilonDiagnosisConfig(root_cause_top_k=len(before.columns)))
+    method.train(before)
+    answer = method.find_root_causes(after)
+    return {"named": [name for name, _ in answer.root_cause_nodes], "statistic": dict(method.correlations)}
+
+
+def torai_of_rcaeval(case: Case) -> Any:
+    from RCAEval.e2e.torai import torai
+
+    data, onset = joined(case)
+    # It takes every 15th sample of what it believes to be one a second.
+    dense = data.loc[data.index.repeat(15)].reset_index(drop=True)
+    dense[SECONDS] = np.arange(len(dense))
+    logs = pd.DataFrame({SECONDS: data[SECONDS] * 15, "front_log": np.arange(len(data)) % 3})
+    lend_local_search()
+    np.random.seed(0)
+    return torai({"metric": dense, "logts": logs}, inject_time=onset * 15)["ranks"]
+
+
+def links_of_tigramite(case: Case) -> Any:
+    from tigramite import data_processing
+    from tigramite.independence_tests.parcorr import ParCorr
+    from tigramite.pcmci import PCMCI
+
+    search = PCMCI(data_processing.DataFrame(np.vstack([case["reference"], case["values"]])), ParCorr(), verbosity=0)
+    p = search.run_pcmci(tau_min=0, tau_max=3, pc_alpha=0.1)["p_matrix"]
+    count = len(p)
+    return sorted(
+        {(i, j) for i in range(count) for j in range(count) for lag in range(4) if i != j and p[i, j, lag] <= 0.001}
+    )
+
+
+CHECKS: dict[str, Callable[[Case], Any]] = {
+    "fse-baro robust_scorer": baro_ranks,
+    "fse-baro nsigma": nsigma_ranks,
+    "fse-baro bocpd": run_length_posterior,
+    "causal-learn chisq": chi_square_p,
+    "RCAEval rcd": rcd_of_rcaeval,
+    "PyRCA RCD": rcd_of_pyrca,
+    "PyRCA HT": regression_of_pyrca,
+    "RCAEval RHT": regression_of_rcaeval,
+    "PyRCA EpsilonDiagnosis": epsilon_of_pyrca,
+    "RCAEval torai": torai_of_rcaeval,
+    "tigramite PCMCI": links_of_tigramite,
+}
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    answers: dict[str, dict[str, Any]] = {}
+    for name, case in read_cases(sys.argv[1]).items():
+        answers[name] = {}
+        for check in [str(check) for check in case["checks"]]:
+            heard = io.StringIO()
+            try:
+                with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
+                    answers[name][check] = {"answer": CHECKS[check](case)}
+            except Exception as error:
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                text = f"{type(error).__name__}: {error} ({where.filename.rpartition('/')[2]}:{where.lineno})"
+                answers[name][check] = {"error": text}
+            if "returning the unranked column order" in heard.getvalue():
+                answers[name][check] = {"error": heard.getvalue().strip().splitlines()[-1]}
+    with open(sys.argv[2], "w") as out:
+        json.dump(answers, out)
+
+
+if __name__ == "__main__":
+    main()
