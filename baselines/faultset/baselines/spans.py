@@ -87,6 +87,8 @@ class Invocations:
     caller: Ints
     """Index of the calling service, or -1 for the clients."""
     callee: Ints
+    operation: Ints
+    """[m] what the called service calls it; what the caller calls it where it was never answered."""
     kind: Ints
     """[m] number of the pair (called service, operation)."""
 
@@ -159,14 +161,44 @@ def invocations(spans: Spans) -> Invocations:
     answered[spans.parent[entering & (spans.parent >= 0)]] = True
     lost = ~answered & (spans.peer >= 0) & (spans.peer != spans.service)
     row = np.concatenate([np.flatnonzero(entering), np.flatnonzero(lost)])
+    caller = np.concatenate([parent_service[entering], spans.service[lost]])
     callee = np.concatenate([spans.service[entering], spans.peer[lost]])
-    _, kind = np.unique(callee * (len(spans.operations) + 1) + spans.operation[row], return_inverse=True)
-    return Invocations(
-        row=row,
-        caller=np.concatenate([parent_service[entering], spans.service[lost]]),
-        callee=callee,
-        kind=kind.astype(np.int64),
-    )
+    asked = np.where(entering[row], operation_of_parent(spans)[row], spans.operation[row])
+    operation, _ = called_operations(caller, callee, asked, spans.operation[row], entering[row])
+    _, kind = np.unique(callee * (len(spans.operations) + 1) + operation, return_inverse=True)
+    return Invocations(row=row, caller=caller, callee=callee, operation=operation, kind=kind.astype(np.int64))
+
+
+def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answered: Flags) -> tuple[Ints, Flags]:
+    """Name each call as the called service does, also those that it did not answer.
+
+    Returns the operation of each call, and whether others like it are answered at all; stores never send spans.
+
+    Parameters
+    ----------
+    asked
+        Operation by which the caller calls it.
+    shown
+        Operation of the span that shows the call; the called service's own where it was `answered`.
+
+    Examples
+    --------
+    >>> one = np.ones(3, dtype=int)
+    >>> called_operations(one, one, 5 * one, np.array([7, 7, 5]), np.array([True, True, False]))[0].tolist()
+    [7, 7, 7]
+    """
+    way = np.unique(np.stack([caller, callee, asked]), axis=1, return_inverse=True)[1].ravel()
+    pairs, count = np.unique(np.stack([way[answered], shown[answered]]), axis=1, return_counts=True)
+    order = np.argsort(count, kind="stable")
+    usual = np.full(int(way.max(initial=-1)) + 1, -1)
+    usual[pairs[0][order]] = pairs[1][order]
+    known = usual[way] >= 0
+    return np.where(~answered & known, usual[way], shown), known
+
+
+def operation_of_parent(spans: Spans) -> Ints:
+    """[n] operation of each span's parent, or -1."""
+    return np.where(spans.parent >= 0, spans.operation[spans.parent], -1)
 
 
 @dataclass(frozen=True, kw_only=True)

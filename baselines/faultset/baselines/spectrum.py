@@ -49,7 +49,7 @@ def coverage(spans: Spans) -> Coverage:
     matrix.data[:] = 1.0
     operations = [
         (spans.names[callee], spans.operations[operation])
-        for callee, operation in zip(calls.callee[first], spans.operation[calls.row[first]], strict=True)
+        for callee, operation in zip(calls.callee[first], calls.operation[first], strict=True)
     ]
     return Coverage(operations=tuple(operations), matrix=matrix)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.drain import Drain
-from faultset.baselines.spans import Flags, Spans
+from faultset.baselines.spans import Flags, Spans, called_operations
 from faultset.baselines.tables import read_table
 from faultset.baselines.traces import Ints
 
@@ -169,10 +169,14 @@ def code_events(spans: Spans, logs: LogEvents, clients: Clients) -> Events:
     child = np.flatnonzero((spans.parent >= 0) & ~clients.is_client[spans.parent])
     shown = np.where(clients.answer[child] >= 0, clients.answer[child], child)
     called = np.where(clients.is_client[child], clients.called[child], spans.service[child])
-    operation = spans.operation[shown]
+    answered = ~clients.is_client[child] | (clients.answer[child] >= 0)
+    operation, answerable = called_operations(
+        spans.service[child], called, spans.operation[child], spans.operation[shown], answered
+    )
     calm = np.zeros(len(child), dtype=bool)
     parts.append((spans.parent[child], spans.start_ns[child], CALL, calm, called, operation))
-    parts.append((spans.parent[child], spans.end_ns[child], RETURN, spans.error[child], called, operation))
+    failed = spans.error[child] | (answerable & ~answered)
+    parts.append((spans.parent[child], spans.end_ns[child], RETURN, failed, called, operation))
     return _sorted(spans, logs, parts)
 
 
