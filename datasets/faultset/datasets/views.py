@@ -27,8 +27,9 @@ _WIDE_COLUMNS = ["time", "service", "pod", "container", "metric", "labels", "kin
 class EpisodeView:
     """What a method may see of one episode.
 
-    A view opens `context.json` and the files under `telemetry/`, and nothing else. It holds no data, so it
-    pickles in a few hundred bytes and reads only what is asked for.
+    A view opens `context.json` and the files under `telemetry/`, and nothing else but what it made of them before
+    (`faultset.datasets.wide_cache`). It holds no data, so it pickles in a few hundred bytes and reads only what is
+    asked for.
 
     Parameters
     ----------
@@ -147,10 +148,24 @@ class EpisodeView:
         roles
             Only columns of these roles (`faultset.datasets.roles.ROLES`); row groups without are not read.
         """
+        from faultset.datasets.wide_cache import kept_frame
+
+        chosen = None if roles is None else known_roles(roles)
+        facts = {
+            "episode": self.episode,
+            "start_ns": self.view[0],
+            "end_ns": self.view[1],
+            "step_ns": round(step_s * 1e9),
+            "roles": None if chosen is None else sorted(chosen),
+            "metric_roles": [dict(row) for row in self._context.metric_roles],
+        }
+        metrics = self._telemetry / "metrics.parquet"
+        return kept_frame(self._telemetry.parent.parent.parent, metrics, facts, lambda: self._made_wide(step_s, chosen))
+
+    def _made_wide(self, step_s: float, chosen: frozenset[str] | None) -> pd.DataFrame:
         from faultset.datasets.frames import wide_frame
 
         catalogue = self.catalogue
-        chosen = None if roles is None else known_roles(roles)
         frame = wide_frame(self._samples(chosen, catalogue), *self.view, step_s, catalogue=catalogue)
         if chosen is None:
             return frame
