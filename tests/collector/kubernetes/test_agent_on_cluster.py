@@ -135,8 +135,8 @@ def _is_ready(pod: dict[str, Any]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    api, name = Api(), f"k2-{secrets.token_hex(3)}"
+def bench(api: Api) -> Iterator[Bench]:
+    name = f"k2-{secrets.token_hex(3)}"
     made = Bench(api=api, app=name, control=f"{name}-control", token=secrets.token_hex(16))
     for namespace, labels in ((made.app, {}), (made.control, PRIVILEGED)):
         api.post(path_of("Namespace", ""), {"metadata": {"name": namespace, "labels": labels}})

@@ -32,8 +32,8 @@ VOLUME_ROOT = "/var/lib/faultset"
 LOGS = "/var/log/pods"
 
 _LABELS = {**MANAGED, "app.kubernetes.io/name": NAME}
-_RENEW_PATIENCE_S = 4.0
-_LATEST_S = 3.0
+_RENEW_PATIENCE_S = 5.0
+_PAUSE_S = 0.5
 
 
 def agent_manifests(*, namespace: str, image: str, token: str, app_namespace: str) -> list[Object]:
@@ -289,7 +289,7 @@ class NodeAgents:
                 if time.monotonic() > deadline:
                     raise
                 fresh = True
-                time.sleep(0.5)
+                time.sleep(_PAUSE_S)
                 continue
             if "error" in answer:
                 raise PlatformError(f"the agent on node {node} could not {verb}: {answer['error']}")
@@ -301,9 +301,7 @@ class NodeAgents:
             path = f"{path}?{urlencode(told)}"
         body = json.dumps(dict(told)).encode() if method == "POST" else None
         return json.loads(
-            self._api.call(
-                method, path, body=body, headers={TOKEN_HEADER: self.token}, timeout_s=30.0, patience_s=_LATEST_S
-            )
+            self._api.call(method, path, body=body, headers={TOKEN_HEADER: self.token}, timeout_s=30.0, patience_s=0.0)
         )
 
 
