@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy.stats import kendalltau
 
 from faultset.baselines.change_points import run_lengths
 from faultset.baselines.circa import regression_scores
@@ -272,7 +272,7 @@ def compare_torai(case: Case, ranks: Any) -> str:
     share = shares(severity, services, services)
     order = [services[place] for place in np.argsort(-share)]
     theirs = [str(name).partition("_")[0] for name in ranks if str(name).partition("_")[0] in services]
-    tau = stats.kendalltau([order.index(name) for name in theirs], range(len(theirs))).statistic
+    tau = float(np.asarray(kendalltau([order.index(name) for name in theirs], range(len(theirs))))[0])
     return (
         f"{'same' if order[0] == theirs[0] else 'other'} first service by severity of metrics, Kendall's tau {tau:.2f} "
         "(clusters and their search for causes reorder there)"
@@ -305,7 +305,8 @@ def ask(python: Path, cases: Mapping[str, Case]) -> dict[str, dict[str, Any]]:
     """Let the packages answer under their own Python."""
     with tempfile.TemporaryDirectory() as folder:
         given, taken = Path(folder) / "cases.npz", Path(folder) / "answers.json"
-        np.savez(given, **{f"{name}/{key}": value for name, case in cases.items() for key, value in case.items()})
+        arrays: dict[str, Any] = {f"{name}/{key}": value for name, case in cases.items() for key, value in case.items()}
+        np.savez(given, **arrays)
         subprocess.run([python, WORKER, given, taken], check=True)
         return json.loads(taken.read_text())
 

@@ -14,6 +14,8 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -45,53 +47,53 @@ def joined(case: Case) -> tuple[pd.DataFrame, int]:
 
 
 def baro_ranks(case: Case) -> Any:
-    from baro.root_cause_analysis import robust_scorer
+    robust_scorer = import_module("baro.root_cause_analysis").robust_scorer
 
     data, onset = joined(case)
     return robust_scorer(data, inject_time=onset)["ranks"]
 
 
 def nsigma_ranks(case: Case) -> Any:
-    from baro.root_cause_analysis import nsigma
+    nsigma = import_module("baro.root_cause_analysis").nsigma
 
     data, onset = joined(case)
     return nsigma(data, inject_time=onset)["ranks"]
 
 
 def run_length_posterior(case: Case) -> Any:
-    from functools import partial
-
-    from baro._bocpd import MultivariateT, constant_hazard, online_changepoint_detection
+    bocpd = import_module("baro._bocpd")
+    constant_hazard = import_module("baro._bocpd").constant_hazard
+    online_changepoint_detection = import_module("baro._bocpd").online_changepoint_detection
 
     samples = np.vstack([case["reference"], case["values"]])
     posterior, _ = online_changepoint_detection(
-        samples, partial(constant_hazard, 50), MultivariateT(dims=samples.shape[1])
+        samples, partial(constant_hazard, 50), bocpd.MultivariateT(dims=samples.shape[1])
     )
     return posterior[:, 1:].T.tolist()
 
 
 def chi_square_p(case: Case) -> Any:
-    from causallearn.utils.cit import CIT
+    cit = import_module("causallearn.utils.cit")
 
     codes = np.vstack([case["reference"], case["values"]]).astype(int)
-    test = CIT(codes, "chisq")
+    test = cit.CIT(codes, "chisq")
     return [test(0, 1, []), test(0, 1, [2]), test(0, 1, [2, 3])]
 
 
 def lend_local_search() -> None:
-    """Give causal-learn the local search that RCAEval calls and no release has; PyRCA ships its authors' copy."""
-    from causallearn.utils.PCUtils import SkeletonDiscovery
-    from pyrca.thirdparty.causallearn.utils.cit import CIT
-    from pyrca.thirdparty.rcd.utils.SkeletonDiscovery import local_skeleton_discovery
+    """Give causal-learn the local search that RCAEval calls and 0.1.4.8 lacks; PyRCA ships a copy."""
+    search_module = import_module("causallearn.utils.PCUtils.SkeletonDiscovery")
+    cit = import_module("pyrca.thirdparty.causallearn.utils.cit")
+    local_search = import_module("pyrca.thirdparty.rcd.utils.SkeletonDiscovery").local_skeleton_discovery
 
     def search(data: Any, node: int, alpha: float, indep_test: Any = None, **more: Any) -> Any:
-        return local_skeleton_discovery(data, node, alpha, CIT(data, "chisq"), **more)
+        return local_search(data, node, alpha, cit.CIT(data, "chisq"), **more)
 
-    SkeletonDiscovery.local_skeleton_discovery = search
+    setattr(search_module, local_search.__name__, search)
 
 
 def rcd_of_rcaeval(case: Case) -> Any:
-    from RCAEval.e2e.rcd import rcd
+    rcd = import_module("RCAEval.e2e.rcd").rcd
 
     lend_local_search()
     data, onset = joined(case)
@@ -101,35 +103,35 @@ def rcd_of_rcaeval(case: Case) -> Any:
 
 
 def rcd_of_pyrca(case: Case) -> Any:
-    from pyrca.analyzers.rcd import RCD, RCDConfig
+    rcd = import_module("pyrca.analyzers.rcd")
 
     found = []
     for seed in range(5):
         np.random.seed(seed)
         before, after = frames(case)
-        answer = RCD(RCDConfig(k=5)).find_root_causes(before, after)
+        answer = rcd.RCD(rcd.RCDConfig(k=5)).find_root_causes(before, after)
         found.append([name for name, _ in answer.root_cause_nodes])
     return found
 
 
 def regression_of_pyrca(case: Case) -> Any:
-    from pyrca.analyzers.ht import HT, HTConfig
+    ht = import_module("pyrca.analyzers.ht")
 
     before, after = frames(case)
     graph = pd.DataFrame(case["graph"], index=before.columns, columns=before.columns)
-    method = HT(HTConfig(graph=graph, root_cause_top_k=len(before.columns)))
+    method = ht.HT(ht.HTConfig(graph=graph, root_cause_top_k=len(before.columns)))
     method.train(before)
     return {name: float(score) for name, score in method.find_root_causes(after).root_cause_nodes}
 
 
 def regression_of_rcaeval(case: Case) -> Any:
-    from RCAEval.graph_heads.rht import ANMRegressor
+    rht = import_module("RCAEval.graph_heads.rht")
 
     graph, found = case["graph"], {}
     for column, name in enumerate(case["columns"]):
         parents = np.flatnonzero(graph[:, column])
         if len(parents):
-            score = ANMRegressor()._score(
+            score = rht.ANMRegressor()._score(
                 case["reference"][:, parents],
                 case["values"][:, parents],
                 case["reference"][:, column],
@@ -140,19 +142,21 @@ def regression_of_rcaeval(case: Case) -> Any:
 
 
 def epsilon_of_pyrca(case: Case) -> Any:
-    from pyrca.analyzers.epsilon_diagnosis import EpsilonDiagnosis, EpsilonDiagnosisConfig
+    epsilon_diagnosis = import_module("pyrca.analyzers.epsilon_diagnosis")
 
     before, after = frames(case)
     length = min(len(before), len(after))
     before, after = before.iloc[:length], after.iloc[:length]
-    method = EpsilonDiagnosis(EpsilonDiagnosisConfig(root_cause_top_k=len(before.columns)))
+    method = epsilon_diagnosis.EpsilonDiagnosis(
+        epsilon_diagnosis.EpsilonDiagnosisConfig(root_cause_top_k=len(before.columns))
+    )
     method.train(before)
     answer = method.find_root_causes(after)
     return {"named": [name for name, _ in answer.root_cause_nodes], "statistic": dict(method.correlations)}
 
 
 def torai_of_rcaeval(case: Case) -> Any:
-    from RCAEval.e2e.torai import torai
+    torai = import_module("RCAEval.e2e.torai").torai
 
     data, onset = joined(case)
     # It takes every 15th sample of what it believes to be one a second.
@@ -165,11 +169,13 @@ def torai_of_rcaeval(case: Case) -> Any:
 
 
 def links_of_tigramite(case: Case) -> Any:
-    from tigramite import data_processing
-    from tigramite.independence_tests.parcorr import ParCorr
-    from tigramite.pcmci import PCMCI
+    data_processing = import_module("tigramite.data_processing")
+    parcorr = import_module("tigramite.independence_tests.parcorr")
+    pcmci = import_module("tigramite.pcmci")
 
-    search = PCMCI(data_processing.DataFrame(np.vstack([case["reference"], case["values"]])), ParCorr(), verbosity=0)
+    search = pcmci.PCMCI(
+        data_processing.DataFrame(np.vstack([case["reference"], case["values"]])), parcorr.ParCorr(), verbosity=0
+    )
     p = search.run_pcmci(tau_min=0, tau_max=3, pc_alpha=0.1)["p_matrix"]
     count = len(p)
     return sorted(

@@ -76,7 +76,7 @@ def healthy_series(seed: int = 0, seconds: int = 120, services: tuple[str, ...] 
 
 
 def with_delays(own: Mapping[str, np.ndarray], services: tuple[str, ...] = SERVICES) -> dict[Any, np.ndarray]:
-    names = dict(zip(SERVICES, services, strict=True))
+    names: dict[str, str] = dict(zip(SERVICES, services, strict=True))
     delay: dict[str, np.ndarray] = {}
     for original in reversed(SERVICES):
         callees = [names[callee] for caller, callee in CALLS if caller == original]
@@ -155,7 +155,7 @@ def test_nothing_that_moves_is_nobody_to_blame_and_never_the_first_column(name: 
 @pytest.mark.parametrize("name", ["nsigma", "baro", "epsilon-diagnosis", "circa", "rcd", "torai", "simple-rca"])
 def test_the_answer_follows_the_service_and_not_its_name(name: str, world: World) -> None:
     renamed = ("zeta", "yota", "xi", "alpha", "beta", "gamma")
-    names = dict(zip(SERVICES, renamed, strict=True))
+    names: dict[str, str] = dict(zip(SERVICES, renamed, strict=True))
     calls = tuple((names[caller], names[callee]) for caller, callee in CALLS)
     found = ask(name, world(dropped(services=renamed, target=names["user"]), renamed, calls))
     assert found.ordered[0] == names["user"]
