@@ -56,16 +56,16 @@ def _row(check: str, ok: bool, found: str, remedy: str) -> Row:
 
 
 def _access(api: Api) -> Row:
+    took, version = [], ""
     try:
-        took = []
         for _ in range(3):
             before = time.monotonic()
-            version = api.get("/version")
+            version = api.get("/version")["gitVersion"]
             took.append(time.monotonic() - before)
     except PlatformError as error:
         return _row("cluster", False, str(error), "correct the kubeconfig, or choose another context")
     latency_s = statistics.median(took)
-    found = f"Kubernetes {version['gitVersion']} at {api.server}, answers in {1e3 * latency_s:.0f} ms"
+    found = f"Kubernetes {version} at {api.server}, answers in {1e3 * latency_s:.0f} ms"
     return _row("cluster", latency_s < SLOW_S, found, "work closer to the cluster: faults must be made on time")
 
 

@@ -160,7 +160,11 @@ def _is_cut(error: BaseException) -> bool:
 
 def _is_verdict(body: bytes) -> bool:
     """Say whether Prometheus itself refuses a query, which it also does with 503 (timeout)."""
-    return body.lstrip().startswith(b'{"status":"error"')
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(said, dict) and said.get("status") == "error"
 
 
 def _parsed(body: bytes, name: str, path: str) -> Any:

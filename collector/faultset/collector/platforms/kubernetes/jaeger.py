@@ -110,8 +110,12 @@ class JaegerSource:
 
     def _with_services(self, table: pa.Table) -> pa.Table:
         """Fill in the workload that owns the pod, else the one that the process names."""
-        owners = pc.coalesce(
-            _mapped(table["pod"], self._service_of_pod), _mapped(table["reported_service"], self._service_of_reported)
+        owners = pc.call_function(
+            "coalesce",
+            [
+                _mapped(table["pod"], self._service_of_pod),
+                _mapped(table["reported_service"], self._service_of_reported),
+            ],
         )
         place = table.schema.get_field_index("service")
         return table.set_column(place, table.schema.field(place), owners.dictionary_encode())
@@ -187,11 +191,11 @@ class JaegerSource:
         return answer.get("data") or []
 
 
-def _mapped(column: pa.ChunkedArray, service_of: Callable[[str], str | None]) -> pa.ChunkedArray:
-    names = column.cast(pa.string())
-    known = {name: service_of(name) for name in pc.unique(names).to_pylist() if name is not None}
-    services = pa.array(list(known.values()), pa.string())
-    return pc.take(services, pc.index_in(names, pa.array(list(known), pa.string())))
+def _mapped(column: pa.ChunkedArray, service_of: Callable[[str], str | None]) -> pa.Array:
+    """Return the workload of each name of a dictionary column."""
+    names = column.combine_chunks()
+    services = pa.array([service_of(name) for name in names.dictionary.to_pylist()], pa.string())
+    return services.take(names.indices)
 
 
 class _Reading:

@@ -20,8 +20,6 @@ Values = npt.NDArray[np.float64]
 ENDPOINT_EXISTS = "kube_endpoint_info"
 """Family that tells of an Endpoints object even when it has no address."""
 
-_TICK_NS = 1_000_000
-
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
@@ -65,7 +63,9 @@ def _newest(copies: Sequence[Named]) -> tuple[Times, Values]:
 
 def _added_up(pieces: Sequence[tuple[Times, Values]]) -> tuple[Times, Values]:
     times, place = np.unique(np.concatenate([times for times, _ in pieces]), return_inverse=True)
-    return times, np.bincount(place, weights=np.concatenate([values for _, values in pieces]), minlength=len(times))
+    totals = np.zeros(len(times))
+    np.add.at(totals, place, np.concatenate([values for _, values in pieces]))
+    return times, totals
 
 
 def with_absent_states(found: Iterable[Samples]) -> list[Samples]:
@@ -97,8 +97,6 @@ _Absent = Iterator[tuple[Series, Times]]
 
 
 def _addresses(known: _Known) -> _Absent:
-    import json
-
     for series, one in known.get(ENDPOINT_EXISTS, {}).items():
         endpoint = json.loads(series.labels).get("endpoint")
         for ready in ("false", "true"):

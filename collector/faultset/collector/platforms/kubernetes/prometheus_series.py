@@ -18,7 +18,7 @@ _CONTAINER_LABELS = frozenset("cpu failure_type interface operation scope state 
 """Labels that cAdvisor gives to say what is measured, not where."""
 
 _SCRAPE_LABELS = frozenset("namespace instance id job prometheus prometheus_replica metrics_path __name__".split())
-_PLACE_LABELS = _SCRAPE_LABELS | {"uid", "pod_uid", "node"}
+_STATE_PLACE_LABELS = _SCRAPE_LABELS | {"uid", "pod_uid", "node", "service", "endpoint"}
 _SUMMED_LABELS = frozenset("ip port_name port_number port_protocol device major minor".split())
 """Labels that split a value by address or device: their parts are added up."""
 
@@ -153,7 +153,7 @@ class Naming:
         kept = {
             name: value
             for name, value in labels.items()
-            if name == about or not (name in _PLACE_LABELS or added.get(name, _ABSENT) in (value, None))
+            if name == about or not (name in _STATE_PLACE_LABELS or added.get(name, _ABSENT) in (value, None))
         }
         pod = container = service = None
         if about == "pod":

@@ -143,7 +143,9 @@ def remove_telemetry(api: Api, *, namespace: str = NAMESPACE) -> list[str]:
 
 
 def _manifest(part: str) -> Iterator[dict[str, Any]]:
-    text = files(__package__).joinpath("stack", f"{part}.yaml").read_text(encoding="utf-8")
+    text = (
+        files("faultset.collector.platforms.kubernetes").joinpath("stack", f"{part}.yaml").read_text(encoding="utf-8")
+    )
     return yaml.safe_load_all(text)
 
 
