@@ -103,7 +103,7 @@ def test_another_image_in_place_restarts_the_container_in_the_same_pod(geo):
     patch_pod(geo, image=PAUSE)
     assert geo.name("geo") == before
     assert geo.container("geo")["restartCount"] == 1
-    assert geo.container("geo")["image"] == PAUSE
+    assert geo.container("geo")["image"] == f"docker.io/{PAUSE}"
     assert geo.pod("geo")["status"]["phase"] == "Running"
     assert geo.messages("Killing") == ["Container geo-main definition changed, will be restarted"]
     assert [start.image for start in geo.starts()] == ["faultset/app:1.0.0", PAUSE]
@@ -149,7 +149,7 @@ def test_a_pod_deleted_without_grace_is_killed_and_gone_at_once(geo):
     geo.ignores_term.add(name)
     geo.delete("Pod", name, grace_period_s=0)
     assert name not in geo.running
-    assert geo.messages("Killing") == []
+    assert geo.messages("Killing") == ["Stopping container geo-main"]
 
 
 def test_an_unknown_image_cannot_be_pulled(bench, manifest):

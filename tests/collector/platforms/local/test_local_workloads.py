@@ -52,7 +52,7 @@ def test_a_rolling_update_starts_the_new_pod_before_it_ends_the_old(bench, manif
     order = [type(command).__name__ for command in bench.commands]
     assert order == ["StartContainer", "StartContainer", "SignalContainer", "ForgetPod"]
     assert bench.name("geo") != old
-    assert bench.container("geo")["image"] == IMAGE_2
+    assert bench.container("geo")["image"] == f"docker.io/{IMAGE_2}"
 
 
 def test_a_rolling_update_keeps_the_old_pod_while_the_new_one_cannot_start(bench, manifest):

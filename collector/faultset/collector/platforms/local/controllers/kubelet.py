@@ -127,6 +127,8 @@ class Kubelet:
         """Kill what is left of a pod that was deleted without grace, then forget it."""
         if not state.stopping:
             running = [container.name for container in state.containers.values() if container.running]
+            for name in running:
+                self._context.events.normal(state.pod, "Killing", f"Stopping container {name}")
             commands += [SignalContainer(uid=state.uid, container=name, signal="KILL") for name in running]
         state.stopping = True
         if state.ended:

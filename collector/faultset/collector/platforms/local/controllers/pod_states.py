@@ -38,7 +38,7 @@ class ContainerState:
         """Return the containerStatus as the API shows it."""
         made: dict[str, Any] = {
             "name": self.name,
-            "image": self.image,
+            "image": full_name(self.image),
             "ready": self.running,
             "started": self.running,
             "restartCount": max(0, self.attempt),
@@ -53,6 +53,18 @@ class ContainerState:
         if self.terminated:
             made["lastState"] = {"terminated": self.terminated}
         return made
+
+
+def full_name(image: str) -> str:
+    """Return an image as container runtimes report it: with the registry that a short name stands for.
+
+    >>> full_name("faultset/app:1.0.0")
+    'docker.io/faultset/app:1.0.0'
+    """
+    first, slash, _ = image.partition("/")
+    if not slash:
+        return f"docker.io/library/{image}"
+    return image if "." in first or ":" in first or first == "localhost" else f"docker.io/{image}"
 
 
 @dataclass
