@@ -231,7 +231,7 @@ def test_an_agent_that_comes_back_ends_what_nobody_renews(bench: Bench) -> None:
     bench.kill_agent()
     until(lambda: not bench.agents().ready(), 60)
     assert bench.answers() == 0
-    until(lambda: bench.answers() == SENT, 45)
+    until(lambda: bench.answers() == SENT, 90)
     assert "FAULTSET" not in bench.rules()
 
 
