@@ -81,7 +81,7 @@ def test_the_state_of_a_pod_tells_what_an_operator_sees(bench, manifest):
     assert state["containers"] == [
         {
             "name": "geo-main",
-            "image": "faultset/app:1.0.0",
+            "image": "docker.io/faultset/app:1.0.0",
             "ready": False,
             "restartCount": 1,
             "state": "waiting",
