@@ -32,6 +32,7 @@ def episode_rng(seed: int, episode: str) -> np.random.Generator:
     kind="control",
     tables=(),
     speed="instant",
+    complexity="O(1)",
 )
 class AlwaysYes(Untrained):
     """Control: alarm as soon as the reference ends, in every episode."""
@@ -50,6 +51,7 @@ class AlwaysYes(Untrained):
     kind="control",
     tables=(),
     speed="instant",
+    complexity="O(1)",
 )
 class AlwaysNo(Untrained):
     """Control: never alarm."""
@@ -69,6 +71,7 @@ class AlwaysNo(Untrained):
     tables=(),
     stochastic=True,
     speed="instant",
+    complexity="O(T)",
 )
 class RandomDetector(Untrained):
     """Control: toss a coin, and if it says yes alarm at a random instant.
@@ -102,6 +105,7 @@ class RandomDetector(Untrained):
     kind="control",
     tables=(),
     speed="instant",
+    complexity="O(T)",
 )
 class Clock(Untrained):
     """Control: alarm when faults begin on average.
@@ -144,6 +148,7 @@ class Clock(Untrained):
     tables=(),
     stochastic=True,
     speed="instant",
+    complexity="O(V)",
 )
 class RandomRanking(Untrained):
     """Control: put the candidates in a random order."""
@@ -166,6 +171,7 @@ class RandomRanking(Untrained):
     kind="control",
     tables=(),
     speed="instant",
+    complexity="O(V)",
 )
 class MostFrequent(Untrained):
     """Control: blame whoever was to blame most often in the training episodes.

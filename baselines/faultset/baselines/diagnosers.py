@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 Pair = tuple[str | None, str | None]
-_COMPLEXITY = "O(rows of all tables); training: as much for each episode"
+_COMPLEXITY = "O(S·T + N + L + O), as much for each training episode"
 _OWN = "None; signatures of deviations by role, as operators' runbooks have them"
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     kind="rule",
     tables=("events", "logs"),
     speed="instant",
-    complexity="O(lines + events)",
+    complexity="O(L + E), E events",
 )
 class EventLog(Untrained):
     """Blame the service that events warn of, and then the one that complaints in the logs point at.

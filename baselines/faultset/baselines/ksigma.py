@@ -65,6 +65,7 @@ def largest_deviations(z: Matrix, windows: Windows, row: int, detail: str) -> tu
     kind="rule",
     tables=("metrics",),
     speed="instant",
+    complexity="O(S·T)",
     departures=(
         "K is that of a prediction interval from as many samples as the reference has.",
         "The two samples in a row must be of the same series.",

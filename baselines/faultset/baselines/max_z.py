@@ -42,6 +42,7 @@ def robust_deviations(
     kind="control",
     tables=("metrics",),
     speed="instant",
+    complexity="O(S·T)",
 )
 class MaxZDetector(Untrained):
     """Control: detect when some series stays further from normal than any did within the reference.
@@ -93,6 +94,7 @@ class MaxZDetector(Untrained):
     kind="control",
     tables=("metrics",),
     speed="instant",
+    complexity="O(S·T)",
     departures=(
         "Two-sided, on metrics only, and a deviation must last for three samples.",
         "A spread is at least a quarter of what the metric has over all services.",

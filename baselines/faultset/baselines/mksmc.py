@@ -38,6 +38,7 @@ _TOLD = 5
     tables=("metrics",),
     stochastic=True,
     speed="fast",
+    complexity="O(B·S·(n + T + M)), B directions, M draws of the null",
     departures=(
         _RECONSTRUCTION,
         "The threshold is never below the largest score that the reference gives itself out of fold.",
@@ -175,6 +176,7 @@ class MKSMC(Untrained):
     tables=("metrics",),
     stochastic=False,
     speed="slow",
+    complexity="O(B·S·(n + M)) over all services",
     departures=(
         _RECONSTRUCTION,
         "Scores each service alone at a level divided by their number.",
@@ -202,6 +204,7 @@ class MKSMCByService(MKSMC):
     tables=("metrics",),
     stochastic=True,
     speed="fast",
+    complexity="O(B·s·(n + T)), B subsets of s series",
     departures=(_RECONSTRUCTION, "Reads the title as a vote of random sub-models instead of directions."),
 )
 class MKSMCSubspace(MKSMC):

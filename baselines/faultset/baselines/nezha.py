@@ -95,7 +95,7 @@ class Patterns:
     kind="method",
     tables=("spans", "logs", "metrics"),
     speed="instant",
-    complexity="O(events + patterns²)",
+    complexity="O((N + L)·log(N + L) + P²), P lost patterns",
     departures=(
         "Supports are compared per trace, because the two windows hold different numbers of requests.",
         "A log statement is told by the place in the code that the line names, and by its Drain template otherwise.",

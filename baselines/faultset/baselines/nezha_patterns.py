@@ -66,7 +66,7 @@ class _Sort:
     kind="method",
     tables=("spans", "logs", "metrics"),
     speed="instant",
-    complexity="O(events · log events)",
+    complexity="O((N + L)·log(N + L) + S·T)",
     departures=(
         "A pattern is compared given its first event, so that a change of what users ask for is no change of it.",
         "New patterns count, not only lost ones; a lost pattern is always replaced by a new one after its first event.",

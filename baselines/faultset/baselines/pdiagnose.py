@@ -85,6 +85,7 @@ def vote(sources: Sequence[Counts], weights: Sequence[float] | None = None) -> d
     kind="method",
     tables=("metrics",),
     speed="fast",
+    complexity="O(S·T·n)",
     departures=_DEPARTURES[:2],
 )
 class PDiagnoseTrigger(Untrained):
@@ -129,6 +130,7 @@ class PDiagnoseTrigger(Untrained):
     kind="named",
     tables=("metrics", "logs", "spans"),
     speed="fast",
+    complexity="O(S·T·n + L + N)",
     departures=_DEPARTURES,
 )
 class PDiagnose(Untrained):

@@ -72,6 +72,7 @@ def _per_service(services: Sequence[str], amounts: Sequence[float] | npt.NDArray
     kind="method",
     tables=("metrics", "logs", "spans"),
     speed="fast",
+    complexity="O(S·T + L + N)",
     departures=("Not the published method: upper limits only, no queue, raw counts.",),
 )
 class PDiagnoseRCAEval(Untrained):

@@ -88,6 +88,7 @@ def association(
     tables=("metrics", "logs"),
     stochastic=True,
     speed="slow",
+    complexity="O(L·log L + S·T·A), A augmented copies",
     departures=_DEPARTURES,
 )
 class RMLAD(Untrained):
@@ -199,6 +200,7 @@ def _rank_correlation(series: Matrix, target: Matrix) -> Matrix:
     tables=("metrics", "logs"),
     stochastic=True,
     speed="slow",
+    complexity="O(L·log L + S·T·A), A augmented copies",
     departures=(*_DEPARTURES, "Compares each series with the logs of its own service, not of the system."),
 )
 class RMLADOwn(RMLAD):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     kind="control",
     tables=("metrics",),
     speed="instant",
+    complexity="O(S·T)",
 )
 class SeriesStopped(Untrained):
     """Control: blame the service whose series have no samples any more.
@@ -52,6 +53,7 @@ class SeriesStopped(Untrained):
     kind="control",
     tables=("logs",),
     speed="instant",
+    complexity="O(L)",
 )
 class LoudestLog(Untrained):
     """Control: blame the service that complains most since the alarm.

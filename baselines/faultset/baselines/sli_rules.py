@@ -68,6 +68,7 @@ def judge(requests: pd.DataFrame, healthy_end_ns: int) -> Judged:
     tables=("requests",),
     needs=("sli",),
     speed="instant",
+    complexity="O(R·T), R requests",
 )
 class SLIRuleDetector(Untrained):
     """Detect when clients see more bad requests than the reference explains.
@@ -151,6 +152,7 @@ def ochiai(failed_with: float, failed: float, passed_with: float) -> float:
     tables=("requests", "spans"),
     needs=("sli",),
     speed="fast",
+    complexity="O(R + N), R requests",
 )
 class SLIRule(Untrained):
     """Blame the service that bad requests use and good ones do not; among equals the one furthest down the calls.

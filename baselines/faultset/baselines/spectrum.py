@@ -159,7 +159,7 @@ class _Spectrum(Untrained):
     kind="method",
     tables=("spans",),
     speed="instant",
-    complexity="O(spans)",
+    complexity="O(N)",
     departures=_SHARED,
 )
 class Spectrum(_Spectrum):
@@ -195,7 +195,7 @@ class Spectrum(_Spectrum):
     kind="method",
     tables=("spans",),
     speed="instant",
-    complexity="O(rounds · spans)",
+    complexity="O(I·N), I rounds",
     departures=(
         *_SHARED,
         "Preference for rare kinds of traces counts a kind by the set of its operations.",

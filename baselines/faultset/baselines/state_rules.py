@@ -68,6 +68,7 @@ def histories(frame: pd.DataFrame) -> Iterator[History]:
     kind="rule",
     tables=("objects",),
     speed="instant",
+    complexity="O(O), O object states",
 )
 class KubernetesState(Untrained):
     """Blame the service whose objects report trouble: pods not ready, no endpoints, claims unbound, restarts.
@@ -124,6 +125,7 @@ class KubernetesState(Untrained):
     kind="control",
     tables=("objects", "metrics"),
     speed="instant",
+    complexity="O(O)",
 )
 class MostRestarts(Untrained):
     """Control: blame the service whose containers restarted most since the reference.
@@ -176,6 +178,7 @@ def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[str, int]:
     kind="control",
     tables=("objects", "events"),
     speed="instant",
+    complexity="O(O + E)",
 )
 class LastChange(Untrained):
     """Control: blame the service that someone changed last before the alarm.

@@ -49,7 +49,7 @@ def severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
     kind="method",
     tables=("spans",),
     speed="instant",
-    complexity="O(spans + services² · kinds of traces)",
+    complexity="O(N + V²·K), K sets of services in traces",
     departures=(
         "Features of an invocation are its latency and whether it failed; resource use is not in the spans.",
         "Sets of one and of two services are mined; larger ones are not, which keeps the cost below a second.",
