@@ -47,4 +47,4 @@ def baselines(task: str | None, as_json: bool) -> None:
         }
         for spec in specs
     ]
-    show_records(records, columns=("name", "task", "kind", "title", "tables", "needs", "speed"), as_json=as_json)
+    show_records(records, columns=("name", "task", "kind", "tables", "needs", "speed", "complexity"), as_json=as_json)
