@@ -18,6 +18,7 @@ from faultset.evaluators.statistics.clusters import (
     resampled_means,
 )
 from faultset.evaluators.statistics.comparison import holm, mcnemar_exact, paired_difference, sign_flip
+from faultset.evaluators.statistics.ranks import FEWEST_DATASETS, critical_difference, smallest_signed_rank_p
 from faultset.evaluators.statistics.rates import (
     hourly_rate,
     poisson_interval,
@@ -25,6 +26,7 @@ from faultset.evaluators.statistics.rates import (
     upper_bound_without_events,
     wilson_interval,
 )
+from faultset.evaluators.statistics.systems import prediction_interval
 
 VALUES = [1.0, 1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0]
 CLUSTERS = ["a", "a", "a", "b", "b", "c", "c", "c"]
@@ -156,3 +158,45 @@ def test_holm_is_the_one_of_statsmodels():
     mixed = holm([0.01, math.nan, 0.04])
     assert mixed[0] == 0.02
     assert math.isnan(mixed[1])
+
+
+def test_mcnemar_is_given_only_where_it_may_be():
+    keys = list("abcdefgh")
+    right, wrong = [1.0] * 8, [0.0] * 7 + [1.0]
+    paired = paired_difference(right, wrong, keys)
+    assert (paired.only_first, paired.only_second) == (7, 0)
+    assert math.isclose(paired.mcnemar.p, 2 / 2**7)
+    repeated = paired_difference(right, wrong, ["a", *list("abcdefg")])
+    assert repeated.mcnemar.reason == "problems are repeated; the clustered test counts"
+    assert paired_difference([0.5] * 8, wrong, keys).mcnemar.reason == "ties or seeds make fractions"
+
+
+def test_a_prediction_for_one_more_system_needs_three():
+    from scipy import stats
+
+    values = [0.5, 0.7, 0.6, 0.4]
+    estimate = prediction_interval(values)
+    half = stats.t.ppf(0.975, 3) * np.std(values, ddof=1) * math.sqrt(1 + 1 / 4)
+    assert np.allclose((estimate.value, estimate.low, estimate.high), (0.55, 0.55 - half, 0.55 + half))
+    two = prediction_interval([0.5, 0.7])
+    assert (two.value, two.interval_known) == (0.6, False)
+    assert two.reason == "2 systems; a prediction needs 3 or more"
+    assert prediction_interval([math.nan]).reason == "no system was scored"
+
+
+def test_mean_ranks_over_ten_datasets_must_lie_far_apart():
+    from scipy import stats
+
+    assert round(critical_difference(4, 10), 3) == 1.483
+    for datasets in (FEWEST_DATASETS - 1, FEWEST_DATASETS):
+        exact = stats.wilcoxon(np.arange(1, datasets + 1), method="exact").pvalue
+        assert math.isclose(smallest_signed_rank_p(datasets), exact)
+    assert smallest_signed_rank_p(FEWEST_DATASETS - 1) > 0.05 > smallest_signed_rank_p(FEWEST_DATASETS)
+
+
+def test_equal_seeds_give_equal_intervals_whatever_was_computed_before():
+    values, keys = list(np.linspace(0, 1, 40)), [i // 4 for i in range(40)]
+    first = clustered_mean(values, keys, seed=3)
+    clustered_mean(values[:20], keys[:20], seed=3)
+    assert clustered_mean(values, keys, seed=3) == first
+    assert clustered_mean(values, keys, seed=4) != first
