@@ -146,7 +146,7 @@ def test_rcabench_gives_samples_back_exactly(sample, faulty, from_rcabench):
     for episode in faulty[:3]:
         wanted = sample.view(episode).table("metrics")
         back = from_rcabench.view(same_fault(from_rcabench, sample.label(episode))).table("metrics")
-        wanted = wanted.filter(pa.compute.not_equal(wanted["kind"], "bucket"))
+        wanted = wanted.filter(pa.array(word != "bucket" for word in wanted["kind"].to_pylist()))
         keys = ["time", "service", "pod", "container", "metric", "labels"]
         left, right = (
             table.select([*keys, "kind", "value"]).to_pandas().astype(dict.fromkeys(keys[1:], object))

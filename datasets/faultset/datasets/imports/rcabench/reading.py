@@ -98,7 +98,7 @@ def _interval_s(pack: Path) -> float | None:
         name = next((name for name in ("metric", "MetricName") if name in table.column_names), None)
         if clock is None or name is None or not len(table):
             continue
-        times = stamps_ns(table[clock]).to_numpy()
+        times = np.asarray(stamps_ns(table[clock]).to_numpy(), dtype=np.int64)
         codes = table[name].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
         best = np.bincount(codes).argmax()
         gaps = np.diff(np.unique(times[codes == best] // SECOND_NS))
