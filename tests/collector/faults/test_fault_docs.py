@@ -20,8 +20,8 @@ def test_the_example_breaks_is_confirmed_and_is_undone(tmp_path: Path, monkeypat
     monkeypatch.setattr(registry, "_faults", dict(registry._faults))
     code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert code
-    exec(code[1], {"__name__": "my_package.wrong_selector"})
-    spec = registry.get_fault("wrong-selector")
+    exec(code[1], {"__name__": "my_package.stray_selector"})
+    spec = registry.get_fault("stray-selector")
     platform = FakePlatform(load_app("hotel"), Journal(tmp_path / "journal.jsonl"))
     platform.deploy()
     before = platform.get("Service", "geo")

@@ -289,6 +289,21 @@ def memory_leak(e: Episode) -> None:
     assert after.max() > 1.5 * before.max()
 
 
+def wrong_selector(e: Episode) -> None:
+    _untouched(e)
+    assert e.calls_of("server")[1].empty, "the callee is idle once pooled connections have retired"
+    assert any(state["ready"] == 0 for state in e.states("Endpoints", e.target))
+    assert any(e.parameters["label"] in state["selector"] for state in e.states("Service", e.target))
+    assert e.errors_at_client() > 0
+
+
+def missing_image(e: Episode) -> None:
+    assert {"Failed", "BackOff"} <= e.reasons(e.target)
+    assert {"ErrImagePull", "ImagePullBackOff"} & {c.get("reason") for c in e.containers(e.target)}
+    assert e.calls_of("server")[1].empty
+    assert e.errors_at_client() > 0
+
+
 SIGNATURES: dict[str, Callable[[Episode], None]] = {
     function.__name__.replace("_", "-"): function
     for function in (
@@ -310,6 +325,8 @@ SIGNATURES: dict[str, Callable[[Episode], None]] = {
         cpu_throttle,
         cpu_hog,
         memory_leak,
+        wrong_selector,
+        missing_image,
     )
 }
 
