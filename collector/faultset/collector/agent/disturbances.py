@@ -2,6 +2,9 @@
 
 Loss and partition are rules of iptables in chains of our own, which the chains OUTPUT and INPUT enter first; delay is
 a queueing discipline `netem` under a handle of our own. All spare the loopback interface.
+
+TCP takes a packet that iptables drops on its way out for one lost in the network: connections come up 1, 3, 7 s late
+and data 0.2, 0.4, 0.8 s. Whoever sends a datagram, as resolvers of names do, sees `EPERM` at once instead.
 """
 
 from __future__ import annotations

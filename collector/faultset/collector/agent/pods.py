@@ -89,18 +89,17 @@ class Pods:
             The pod is not of our namespace, has no process, or shares its network with processes that are not its.
         """
         self.check(uid)
-        for attempt in range(_TRIES):
-            first = min(self.processes(uid), key=lambda one: one.started, default=None)
-            if first is None:
-                raise Refusal(f"pod {uid} has no process on this node")
+        first = self._first(uid)
+        for _ in range(_TRIES):
             strangers = self._strangers(first)
             if not strangers:
                 break
-            if attempt == _TRIES - 1:
-                raise Refusal(
-                    f"pod {uid} shares its network with process {strangers[0]} outside of it, so nothing is done there"
-                )
             time.sleep(_PAUSE_S)
+            first = self._first(uid)
+        else:
+            raise Refusal(
+                f"pod {uid} shares its network with process {strangers[0]} outside of it, so nothing is done there"
+            )
         descriptor = os.open(self._proc / str(first.pid) / "ns" / "net", os.O_RDONLY | os.O_CLOEXEC)
         if f"net:[{os.fstat(descriptor).st_ino}]" != first.network:
             os.close(descriptor)
@@ -131,6 +130,12 @@ class Pods:
         finally:
             os.close(handle)
         return main.pid
+
+    def _first(self, uid: str) -> Process:
+        first = min(self.processes(uid), key=lambda one: one.started, default=None)
+        if first is None:
+            raise Refusal(f"pod {uid} has no process on this node")
+        return first
 
     def _strangers(self, member: Process) -> list[int]:
         """Return processes that use a pod's network but are not in the pod; ours are there for a moment."""

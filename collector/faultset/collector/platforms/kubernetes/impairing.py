@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from faultset.collector.platforms.protocol import Impairment, Object
@@ -15,16 +14,6 @@ from faultset.datasets.errors import PlatformError
 LEASE_S = 30.0
 RENEW_S = 8.0
 AGENT_PORT = 9465
-
-NEEDS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "network-loss": frozenset({"loss"}),
-        "network-partition": frozenset({"partition"}),
-        "network-delay": frozenset({"delay"}),
-        "container-kill": frozenset({"kill"}),
-    }
-)
-"""Built-in faults and what they need beyond the API server."""
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +61,7 @@ def unsupported(capabilities: Capabilities, needs: Iterable[str]) -> str | None:
     Parameters
     ----------
     needs
-        Of loss, partition, delay and kill; `NEEDS` has those of the built-in faults.
+        Of loss, partition, delay and kill.
     """
     lacking = [need for need in sorted(needs) if not getattr(capabilities, need)]
     if not lacking:
