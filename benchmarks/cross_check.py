@@ -47,6 +47,13 @@ PACKAGES: Mapping[str, Sequence[Sequence[str]]] = {
     "sfr-pyrca 1.0.1 (--no-deps)": (("pyyaml", "dill", "setuptools<81"), ("--no-deps", "sfr-pyrca==1.0.1")),
     "tigramite 5.2.10.1": (("tigramite==5.2.10.1",),),
 }
+NOTES = {
+    "RCAEval rcd": "with a local search lent by PyRCA, without which causal-learn 0.1.4.8 fails it",
+    "RCAEval torai": "the severity of metrics alone; with the same loan",
+    "PyRCA RCD": "one run for each of five seeds there, ten averaged here",
+    "PyRCA EpsilonDiagnosis": "another statistic: it correlates the two windows sample by sample",
+    "tigramite PCMCI": "all pairs tested there, thinned candidates here",
+}
 SEEDS = range(10)
 ROOT = 3
 Case = dict[str, np.ndarray]
@@ -274,8 +281,8 @@ def compare_torai(case: Case, ranks: Any) -> str:
     theirs = [str(name).partition("_")[0] for name in ranks if str(name).partition("_")[0] in services]
     tau = float(np.asarray(kendalltau([order.index(name) for name in theirs], range(len(theirs))))[0])
     return (
-        f"{'same' if order[0] == theirs[0] else 'other'} first service by severity of metrics, Kendall's tau {tau:.2f} "
-        "(clusters and their search for causes reorder there)"
+        f"{'same' if order[0] == theirs[0] else 'other'} first service as by severity of metrics here, "
+        f"Kendall's tau {tau:.2f}"
     )
 
 
@@ -332,7 +339,7 @@ def main() -> None:
     for package, trouble in installed.items():
         print(f"{package:32} {'not installed: ' + trouble if trouble else 'installed'}")
     for check, lines in report.items():
-        print(f"\n{check}")
+        print(f"\n{check}" + (f" ({NOTES[check]})" if check in NOTES else ""))
         for name, line in lines.items():
             print(f"  {name:22} {line}")
 
