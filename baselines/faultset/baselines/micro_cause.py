@@ -74,8 +74,8 @@ def expected_visits(transitions: Matrix, front: int, *, steps: int = STEPS) -> M
         "within one service.",
         "Delays are at most three steps of the episode's grid, and a series has at most three causes to condition on.",
         "Links within one step are followed both ways, since calls take less time than a step.",
-        "The degree of anomaly is the excess over the limit of k-sigma, at a hundred healthy spreads at most: there are "
-        "too few samples for SPOT.",
+        "The degree of anomaly is the excess over the limit of k-sigma, at a hundred healthy spreads at most: samples "
+        "are too few for SPOT.",
         "Visits are expected values of a walk of 1000 steps and not simulated.",
     ),
 )
