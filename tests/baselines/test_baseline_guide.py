@@ -67,3 +67,13 @@ def test_the_commands_score_the_method(installed, tmp_path) -> None:
     board = json.loads((tmp_path / "results" / "leaderboard.json").read_text())
     assert '"new-lines"' in json.dumps(board)
     assert (tmp_path / "results" / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_the_contract_holds_for_the_method(installed) -> None:
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    suite = Path(__file__).parent / "test_contract.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite), "-k", "new-lines"]
+    found = subprocess.run(command, cwd=suite.parents[2], env=environment, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
+    assert " passed" in found.stdout

@@ -141,10 +141,11 @@ def assert_sound(found: Answer, view: EpisodeView) -> None:
 def test_it_says_what_it_is(spec: BaselineSpec) -> None:
     assert isinstance(spec.build(), SHAPES[spec.task])
     text = str(spec.factory.__doc__)
-    assert ("References" in text) != text.lstrip().startswith("Control") or spec.kind == "control"
-    assert spec.kind == "control" or "References" in text
+    assert text.lstrip().startswith("Control") == (spec.kind == "control")
+    assert spec.kind in ("control", "rule") or "References" in text
     assert spec.title
     assert spec.paper
+    assert spec.complexity.startswith("O(")
     assert set(spec.tables) <= TABLES.keys()
     assert spec.needs <= {"onset", "sli", "labels"}
     assert ("labels" in spec.needs) == (spec.task == "rca")
