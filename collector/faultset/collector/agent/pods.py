@@ -90,13 +90,13 @@ class Pods:
         """
         self.check(uid)
         first = self._first(uid)
+        strangers = self._strangers(first)
         for _ in range(_TRIES):
-            strangers = self._strangers(first)
-            if not strangers:
-                break
-            time.sleep(_PAUSE_S)
-            first = self._first(uid)
-        else:
+            if strangers:
+                time.sleep(_PAUSE_S)
+                first = self._first(uid)
+                strangers = self._strangers(first)
+        if strangers:
             raise Refusal(
                 f"pod {uid} shares its network with process {strangers[0]} outside of it, so nothing is done there"
             )
