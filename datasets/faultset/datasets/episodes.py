@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -216,6 +217,8 @@ def _with_episode(rows: pa.Table, schema: pa.Schema, episode: str) -> pa.Table:
 def _series_order(rows: pa.Table) -> np.ndarray | None:
     """Return the order by series and time; None when the rows are in it."""
     times = rows["time"].cast(pa.int64()).to_numpy()
+    if _in_series_order(rows, times):
+        return None
     series = np.zeros(len(rows), dtype=np.int64)
     for name in SERIES_COLUMNS:
         ranks = _ranks(rows[name])
@@ -224,10 +227,39 @@ def _series_order(rows: pa.Table) -> np.ndarray | None:
             # Numbers of all combinations would not fit: number those that occur.
             series = np.unique(series, return_inverse=True)[1].astype(np.int64)
         series = series * size + ranks
-    change = np.diff(series)
-    if np.all((change > 0) | ((change == 0) & (np.diff(times) >= 0))):
-        return None
     return np.lexsort([times, series])
+
+
+def _in_series_order(rows: pa.Table, times: np.ndarray) -> bool:
+    """Say whether the rows are sorted by series and time, by comparing the first rows of the series only."""
+    if not len(rows):
+        return True
+    change = np.zeros(len(rows), dtype=bool)
+    change[0] = True
+    codes = []
+    for name in SERIES_COLUMNS:
+        array = _one_chunk(rows[name])
+        code = array.indices.fill_null(-1) if array.null_count else array.indices
+        codes.append((code.to_numpy(zero_copy_only=False), array.dictionary))
+        if len(array.dictionary) > 1 or array.null_count not in (0, len(array)):
+            change[1:] |= codes[-1][0][1:] != codes[-1][0][:-1]
+    if np.any((np.diff(times) < 0) & ~change[1:]):
+        return False
+    starts = np.flatnonzero(change)
+    if len(starts) > len(rows) // 4 + 1:
+        return False
+    heads = []
+    for code, dictionary in codes:
+        words = ["", *dictionary.to_pylist()]
+        # Nulls come first, also before empty words.
+        heads.append([(number >= 0, words[number + 1]) for number in code[starts].tolist()])
+    keys = list(zip(*heads, strict=True))
+    return all(first < second for first, second in pairwise(keys))
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    array = column.combine_chunks()
+    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
 
 
 def _time_order(rows: pa.Table, column: str) -> np.ndarray | None:
@@ -239,9 +271,7 @@ def _ranks(column: pa.ChunkedArray) -> np.ndarray:
     """Return a number per row that sorts as the row's string does; nulls first."""
     if not len(column):
         return np.zeros(0, dtype=np.int32)
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0)
+    array = _one_chunk(column)
     if len(array.dictionary) < 2 and array.null_count in (0, len(array)):
         return np.zeros(len(array), dtype=np.int32)
     words = np.asarray(array.dictionary.to_pylist(), dtype=object)

@@ -182,7 +182,7 @@ def coded(words: Sequence[str | None], codes: npt.NDArray[np.int32]) -> pa.Dicti
     place = {word: number for number, word in enumerate(distinct)}
     inner = np.array([place[word] if word is not None else -1 for word in words], dtype=np.int32)
     found = inner[codes] if len(inner) else codes
-    indices = pa.array(found, pa.int32(), mask=found < 0)
+    indices = pa.array(found, pa.int32(), mask=found < 0 if None in words else None)
     return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
 
 
