@@ -34,7 +34,7 @@ def server(tmp_path: Path, example_dataset: Path) -> Iterator[tuple[str, Path, l
     asked: list[str] = []
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args: object) -> None:
+        def log_message(self, *args: object, **more: object) -> None:
             if self.command == "GET":
                 asked.append(self.path)
 

@@ -133,7 +133,7 @@ def expected(example_dataset: Path) -> list[ResultRow]:
 def dask_processes(workers: int) -> Iterator[tuple[str, subprocess.Popen[str], list[subprocess.Popen[str]]]]:
     """A scheduler and workers as on a cluster: processes of their own, on loopback."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUNBUFFERED": "1"}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "env": environment}
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "env": environment}
     dask = [sys.executable, "-m", "dask"]
     loopback = ["--host", "127.0.0.1", "--no-dashboard"]
     scheduler = subprocess.Popen([*dask, "scheduler", *loopback, "--port", "0"], **quiet)

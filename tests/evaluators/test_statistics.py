@@ -176,7 +176,7 @@ def test_a_prediction_for_one_more_system_needs_three():
 
     values = [0.5, 0.7, 0.6, 0.4]
     estimate = prediction_interval(values)
-    half = stats.t.ppf(0.975, 3) * np.std(values, ddof=1) * math.sqrt(1 + 1 / 4)
+    half = float(stats.t.ppf(0.975, 3) * np.std(values, ddof=1) * math.sqrt(1 + 1 / 4))
     assert np.allclose((estimate.value, estimate.low, estimate.high), (0.55, 0.55 - half, 0.55 + half))
     two = prediction_interval([0.5, 0.7])
     assert (two.value, two.interval_known) == (0.6, False)
@@ -189,7 +189,7 @@ def test_mean_ranks_over_ten_datasets_must_lie_far_apart():
 
     assert round(critical_difference(4, 10), 3) == 1.483
     for datasets in (FEWEST_DATASETS - 1, FEWEST_DATASETS):
-        exact = stats.wilcoxon(np.arange(1, datasets + 1), method="exact").pvalue
+        exact = float(stats.wilcoxon(np.arange(1, datasets + 1), method="exact")[1])  # type: ignore[index]
         assert math.isclose(smallest_signed_rank_p(datasets), exact)
     assert smallest_signed_rank_p(FEWEST_DATASETS - 1) > 0.05 > smallest_signed_rank_p(FEWEST_DATASETS)
 

@@ -96,7 +96,7 @@ def _lost_errors() -> tuple[type[BaseException], ...]:
     from concurrent.futures import CancelledError
 
     from distributed import KilledWorker
-    from distributed.comm import CommClosedError
+    from distributed.comm.core import CommClosedError
 
     return asyncio.CancelledError, CancelledError, KilledWorker, CommClosedError, TimeoutError
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from faultset.datasets.errors import DataError, UsageError
 from faultset.evaluators.provenance import code_version, library_versions, settings_hash
-from faultset.evaluators.rows import ResultRow, Truth
+from faultset.evaluators.rows import Key, ResultRow, Truth
 from faultset.evaluators.running.folds import CROSS, Fold, cross_folds, folds_of_split
+from faultset.evaluators.running.learning import label_of, lessons_of, most_usual
 from faultset.evaluators.running.runner import Limits
 from faultset.evaluators.running.sources import Source
 from faultset.evaluators.running.subjects import Common, Subject
 from faultset.evaluators.running.tasks import EpisodeBatch, FitBatch
 from faultset.evaluators.running.triggers import trigger_of
-from faultset.evaluators.running.work import Label, Lessons, Parcel
+from faultset.evaluators.running.work import Parcel
 
 if TYPE_CHECKING:
     from faultset.baselines.registry import BaselineSpec
@@ -112,10 +112,10 @@ def make_plan(
         protocols=settings.protocols,
         delays=settings.delays,
         subjects=subjects,
-        usual={number: pair for number, truths in lessons.items() if (pair := _most_usual(truths)) is not None},
+        usual={number: pair for number, truths in lessons.items() if (pair := most_usual(truths)) is not None},
     )
     answered = {row.key: row for row in kept}
-    used: dict[tuple[object, ...], ResultRow] = {}
+    used: dict[Key, ResultRow] = {}
     batches, fits = [], []
     tested = sum(len(fold.test) for fold in folds)
     pieces = max(1, math.ceil(_PIECES_PER_WORKER * workers / tested))
@@ -164,7 +164,7 @@ def _answerable(source: Source, specs: Sequence[BaselineSpec], settings: Setting
             f'none of the chosen baselines is for {" or ".join(settings.tasks)}; see "faultset list baselines"'
         )
     faulty = [truth for truth in source.truths if truth.faulty]
-    impossible = {}
+    impossible: dict[str, str] = {}
     if not faulty:
         impossible = dict.fromkeys(("localization", "rca"), "has no fault episodes")
     else:
@@ -231,7 +231,7 @@ def _triggers(subjects: Sequence[Subject]) -> dict[str, int]:
     return found
 
 
-def _keys(batch: EpisodeBatch, subject: Subject, common: Common) -> list[tuple[object, ...]]:
+def _keys(batch: EpisodeBatch, subject: Subject, common: Common) -> list[Key]:
     """Keys of the rows that a subject owes, as `ResultRow.key` gives them."""
     return [
         (
@@ -277,35 +277,12 @@ def _fits(
             fold=fold.number,
             healthy=tuple(source.place(episode) for episode in fold.train),
             faulty=tuple(source.place(episode) for episode in fold.lessons),
-            labels=tuple(_label(truths[episode]) for episode in (*fold.train, *fold.lessons)),
+            labels=tuple(label_of(truths[episode]) for episode in (*fold.train, *fold.lessons)),
             subjects=part,
-            lessons=_lessons([truths[episode] for episode in fold.lessons]),
+            lessons=lessons_of([truths[episode] for episode in fold.lessons]),
         )
         for part in divide(sorted(needed), workers)
     ]
-
-
-def _label(truth: Truth) -> Label:
-    service = truth.causes[0][0] if truth.causes else None
-    return service, truth.system_level, truth.fault_type
-
-
-def _lessons(truths: Sequence[Truth]) -> Lessons:
-    causes = Counter(names[0] for truth in truths for names in truth.causes)
-    return Lessons(
-        cause_counts=tuple(sorted(causes.items())),
-        onset_shares=tuple(
-            (truth.onset_ns - truth.view_start_ns) / (truth.view_end_ns - truth.view_start_ns)
-            for truth in truths
-            if truth.onset_ns is not None
-        ),
-    )
-
-
-def _most_usual(truths: Sequence[Truth]) -> tuple[str, str] | None:
-    from faultset.evaluators.scoring.diagnosis import best_constant
-
-    return best_constant([(t.system_level, t.fault_type) for t in truths if t.system_level and t.fault_type])
 
 
 def divide(items: Sequence[int], pieces: int) -> list[tuple[int, ...]]:
