@@ -36,7 +36,7 @@ from faultset.baselines.trace_events import (
     own_events,
     read_log_events,
 )
-from faultset.baselines.traces import Ints, exclusive_durations
+from faultset.baselines.traces import Ints
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -238,7 +238,7 @@ def _successions(spans: Spans, events: Events, kept: Ints) -> _Sort:
 
 def _paces(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[_Sort]:
     """Usual or slow: the own time of each service's code, the way to each service, and the way from each one."""
-    own = exclusive_durations(spans.start_ns, spans.duration_ns, spans.parent)
+    own = spans.own_ns
     code = np.flatnonzero(~clients.is_client & (spans.service >= 0))
     calls = np.flatnonzero(clients.is_client & (clients.called >= 0) & (spans.service >= 0))
     shown = np.where(clients.answer[calls] >= 0, clients.answer[calls], calls)

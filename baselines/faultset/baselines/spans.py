@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.scaling import Matrix
+from faultset.baselines.table_memos import once_per_table
 from faultset.baselines.tables import read_table
 from faultset.baselines.traces import SD_FLOOR, Ints, exclusive_durations
 
@@ -77,6 +79,16 @@ class Spans:
         """[n] end of each span."""
         return self.start_ns + self.duration_ns
 
+    @cached_property
+    def calls(self) -> Invocations:
+        """Calls between services; several methods ask for them."""
+        return _invocations(self)
+
+    @cached_property
+    def own_ns(self) -> Matrix:
+        """[n] time that each span spends itself."""
+        return exclusive_durations(self.start_ns, self.duration_ns, self.parent)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Invocations:
@@ -96,10 +108,14 @@ class Invocations:
 def read_spans(episode: EpisodeView) -> Spans:
     """Read the spans of an episode; one without spans has no rows."""
     table = read_table(episode, "spans", _COLUMNS)
+    return once_per_table(table, ("spans", episode.services), lambda: _spans(table, episode.services))
+
+
+def _spans(table: pa.Table, services: tuple[str, ...]) -> Spans:
     start = table["time"].cast("int64").to_numpy()
-    order = np.lexsort([np.arange(len(start)), start])
+    order = np.argsort(start, kind="stable")
     table = table.take(order)
-    names = tuple(sorted(episode.services))
+    names = tuple(sorted(services))
     position = {name: code for code, name in enumerate(names)}
     masked, operation = _labels(table["operation"])
     code = _numbers(table["status_code"])
@@ -155,6 +171,10 @@ def _labels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Ints]:
 
 def invocations(spans: Spans) -> Invocations:
     """Find the calls between services: where a span's parent is of another service, and calls without an answer."""
+    return spans.calls
+
+
+def _invocations(spans: Spans) -> Invocations:
     parent_service = np.where(spans.parent >= 0, spans.service[spans.parent], -1)
     entering = (spans.service >= 0) & (parent_service != spans.service)
     answered = np.zeros(len(spans), dtype=bool)
@@ -187,11 +207,13 @@ def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answ
     >>> called_operations(one, one, 5 * one, np.array([7, 7, 5]), np.array([True, True, False]))[0].tolist()
     [7, 7, 7]
     """
-    way = np.unique(np.stack([caller, callee, asked]), axis=1, return_inverse=True)[1].ravel()
-    pairs, count = np.unique(np.stack([way[answered], shown[answered]]), axis=1, return_counts=True)
+    services = int(max(caller.max(initial=0), callee.max(initial=0))) + 2
+    names = int(max(asked.max(initial=0), shown.max(initial=0))) + 2
+    way = np.unique(((caller + 1) * services + callee + 1) * names + asked + 1, return_inverse=True)[1]
+    pairs, count = np.unique(way[answered] * names + shown[answered] + 1, return_counts=True)
     order = np.argsort(count, kind="stable")
     usual = np.full(int(way.max(initial=-1)) + 1, -1)
-    usual[pairs[0][order]] = pairs[1][order]
+    usual[pairs[order] // names] = pairs[order] % names - 1
     known = usual[way] >= 0
     return np.where(~answered & known, usual[way], shown), known
 
@@ -232,7 +254,7 @@ def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: fl
     known = spans.end_ns < healthy_end_ns
     group = spans.service * len(spans.operations) + spans.operation
     _, group = np.unique(group, return_inverse=True)
-    own = exclusive_durations(spans.start_ns, spans.duration_ns, spans.parent)
+    own = spans.own_ns
     limit = span_limits(group, own, known, sigmas=sigmas)
     allowed = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own), minlength=count)
     odd = spans.error & (usual_share(group, spans.error, known) < USUAL_ERRORS)
