@@ -102,18 +102,19 @@ def test_more_traces_in_an_instant_than_a_page_holds_are_refused(source, jaeger)
         _rows(source(traces_per_page=10), 0, 10)
 
 
-def test_a_page_that_breaks_off_is_read_again_in_smaller_windows(serve, source, jaeger, broken) -> None:
+@pytest.mark.parametrize("place", [2, 4], ids=["first-question", "first-page"])
+def test_a_page_that_breaks_off_is_read_again_in_smaller_windows(source, jaeger, broken, place) -> None:
     jaeger.traces = [_trace(number, number, MINE) for number in range(1, 31)]
     asked: list[str] = []
 
     def cut_once(path: str) -> None:
         asked.append(path)
-        if len(asked) == 3:
+        if len(asked) == place:
             raise broken(b'{"data":[{"traceID":"00')
 
     jaeger.before_answer = cut_once
     assert len(_rows(source())) == 60
-    assert asked[2] == "/api/traces"
+    assert asked[place - 1] == "/api/traces"
 
 
 def test_the_window_has_its_start_but_not_its_end(source, jaeger) -> None:
@@ -153,8 +154,16 @@ def test_another_episode_is_left_out_at_the_server_where_spans_name_their_namesp
     rows = _rows(made)
     assert sorted({int(row["trace_id"], 16) % 2 for row in rows}) == [1]
     assert len(rows) == 20
-    pages = [params for path, params in server.requests if path == "/api/traces" and params["limit"] != ["20"]]
+    pages = [params for path, params in server.requests if path == "/api/traces" and params["limit"] == ["1000"]]
     assert {tuple(params["tags"]) for params in pages} == {('{"k8s.namespace.name": "shop"}',)}
+
+
+def test_a_service_of_strangers_is_asked_for_twice_and_no_more(serve, source, jaeger) -> None:
+    jaeger.traces = [_trace(number, number, OTHERS, k8s_namespace_name="shop-2") for number in range(1, 21)]
+    asked: list[str] = []
+    jaeger.before_answer = asked.append
+    assert _rows(source()) == []
+    assert asked == ["/api/services", *["/api/traces"] * 4]
 
 
 def test_spans_that_name_no_place_are_told_apart_by_their_service_and_that_is_said(source, jaeger) -> None:

@@ -16,8 +16,9 @@ from faultset.collector.platforms.local.telemetry.span_store import SpanStore
 from faultset.datasets.errors import PlatformError
 
 TRACES_PER_PAGE = 1_000
-_PROBE = 20
-_FIRST_STEP_US, _LEAST_STEP_US = 10_000_000, 1
+_PROBE = 50
+_NOTHING = "nothing"
+_FIRST_STEP_US, _LEAST_STEP_US = 12_000_000, 1
 _TAIL_NS = 10_000_000_000
 _SETTLED_NS = 60_000_000_000
 _PATIENCE_S, _PAUSE_S = 15.0, 2.0
@@ -73,7 +74,7 @@ class JaegerSource:
         """Say whether spans of the application have arrived."""
         until_us = time.time_ns() // _US + _READY_US
         for service in self._reported():
-            for tags, limit in ((self._own_tags(), 1), (None, self._page)):
+            for tags, limit in ((self._own_tags(), 1), (None, _PROBE), (None, self._page)):
                 found = self._traces(service, until_us - 2 * _READY_US, until_us, limit=limit, tags=tags)
                 if any(self._is_ours(sent) for sent in sent_spans(found)):
                     return True
@@ -125,7 +126,10 @@ class JaegerSource:
         if start_us >= end_us:
             return
         for service in self._reported():
-            for page in self._pages(service, start_us, end_us, self._filter(service, start_us, end_us)):
+            tags = self._tags(service, start_us, end_us)
+            if tags == _NOTHING:
+                continue
+            for page in self._pages(service, start_us, end_us, tags):
                 for sent in sent_spans(reading.news(page)):
                     if self._is_ours(sent):
                         reading.add(sent, self._pod(sent))
@@ -145,11 +149,19 @@ class JaegerSource:
         known = self._endpoint.get("/api/services").get("data") or []
         return list(dict.fromkeys([name for name in self._services if name in known] + sorted(known)))
 
-    def _filter(self, service: str, start_us: int, end_us: int) -> str | None:
-        """Return the tags that leave strangers out already at the server, where the service's processes name them."""
-        traces = self._traces(service, start_us, end_us, limit=_PROBE)
+    def _tags(self, service: str, start_us: int, end_us: int) -> str | None:
+        """Return the tags that leave strangers out already at the server, if the service's processes name them.
+
+        A service without a span in the window needs no further question.
+        """
+        try:
+            if self._traces(service, start_us, end_us, limit=1, tags=self._own_tags()):
+                return self._own_tags()
+            traces = self._traces(service, start_us, end_us, limit=_PROBE)
+        except CutAnswer:
+            return None
         named = [one.namespace is not None for one in sent_spans(traces) if one.row.reported_service == service]
-        return self._own_tags() if named and all(named) else None
+        return _NOTHING if all(named) else None
 
     def _own_tags(self) -> str:
         return json.dumps({NAMESPACE_TAG: self._namespace})
