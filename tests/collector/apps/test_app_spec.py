@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ import yaml
 from faultset.collector.apps import app_names, load_app
 from faultset.collector.apps.collections import Collection, nights
 from faultset.collector.apps.spec import AppSpec, parse, write
+from faultset.collector.faults.registry import faults
+from faultset.collector.load.schedule import Schedule
+from faultset.collector.plans.campaign import unfit
 from faultset.datasets.errors import UsageError
 
 
@@ -157,3 +161,42 @@ def test_a_wrong_spec_is_told_where_and_why(hotel: AppSpec, path: tuple[str, ...
 def test_a_spec_that_is_no_mapping_is_refused(text: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         parse(text, "app.yaml")
+
+
+@pytest.mark.parametrize("name", [name for name in app_names() if load_app(name).deployed])
+def test_apps_that_somebody_else_deploys_have_faults_that_need_nothing_of_ours(name: str) -> None:
+    app = load_app(name)
+    usable = {fault for fault, spec in faults().items() if not unfit(spec, app)}
+    assert {"target-port", "wrong-selector", "network-loss", "container-kill", "pod-kill", "missing-image"} <= usable
+    assert not {"revoke-auth", "buggy-image", "memory-leak", "wrong-binary", "cpu-hog"} & usable
+    assert "programs of ours" in unfit(faults()["revoke-auth"], app)
+    schedule = Schedule(app, app.default_mix, 1)
+    drawn = [schedule.next() for _ in range(200)]
+    assert all("{" not in request.path for request in drawn)
+    assert {request.kind for request in drawn} == set(range(len(schedule.endpoints)))
+
+
+def test_an_app_file_is_read_and_a_wrong_one_is_told_its_first_error(tmp_path: Path) -> None:
+    path = tmp_path / "shop.yaml"
+    text = """
+name: shop
+title: A shop
+version: "1"
+label_key: app
+deployed: {namespace: shop}
+entry: [web, 80]
+services:
+  web: {kind: frontend, callees: [cart], objects: {Deployment: web-deployment}}
+  cart: {kind: logic}
+requests: {home: {method: GET, path: /}}
+mixes: {home: {title: the front page, shares: {home: 1.0}}}
+default_mix: home
+"""
+    path.write_text(text, encoding="utf-8")
+    app = load_app(str(path))
+    assert (app.calls, app.deployed and app.deployed.namespace) == ((("web", "cart"),), "shop")
+    path.write_text(text.replace("deployed: {namespace: shop}", ""), encoding="utf-8")
+    with pytest.raises(UsageError, match="service web needs container, program and port, since we deploy it"):
+        load_app(str(path))
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_app(str(tmp_path / "none.yaml"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from faultset.collector.apps.spec import AppSpec, parse, unknown
 from faultset.datasets.errors import UsageError
@@ -28,11 +29,17 @@ def load_app(name: str) -> AppSpec:
             text = Path(name).read_text(encoding="utf-8")
         except OSError as error:
             raise UsageError(f"an app file is wanted at {name}, but it cannot be read ({error.strerror})") from None
-        return parse(text, name)
+        return parse(text, name, _workload)
     if name not in app_names():
         raise UsageError(unknown("app", name, app_names(), "faultset"))
     resource = files(__name__) / f"{name}.yaml"
-    return parse(resource.read_text(encoding="utf-8"), f"app {name}")
+    return parse(resource.read_text(encoding="utf-8"), f"app {name}", _workload)
+
+
+def _workload(name: str) -> dict[str, Any]:
+    """Return requests and mixes of an application that comes with the product."""
+    app = load_app(name).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {key: app[key] for key in ("requests", "mixes", "default_mix")}
 
 
 def is_file(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -57,16 +57,12 @@ class Deployed(Frozen):
         The namespace, on the cluster of the kubeconfig.
     url
         Base URL of the entry as a pod reaches it; the entry's Service and port when left out.
-    load
-        `ours`: we send the requests of a mix. `theirs`: the application has a load of its own, and the table of
-        requests is made from the spans of the entry.
     reported
         Names under which services report spans, where these differ from the label's values.
     """
 
     namespace: str
     url: str | None = None
-    load: Literal["ours", "theirs"] = "ours"
     reported: dict[str, str] = Field(default_factory=dict)
 
 
@@ -146,14 +142,9 @@ class AppSpec(Frozen):
     registry: str | None = None
     entry: Entry
     services: Annotated[dict[str, ServiceSpec], BeforeValidator(_named)]
-    requests: dict[str, RequestSpec] = Field(default_factory=dict)
-    mixes: dict[str, Mix] = Field(default_factory=dict)
-    default_mix: str = "theirs"
-
-    @property
-    def sends_load(self) -> bool:
-        """Whether we send requests, as opposed to a load generator of the application's own."""
-        return self.deployed is None or self.deployed.load == "ours"
+    requests: dict[str, RequestSpec]
+    mixes: dict[str, Mix] = Field(min_length=1)
+    default_mix: str
 
     @cached_property
     def calls(self) -> tuple[tuple[str, str], ...]:
@@ -187,8 +178,7 @@ class AppSpec(Frozen):
     def _is_consistent(self) -> AppSpec:
         known = set(self.services)
         _need(self.entry.service, known, "entry")
-        if self.sends_load:
-            _need(self.default_mix, set(self.mixes), "default_mix")
+        _need(self.default_mix, set(self.mixes), "default_mix")
         if self.registry is not None:
             _need(self.registry, known, "registry")
         for mix_name, mix in self.mixes.items():
@@ -235,7 +225,7 @@ def unknown(what: str, name: str, known: Mapping[str, Any] | tuple[str, ...], wh
     return f'{where} has no {what} "{name}"; {hint}'
 
 
-def parse(text: str, source: str) -> AppSpec:
+def parse(text: str, source: str, workload_of: Callable[[str], dict[str, Any]] | None = None) -> AppSpec:
     """Read a spec; raise UsageError naming the first wrong field.
 
     Parameters
@@ -244,6 +234,8 @@ def parse(text: str, source: str) -> AppSpec:
         YAML.
     source:
         Where the text is from, for the message.
+    workload_of:
+        Returns requests and mixes of another application, for a spec whose field `workload_of` names one.
     """
     try:
         value = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -251,6 +243,8 @@ def parse(text: str, source: str) -> AppSpec:
         raise UsageError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(value, dict):
         raise UsageError(f"{source} is not an application spec: a mapping is wanted, found {type(value).__name__}")
+    if workload_of is not None and isinstance(value.get("workload_of"), str):
+        value = {**workload_of(value.pop("workload_of")), **value}
     try:
         return AppSpec.model_validate(value)
     except ValidationError as error:

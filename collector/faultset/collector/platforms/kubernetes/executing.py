@@ -55,6 +55,9 @@ def run_in_pod(api: Api, namespace: str, pod: str, container: str, argv: Sequenc
         code = answer.returncode
     finally:
         answer.close()
+        if answer.sock:
+            # a client whose server has hung up first keeps its socket
+            answer.sock.shutdown()
     output = "".join(printed)
     if code:
         raise PlatformError(f"{where} ended with code {code}: {' '.join(output.split())[-400:] or 'no output'}")

@@ -129,9 +129,8 @@ class KubernetesPlatform(JournaledVerbs):
         """Start the open-loop load against the application's entry."""
         self._worst_delay_s = 0.0
         self._agents.stats(reset=True)
-        if self.app.sends_load:
-            self._load.start(target=self._entry_url(), seed=seed, rate_rps=rate_rps, mix=mix)
-            self._load_wanted = True
+        self._load.start(target=self._entry_url(), seed=seed, rate_rps=rate_rps, mix=mix)
+        self._load_wanted = True
 
     def _entry_url(self) -> str:
         if self.app.deployed is not None and self.app.deployed.url:
