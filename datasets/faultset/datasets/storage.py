@@ -27,13 +27,14 @@ def write_parquet(path: Path, table: pa.Table, *, compression_level: int = 5) ->
     schema = table.schema
     plain = stored(schema)
     encoded: Any = dictionary_columns(schema) or False
+    limited: Any = [name for name in _FILTERED if name in schema.names] or True
     writer = pq.ParquetWriter(
         path,
         schema,
         compression="zstd",
         compression_level=compression_level,
         use_dictionary=encoded,
-        write_statistics=[name for name in _FILTERED if name in schema.names] or True,
+        write_statistics=limited,
         store_schema=False,
     )
     with writer:
