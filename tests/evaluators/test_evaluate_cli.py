@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from faultset.datasets.errors import UsageError
-from faultset.evaluators.choices import chosen_tasks, memory_bytes, names
+from faultset.evaluators.choices import DELAYS_S, chosen_baselines, chosen_delays, chosen_tasks, memory_bytes, names
 from faultset.evaluators.cli import evaluate
 from faultset.evaluators.listing import baselines
 
@@ -79,6 +79,10 @@ def test_a_folder_that_cannot_be_written(example_dataset: Path, tmp_path: Path):
         ("--memory-limit", "lots", "is not an amount of memory"),
         ("--memory-limit", "1MB", "too little"),
         ("--workers", "0", "x>=1"),
+        ("--delays", "soon", '"soon" is not a delay'),
+        ("--thresholds", "best", "threshold policy"),
+        ("--thresholds", "train-quantile(7)", "between 0 and 1"),
+        ("--scheduler", "nowhere", "is not the address of a dask scheduler"),
     ],
 )
 def test_impossible_limits(example_dataset: Path, option: str, value: str, said: str):
@@ -111,3 +115,60 @@ def test_baselines_are_listed_with_what_they_need():
     assert "max-z" in table
     assert "ksigma" not in table
     assert CliRunner().invoke(baselines, ["--task", "x"]).exit_code == 2
+
+
+def test_groups_stand_for_baselines_and_mix_with_names():
+    everything = {spec.name: spec for spec in chosen_baselines(["all"])}
+    named = {spec.name for spec in chosen_baselines(["named"])}
+    assert named == {name for name, spec in everything.items() if spec.kind == "named"}
+    mixed = {spec.name for spec in chosen_baselines(["named,baro", "controls"])}
+    assert mixed == named | {"baro"} | {name for name, spec in everything.items() if spec.kind == "control"}
+
+
+def test_the_default_leaves_out_what_is_slow_but_no_named_method_and_no_control():
+    everything = {spec.name: spec for spec in chosen_baselines(["all"])}
+    default = {spec.name for spec in chosen_baselines([])}
+    absent = [spec for name, spec in everything.items() if name not in default]
+    assert absent
+    assert all(spec.speed == "slow" and spec.kind in ("method", "rule") for spec in absent)
+
+
+def test_a_grid_of_delays_is_given_in_seconds_or_taken_as_it_is():
+    assert chosen_delays(None) == ()
+    assert chosen_delays("auto") == DELAYS_S
+    assert chosen_delays("30s,0, 5") == (0.0, 5.0, 30.0)
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_was_stopped_goes_on_where_it_was(example_dataset: Path, tmp_path: Path):
+    import os
+    import signal
+    import subprocess
+    import sys
+
+    from faultset.evaluators.running.ledger import LEDGER
+
+    code = "from faultset.evaluators.cli import evaluate; evaluate.main()"
+    arguments = [str(example_dataset), "--out", str(tmp_path), "--workers", "1", "--baselines", "ksigma,max-z,rmlad"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", code, *arguments]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment
+    ) as run:
+        assert run.stderr is not None
+        ledger = tmp_path / LEDGER
+        empty = 0
+        for line in run.stderr:
+            if line.startswith("Dashboard"):
+                empty = ledger.stat().st_size
+            if "/" in line and empty and ledger.stat().st_size > empty:
+                run.send_signal(signal.SIGINT)
+                break
+        rest = run.stderr.read()
+    assert run.returncode == 130, rest
+    again = invoke(*arguments)
+    assert again.exit_code == 0, again.output
+    assert "answers of an interrupted evaluation are used" in again.stderr
+    assert not ledger.exists()
+    fresh = invoke(*arguments)
+    assert "interrupted" not in fresh.stderr

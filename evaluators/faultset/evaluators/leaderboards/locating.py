@@ -267,6 +267,7 @@ def guessing_floor(truths: Sequence[Truth]) -> dict[str, Estimate]:
         "hit5": [f.hit[5] for f in floors],
         "recall3": [f.recall[3] for f in floors],
         "lift1": [0.0],
+        "rerank": [sum(f.hit[1] for f in floors) / sum(f.hit[5] for f in floors)],
     }
     floor = {name: Estimate(value=float(np.mean(v)), n=len(truths), method="closed form") for name, v in values.items()}
     ranks = sorted(f.expected_rank for f in floors)

@@ -205,6 +205,8 @@ def _everybody(
 def _subjects(spec: BaselineSpec, settings: Settings) -> list[Subject]:
     import cloudpickle
 
+    from faultset.baselines.protocol import Untrained
+
     payload = Parcel.of(cloudpickle.dumps(spec))
     seeds = range(settings.seed, settings.seed + SEEDS_OF_STOCHASTIC) if spec.stochastic else [0]
     return [
@@ -217,6 +219,7 @@ def _subjects(spec: BaselineSpec, settings: Settings) -> list[Subject]:
             spec=payload,
             settings=settings_hash({"baseline": spec.name, **settings.for_rows()}),
             trigger=trigger_of(spec),
+            learns=getattr(spec.factory, "fit", None) is not Untrained.fit,
         )
         for seed in seeds
     ]

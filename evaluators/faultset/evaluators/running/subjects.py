@@ -32,6 +32,8 @@ class Subject:
     settings: str
     trigger: str | None = None
     """Detector whose alarm this localizer was made for."""
+    learns: bool = True
+    """Whether it looks at training episodes when it is fitted."""
 
     def model(self, fold: int) -> ModelKey:
         """Key of the model that was fitted on a fold."""

@@ -38,10 +38,12 @@ class FitBatch:
     def __call__(self, common: Common) -> dict[ModelKey, Model]:
         """Fit one after the other in one runner, which so reads the training episodes once."""
         chosen = [common.subjects[number] for number in self.subjects]
-        labelled = any("labels" in subject.needs for subject in chosen)
+        read = self.healthy if any(subject.learns for subject in chosen) else ()
+        if any("labels" in subject.needs for subject in chosen):
+            read = (*self.healthy, *self.faulty)
         models = {}
         with (
-            at_hand((*self.healthy, *(self.faulty if labelled else ())), _needs(chosen)) as folders,
+            at_hand(read, _needs(chosen)) as folders,
             machine_pool().lend(f"fold {self.fold}") as runner,
         ):
             for subject in chosen:
@@ -62,7 +64,7 @@ class FitBatch:
             kind="fit",
             spec=subject.spec,
             seed=subject.seed,
-            episodes=folders if labelled else folders[: len(self.healthy)],
+            episodes=folders if labelled else folders[: len(self.healthy)] if subject.learns else (),
             lessons=self.lessons,
             labels=self.labels if labelled else (),
         )
