@@ -27,7 +27,7 @@ def _tag(key: str, value: Any) -> dict[str, Any]:
     return {"key": key, "type": kind, "value": value}
 
 
-def _span(number: int, at_s: float, process: str, *, parent: int | None = None, **tags: Any) -> dict[str, Any]:
+def _span(number: int, at_s: float, process: str, *, parent: Any = None, **tags: Any) -> dict[str, Any]:
     trace = f"{number // 10:032x}"
     references = [] if parent is None else [{"refType": "CHILD_OF", "traceID": trace, "spanID": f"{parent:016x}"}]
     return {
@@ -235,7 +235,7 @@ def test_times_that_jaeger_has_moved_are_said(source, jaeger) -> None:
     assert "has moved the times of 1 spans" in made.said[0]
 
 
-def _by_otlp(kind: int, status: int, message: str, attributes: dict[str, Any]) -> Any:
+def _by_otlp(kind: Any, status: Any, message: str, attributes: dict[str, Any]) -> Any:
     request = ExportTraceServiceRequest()
     group = request.resource_spans.add()
     for key, value in {"service.name": "geo", "k8s.pod.name": MINE["geo"]}.items():
