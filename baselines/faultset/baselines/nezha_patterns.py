@@ -163,6 +163,7 @@ class NezhaPatterns(Untrained):
             )
             judged.append((sort, found, np.where(seen.began_ns >= alarm_ns, found.surprise[found.code], 0.0)))
         chained = [(sort, surprise) for sort, _, surprise in judged if sort.rows_count]
+        first = np.zeros(0, dtype=bool)
         if chained:
             first = come_first(
                 np.concatenate([surprise for _, surprise in chained]),

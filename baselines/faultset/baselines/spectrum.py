@@ -101,8 +101,8 @@ def trace_weights(
     """
     per_trace = np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), 1.0)
     per_operation = np.maximum(np.asarray(matrix.sum(axis=0)).ravel(), 1.0)
-    traces = np.full(matrix.shape[0], 1.0 / max(1, matrix.shape[0]))
-    operations = np.full(matrix.shape[1], 1.0 / max(1, matrix.shape[1]))
+    traces = np.full(len(per_trace), 1.0 / max(1, len(per_trace)))
+    operations = np.full(len(per_operation), 1.0 / max(1, len(per_operation)))
     for _ in range(rounds):
         new = damping * (matrix.T @ (traces / per_trace) + call_weight * (calls.T @ operations))
         traces = damping * (matrix @ (operations / per_operation)) + (1 - damping) * teleport
@@ -246,7 +246,8 @@ def _rare(kinds: Ints) -> Matrix:
 
 def _trace_kinds(matrix: sparse.csr_matrix) -> Ints:
     """Number of each trace's set of operations, by a hash that depends on nothing but the set."""
-    key = np.random.default_rng(0).integers(1, 2**40, matrix.shape[1]).astype(float)
+    operations = np.asarray(matrix.sum(axis=0)).size
+    key = np.random.default_rng(0).integers(1, 2**40, operations).astype(float)
     return np.unique(matrix @ key, return_inverse=True)[1].astype(np.int64)
 
 
