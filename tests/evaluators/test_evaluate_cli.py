@@ -140,35 +140,30 @@ def test_a_grid_of_delays_is_given_in_seconds_or_taken_as_it_is():
 
 
 @pytest.mark.slow
-def test_an_evaluation_that_was_stopped_goes_on_where_it_was(example_dataset: Path, tmp_path: Path):
-    import os
-    import signal
-    import subprocess
-    import sys
-
+def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
+    example_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from faultset.evaluators.running import evaluation
     from faultset.evaluators.running.ledger import LEDGER
 
-    code = "from faultset.evaluators.cli import evaluate; evaluate.main()"
-    arguments = [str(example_dataset), "--out", str(tmp_path), "--workers", "1", "--baselines", "ksigma,max-z,rmlad"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", code, *arguments]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment
-    ) as run:
-        assert run.stderr is not None
-        ledger = tmp_path / LEDGER
-        empty = 0
-        for line in run.stderr:
-            if line.startswith("Dashboard"):
-                empty = ledger.stat().st_size
-            if "/" in line and empty and ledger.stat().st_size > empty:
-                run.send_signal(signal.SIGINT)
-                break
-        rest = run.stderr.read()
-    assert run.returncode == 130, rest
+    carry_out = evaluation.carry_out
+
+    def stopped(plan, client, progress, keep):
+        def keep_one(rows):
+            keep(rows)
+            raise KeyboardInterrupt
+
+        return carry_out(plan, client, progress, keep_one)
+
+    arguments = (example_dataset, "--out", tmp_path, "--workers", 1, "--baselines", "ksigma,max-z")
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "carry_out", stopped)
+        first = invoke(*arguments)
+    assert first.exit_code == 130, first.output
+    assert (tmp_path / LEDGER).exists()
+    assert not (tmp_path / "results.parquet").exists()
     again = invoke(*arguments)
     assert again.exit_code == 0, again.output
     assert "answers of an interrupted evaluation are used" in again.stderr
-    assert not ledger.exists()
-    fresh = invoke(*arguments)
-    assert "interrupted" not in fresh.stderr
+    assert not (tmp_path / LEDGER).exists()
+    assert "interrupted" not in invoke(*arguments).stderr

@@ -36,7 +36,12 @@ class RunnerPool:
             yield runner
         finally:
             with self._lock:
-                self._free.append((episode, runner))
+                stopped = self._stopped
+                if not stopped:
+                    self._free.append((episode, runner))
+            if stopped:
+                # `close` could only end its process: the pipes were in use here
+                runner.close()
 
     def _take(self, episode: str) -> Runner:
         with self._lock:
