@@ -52,7 +52,7 @@ def volumes(api: Api) -> set[str]:
 def nothing_left(api: Api) -> Iterator[None]:
     before = {item["metadata"]["name"] for item in ours(api)}, volumes(api)
     yield
-    deadline = time.monotonic() + 60
+    deadline, left = time.monotonic() + 60, (set(), set())
     while time.monotonic() < deadline:
         left = {item["metadata"]["name"] for item in ours(api)} - before[0], volumes(api) - before[1]
         if left == (set(), set()):

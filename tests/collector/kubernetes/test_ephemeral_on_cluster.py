@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from faultset.collector.platforms.kubernetes.access import Api, NotFound
-from faultset.collector.platforms.kubernetes.ephemeral import CONTAINER, EphemeralImpairer
+from faultset.collector.platforms.kubernetes.ephemeral import EphemeralImpairer
 from faultset.collector.platforms.kubernetes.executing import run_in_pod
 from faultset.collector.platforms.kubernetes.images import app_image
-from faultset.collector.platforms.kubernetes.impairing import unsupported
+from faultset.collector.platforms.kubernetes.impairing import EPHEMERAL, unsupported
 from faultset.collector.platforms.kubernetes.kinds import path_of
 from faultset.collector.platforms.protocol import Delay, Loss, Partition
 from faultset.datasets.errors import PlatformError
@@ -97,7 +97,7 @@ class Namespace:
         return int(run_in_pod(self.api, self.name, "sender", "main", ["python3", "-c", ASK, address, state]))
 
     def rules(self) -> str:
-        return run_in_pod(self.api, self.name, "sender", CONTAINER, ["iptables", "-S"])
+        return run_in_pod(self.api, self.name, "sender", EPHEMERAL, ["iptables", "-S"])
 
     def remove(self) -> None:
         self.api.call("DELETE", path_of("Namespace", "", self.name))
@@ -129,7 +129,7 @@ def test_every_pod_gets_the_container_and_stays_as_it_was(namespace: Namespace, 
     impairer.prepare([namespace.pod()])
     for name in ("sender", "receiver"):
         pod = namespace.pod(name)
-        assert [one["name"] for one in pod["spec"]["ephemeralContainers"]] == [CONTAINER]
+        assert [one["name"] for one in pod["spec"]["ephemeralContainers"]] == [EPHEMERAL]
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
 
 

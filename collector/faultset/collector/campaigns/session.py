@@ -95,7 +95,7 @@ class Session:
                     self.plans,
                     self.root,
                     jobs=self.jobs,
-                    settings=self._settings,
+                    settings=self._site.settings,
                     watch=watch,
                     stopping=lambda: bool(self._stopping),
                 )

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 
@@ -18,6 +19,11 @@ TIMEOUT_S = 30.0
 
 
 _KEYWORDS = {"query": "params", "form": "data", "json": "json"}
+
+
+def _carried(arrival: Arrival) -> dict[str, Any]:
+    """Return how the parameters of a request are sent."""
+    return {_KEYWORDS[arrival.body]: arrival.parameters}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +115,7 @@ class Generator:
         try:
             async with (
                 self._connections.session() as session,
-                session.request(arrival.method, url, **{_KEYWORDS[arrival.body]: arrival.parameters}) as response,
+                session.request(arrival.method, url, **_carried(arrival)) as response,
             ):
                 await response.read()
                 return response.status, "ok" if response.status < 400 else "http_error"

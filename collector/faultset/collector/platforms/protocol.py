@@ -41,7 +41,11 @@ class Source(Protocol):
     """One table of telemetry, readable for a window after it has passed."""
 
     table: str
-    interval_s: float | None
+
+    @property
+    def interval_s(self) -> float | None:
+        """Seconds between samples; None where rows come when something happens."""
+        ...
 
     def ready(self) -> bool:
         """Say whether telemetry is arriving."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from faultset.collector.apps.spec import AppSpec
 from faultset.collector.faults.registry import FaultSpec
@@ -26,6 +26,11 @@ class Site(Protocol):
 
     def refusals(self, faults: Sequence[FaultSpec]) -> dict[str, str]:
         """Return the faults that cannot be made here, with the reason."""
+        ...
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return what another process needs to open the same site, as plain values."""
         ...
 
     def make(self, plan: Plan, app: AppSpec, folder: Path, journal: Journal) -> Platform:

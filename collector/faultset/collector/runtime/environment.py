@@ -23,6 +23,8 @@ class Environment:
         Where to listen and from where to connect (POD_IP); everywhere when it is not told.
     hosts:
         JSON file of service names and addresses (FAULTSET_HOSTS); DNS when it is not told.
+    namespace:
+        Where the pod runs (POD_NAMESPACE), by which spans of several episodes can be told apart.
     build:
         Tag of the image (FAULTSET_BUILD, or what is installed).
     """
@@ -33,6 +35,7 @@ class Environment:
     hosts: str | None
     telemetry: str | None
     build: str
+    namespace: str | None = None
 
     @property
     def listen(self) -> str:
@@ -49,6 +52,7 @@ def environment(variables: Mapping[str, str] | None = None) -> Environment:
         spec=found.get("FAULTSET_APP") or SPEC_PATH,
         hosts=found.get("FAULTSET_HOSTS") or None,
         telemetry=found.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
+        namespace=found.get("POD_NAMESPACE") or None,
         build=found.get("FAULTSET_BUILD") or installed_build() or "1.0.0",
     )
 

@@ -98,6 +98,7 @@ class _Running:
             endpoint=told.telemetry,
             local=told.address,
             sampling=app.trace_sampling,
+            namespace=told.namespace,
         )
         self.runners: list[web.ServerRunner] = []
         self.leak: list[bytearray] = []

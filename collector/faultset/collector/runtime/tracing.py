@@ -43,15 +43,27 @@ class Tracing:
         Base URL of the receiver; without one, spans are made (their ids are in the log) and dropped.
     local:
         Address from which they are sent.
+    namespace:
+        Where the pod runs, if it is told.
     sampling:
         Share of traces that are kept; the root decides for the whole trace.
     """
 
-    def __init__(self, *, service: str, pod: str, endpoint: str | None, local: str | None, sampling: float = 1.0):
+    def __init__(
+        self,
+        *,
+        service: str,
+        pod: str,
+        endpoint: str | None,
+        local: str | None,
+        sampling: float = 1.0,
+        namespace: str | None = None,
+    ):
         quiet = logging.getLogger("opentelemetry")
         quiet.addHandler(logging.NullHandler())
         quiet.propagate = False
-        resource = Resource({"service.name": service, "k8s.pod.name": pod})
+        place = {"k8s.namespace.name": namespace} if namespace else {}
+        resource = Resource({"service.name": service, "k8s.pod.name": pod, **place})
         self._provider = TracerProvider(
             sampler=ParentBased(TraceIdRatioBased(sampling)),
             resource=resource,

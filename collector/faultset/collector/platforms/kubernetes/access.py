@@ -206,8 +206,8 @@ class Api:
         if body is not None:
             sent["Content-Type"] = content_type
         token = client.configuration.auth_settings().get("BearerToken")
-        if token:
-            sent[token["key"]] = token["value"]
+        if token and token["value"]:
+            sent[str(token["key"])] = str(token["value"])
         url = client.configuration.host + path
         if parts:
             url += "?" + urlencode(parts)
@@ -232,7 +232,7 @@ class Api:
 
 def _is_of_a_proxied_server(path: str, error: ApiException) -> bool:
     """Say whether an error behind a proxy path is final: the server behind it answered, it is not our API server."""
-    return "/proxy/" in path and error.status in (500, 429) and not _status_of(error)
+    return "/proxy/" in path and not _status_of(error)
 
 
 def _wait_asked_for(error: ApiException) -> float:

@@ -17,12 +17,10 @@ from typing import Any
 from faultset.collector.platforms.journaled import described
 from faultset.collector.platforms.kubernetes.access import Api, NotFound
 from faultset.collector.platforms.kubernetes.executing import run_in_pod
-from faultset.collector.platforms.kubernetes.impairing import LEASE_S, Capabilities, Renewal, common, uid_of
+from faultset.collector.platforms.kubernetes.impairing import EPHEMERAL, LEASE_S, Capabilities, Renewal, common, uid_of
 from faultset.collector.platforms.kubernetes.kinds import path_of
 from faultset.collector.platforms.protocol import Impairment, Object
 from faultset.datasets.errors import PlatformError
-
-CONTAINER = "network"
 
 _STRATEGIC = "application/strategic-merge-patch+json"
 _PROGRAM = ("python3", "-m", "faultset.collector.agent.in_pod")
@@ -70,7 +68,7 @@ class EphemeralImpairer:
     def ready(self, nodes_needed: int | None = None) -> str:
         """Return which pods have no such container yet, empty when all have."""
         missing = self._missing(pod["metadata"]["name"] for pod in self._pods())
-        return f"pods without the container {CONTAINER}: {', '.join(missing)}" if missing else ""
+        return f"pods without the container {EPHEMERAL}: {', '.join(missing)}" if missing else ""
 
     def capabilities(self) -> Capabilities:
         """Return what can be done, as the first pod that is prepared finds out."""
@@ -136,7 +134,7 @@ class EphemeralImpairer:
         if _has(pod) or not running or pod["metadata"].get("deletionTimestamp"):
             return
         made = {
-            "name": CONTAINER,
+            "name": EPHEMERAL,
             "image": self._image,
             "imagePullPolicy": "IfNotPresent",
             "command": [*_PROGRAM, "watch"],
@@ -170,16 +168,16 @@ class EphemeralImpairer:
         return self._api.get(path_of("Pod", self._namespace))["items"]
 
     def _ask(self, pod: str, *words: str) -> dict[str, Any]:
-        answer = json.loads(run_in_pod(self._api, self._namespace, pod, CONTAINER, [*_PROGRAM, *words]))
+        answer = json.loads(run_in_pod(self._api, self._namespace, pod, EPHEMERAL, [*_PROGRAM, *words]))
         if "error" in answer:
             raise PlatformError(f"pod {pod} could not {words[0]}: {answer['error']}")
         return answer
 
 
 def _has(pod: Object) -> bool:
-    return any(one["name"] == CONTAINER for one in pod["spec"].get("ephemeralContainers") or [])
+    return any(one["name"] == EPHEMERAL for one in pod["spec"].get("ephemeralContainers") or [])
 
 
 def _runs(pod: Object) -> bool:
     statuses = pod.get("status", {}).get("ephemeralContainerStatuses") or []
-    return any(one["name"] == CONTAINER and "running" in one.get("state", {}) for one in statuses)
+    return any(one["name"] == EPHEMERAL and "running" in one.get("state", {}) for one in statuses)

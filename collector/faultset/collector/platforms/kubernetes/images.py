@@ -68,9 +68,9 @@ def missing_images_sentence(missing: Sequence[str]) -> str:
     images = " ".join(missing)
     return (
         f"every node needs the images of the application, and {len(missing)} of them are missing ({shown}); build them "
-        f"with `scripts/build-image.sh{own}{' ' + tags if tags else ''}` of the source tree and load them with `kind load docker-image "
-        f"{images}` or `minikube image load {images}`, or push them (`scripts/build-image.sh --repository "
-        "REGISTRY/faultset/app --push`) and name that repository"
+        f"with `scripts/build-image.sh{own}{' ' + tags if tags else ''}` of the source tree and load them with "
+        f"`kind load docker-image {images}` or `minikube image load {images}`, or push them "
+        "(`scripts/build-image.sh --repository REGISTRY/faultset/app --push`) and name that repository"
     )
 
 

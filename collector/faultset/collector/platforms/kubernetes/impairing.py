@@ -14,6 +14,8 @@ from faultset.datasets.errors import PlatformError
 LEASE_S = 30.0
 RENEW_S = 8.0
 AGENT_PORT = 9465
+EPHEMERAL = "network"
+"""Name of the container that disturbs a pod from inside; nothing about it is in a view."""
 
 logger = logging.getLogger(__name__)
 

@@ -46,6 +46,9 @@ def _place_pods(deployment: Object, app: AppSpec, repository: str) -> None:
     for container in spec["containers"]:
         container["image"] = with_repository(container["image"], repository)
         container["workingDir"] = WORKING_FOLDER
+        container.setdefault("env", []).append(
+            {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
+        )
 
 
 def with_repository(image: str, repository: str) -> str:

@@ -17,8 +17,10 @@ from faultset.collector.platforms.journaled import JournaledVerbs
 from faultset.collector.platforms.kubernetes.access import Api
 from faultset.collector.platforms.kubernetes.deployed import check_deployed, objects_of
 from faultset.collector.platforms.kubernetes.discovery import Telemetry, discover
+from faultset.collector.platforms.kubernetes.ephemeral import EphemeralImpairer
 from faultset.collector.platforms.kubernetes.executing import run_in_pod
 from faultset.collector.platforms.kubernetes.images import missing_images_sentence
+from faultset.collector.platforms.kubernetes.impairing import Impairer
 from faultset.collector.platforms.kubernetes.jaeger import JaegerSource
 from faultset.collector.platforms.kubernetes.load_pod import LoadPod, LoadRequests
 from faultset.collector.platforms.kubernetes.log_streams import LogStreams
@@ -90,7 +92,10 @@ class KubernetesPlatform(JournaledVerbs):
         )
         image = with_repository(app.image, settings.repository)
         self._image = image
-        self._agents = NodeAgents(self.api, self.pair.control, secrets.token_hex(16))
+        self._agents = NodeAgents(self.api, self.pair.control, secrets.token_hex(16)) if settings.privileged else None
+        inside = EphemeralImpairer(self.api, self.pair.app, image)
+        self._inside = None if settings.privileged else inside
+        self._impairer: Impairer = self._agents or inside
         self._load = LoadPod(self._control, app, image=image, folder=self.folder / "load")
 
     def deploy(self) -> None:
@@ -105,21 +110,17 @@ class KubernetesPlatform(JournaledVerbs):
         self._made = True
         try:
             labels = {EPISODE: self._episode, PAIR: self.pair.app}
-            make_namespace(self.api, self.pair.control, {**labels, **PRIVILEGED})
+            make_namespace(self.api, self.pair.control, {**labels, **(PRIVILEGED if self._agents else {})})
             if is_ours:
-                make_namespace(self.api, self.pair.app, labels)
+                make_namespace(self.api, self.pair.app, {**labels, **({} if self._agents else PRIVILEGED)})
             threading.Thread(target=self._stay_alive, name="renew", daemon=True).start()
-            for wanted in agent_manifests(
-                namespace=self.pair.control,
-                image=self._image,
-                token=self._agents.token,
-                app_namespace=self.pair.app,
-            ):
-                self._control.apply(wanted)
+            if self._agents is not None:
+                self._apply_agents(self._agents.token)
             self._observer.start()
             if is_ours:
                 self.apply(manifests(self.app, telemetry_endpoint=self._telemetry.otlp_http))
-            self._await_agents()
+            if self._agents is not None:
+                await_agents(self._agents, self._control, timeout_s=_AGENT_TIMEOUT_S)
         except BaseException:
             with contextlib.suppress(PlatformError):
                 self.teardown()
@@ -128,7 +129,11 @@ class KubernetesPlatform(JournaledVerbs):
     def start_load(self, *, seed: int, rate_rps: float, mix: str) -> None:
         """Start the open-loop load against the application's entry."""
         self._worst_delay_s = 0.0
-        self._agents.stats(reset=True)
+        if self._inside is not None:
+            self._inside.prepare(pod for pod in self._objects.list("Pod") if self._is_of_app(pod))
+        self._impairer.start()
+        if self._agents is not None:
+            self._agents.stats(reset=True)
         self._load.start(target=self._entry_url(), seed=seed, rate_rps=rate_rps, mix=mix)
         self._load_wanted = True
 
@@ -172,14 +177,14 @@ class KubernetesPlatform(JournaledVerbs):
         self._objects.delete(kind, name, grace_period_s=grace_period_s)
 
     def _kill(self, pod: Object, container: str) -> None:
-        self._agents.kill(pod, container)
+        self._impairer.kill(pod, container)
 
     def _impair(self, pod: Object, impairment: Impairment) -> None:
-        self._agents.impair(pod, impairment)
+        self._impairer.impair(pod, impairment)
 
     def impaired_packets(self, pod: str) -> int:
         """Return how many packets of the pod the current impairment has disturbed so far."""
-        return self._agents.impaired_packets(self.get("Pod", pod))
+        return self._impairer.impaired_packets(self.get("Pod", pod))
 
     def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
         """Return once `condition` holds; raise PlatformError naming `what` after `timeout_s`."""
@@ -196,7 +201,7 @@ class KubernetesPlatform(JournaledVerbs):
 
     def undo(self) -> None:
         """Replay the journal's open inverses backwards, then restart pods that wait in a back-off."""
-        undoer = Undoer(self._objects, run=self.run_in, lift=self._agents.lift)
+        undoer = Undoer(self._objects, run=self.run_in, lift=self._impairer.lift)
         try:
             replay(self._journal, undoer)
         finally:
@@ -232,7 +237,7 @@ class KubernetesPlatform(JournaledVerbs):
 
     def host_load(self) -> dict[str, Any]:
         """Return how busy the nodes are, and how late the collector was at worst since the load was started."""
-        made = dict(self._agents.stats())
+        made: dict[str, Any] = dict(self._agents.stats()) if self._agents else {}
         made["collector_delay_ms"] = round(1e3 * self._worst_delay_s, 3)
         return made
 
@@ -244,7 +249,8 @@ class KubernetesPlatform(JournaledVerbs):
             if measure is not None:
                 made[source.table] = measure()
         made["requests"] = self._load.clock_offset_s()
-        made["logs"] = self._agents.clock_offset_s()
+        if self._agents is not None:
+            made["logs"] = self._agents.clock_offset_s()
         return made
 
     def teardown(self) -> None:
@@ -257,10 +263,10 @@ class KubernetesPlatform(JournaledVerbs):
         self._sources = []
         if not self._made:
             return
-        if self.app.deployed is None:
+        if self.app.deployed is None and self._agents is not None:
             with contextlib.suppress(PlatformError):
                 self._agents.remove_volumes([f"{VOLUME_ROOT}/{self.pair.app}"])
-        self._agents.close()
+        self._impairer.close()
         if self.app.deployed is None:
             remove_namespaces(self.api, (self.pair.app, self.pair.control))
             remove_volumes(self.api, self.pair.app)
@@ -280,9 +286,10 @@ class KubernetesPlatform(JournaledVerbs):
         if self._load_wanted:
             self._load.check()
 
-    def _await_agents(self) -> None:
-        await_agents(self._agents, self._control, timeout_s=_AGENT_TIMEOUT_S)
-        self._agents.start()
+    def _apply_agents(self, token: str) -> None:
+        made = agent_manifests(namespace=self.pair.control, image=self._image, token=token, app_namespace=self.pair.app)
+        for wanted in made:
+            self._control.apply(wanted)
 
     def _stay_alive(self) -> None:
         """Renew the sign of life, and measure on the way how late this process gets the processor."""

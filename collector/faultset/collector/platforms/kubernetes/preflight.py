@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.platforms.kubernetes.access import Api
+from faultset.collector.platforms.kubernetes.ephemeral import EphemeralImpairer
 from faultset.collector.platforms.kubernetes.images import REPOSITORY, app_image, missing_images_sentence
 from faultset.collector.platforms.kubernetes.impairing import Capabilities, unsupported
 from faultset.collector.platforms.kubernetes.kinds import path_of
@@ -28,27 +29,34 @@ _TIMEOUT_S = 60.0
 _OF_NODES = frozenset({"loss", "delay", "partition", "kill"})
 
 
-def refusals(api: Api, faults: Sequence[FaultSpec], repository: str = REPOSITORY) -> dict[str, str]:
-    """Return the faults that cannot be made, with the reason.
+class Forbidden(PlatformError):
+    """The cluster does not let the node agent run."""
 
-    Runs the node agent in a namespace of its own for a moment when a fault needs it.
+
+def refusals(api: Api, faults: Sequence[FaultSpec], repository: str = REPOSITORY) -> tuple[dict[str, str], bool]:
+    """Return the faults that cannot be made, with the reason, and whether the node agent may run.
+
+    Runs the agent in a namespace of its own for a moment. Where pods like it are forbidden, what a container inside
+    of a pod can do counts.
 
     Raises
     ------
     PlatformError
-        The agent does not start: its image is missing, or pods like it are forbidden.
+        The agent's image is missing, or it does not start for another reason.
     """
     refused: dict[str, str] = {}
     if any("resize" in fault.needs for fault in faults) and not _can_resize(api):
         reason = "the cluster cannot change the resources of a running pod (pods/resize, Kubernetes 1.33 and later)"
         refused = {fault.name: reason for fault in faults if "resize" in fault.needs}
-    if any(fault.needs & _OF_NODES for fault in faults):
-        found = probe(api, repository)
-        for fault in faults:
-            reason = unsupported(found, fault.needs & _OF_NODES)
-            if reason:
-                refused[fault.name] = reason
-    return refused
+    try:
+        found, privileged = probe(api, repository), True
+    except Forbidden:
+        found, privileged = EphemeralImpairer(api, "", app_image(RUNTIME_TAG, repository)).capabilities(), False
+    for fault in faults:
+        reason = unsupported(found, fault.needs & _OF_NODES)
+        if reason:
+            refused[fault.name] = reason
+    return refused, privileged
 
 
 def _can_resize(api: Api) -> bool:
@@ -91,7 +99,7 @@ def await_agents(agents: NodeAgents, objects: Objects, *, timeout_s: float) -> N
             if event.get("reason") == "FailedCreate" and "forbidden" in event.get("message", "")
         ]
         if forbidden:
-            raise PlatformError(f"the node agent may not run here: {forbidden[0][:300]}")
+            raise Forbidden(f"the node agent may not run here: {forbidden[0][:300]}")
         if time.monotonic() > deadline:
             raise PlatformError(f"the node agent did not start within {timeout_s:g} s: {missing}")
         time.sleep(0.4)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from faultset.collector.platforms.kubernetes.impairing import EPHEMERAL
 from faultset.collector.platforms.kubernetes.prometheus_samples import RawSeries
 from faultset.collector.platforms.kubernetes.prometheus_targets import MetricTypes, Targets
 from faultset.collector.sources.series import Series, canonical_labels
@@ -122,6 +123,8 @@ class Naming:
     def _of_container(self, metric: str, raw: RawSeries, types: MetricTypes) -> Named | None:
         labels = _unexported(raw.labels)
         pod, container = labels.get("pod") or labels.get("pod_name"), labels.get("container") or ""
+        if container == EPHEMERAL:
+            return None
         if labels.get("namespace") != self._namespace or not pod:
             return None
         kept = {name: value for name, value in labels.items() if name in _CONTAINER_LABELS}

@@ -15,6 +15,8 @@ class ClusterSettings:
     ----------
     repository
         Where the nodes find our image, without its tag.
+    privileged
+        Whether an agent may run on the nodes; without, a container in every pod disturbs its network.
     """
 
     kubeconfig: str | None = None
@@ -22,3 +24,4 @@ class ClusterSettings:
     prometheus_url: str | None = None
     jaeger_url: str | None = None
     repository: str = REPOSITORY
+    privileged: bool = True

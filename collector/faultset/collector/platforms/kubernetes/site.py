@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,14 @@ class KubernetesSite:
         """Return the faults that this cluster cannot make, with the reason."""
         from faultset.collector.platforms.kubernetes.preflight import refusals
 
-        return refusals(self.api, faults, self._settings.repository)
+        refused, privileged = refusals(self.api, faults, self._settings.repository)
+        self._settings = replace(self._settings, privileged=privileged)
+        return refused
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return what another process needs to open the same site."""
+        return asdict(self._settings)
 
     def make(self, plan: Plan, app: AppSpec, folder: Path, journal: Journal) -> Platform:
         """Return a platform for one episode."""

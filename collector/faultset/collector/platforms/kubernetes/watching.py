@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from faultset.collector.platforms.kubernetes.access import Expired
+from faultset.collector.platforms.kubernetes.impairing import EPHEMERAL
 from faultset.collector.platforms.kubernetes.objects import Objects
 from faultset.collector.platforms.observing.changes import ChangeLog
 from faultset.collector.platforms.observing.clock import parse_rfc3339_ns
@@ -182,6 +183,8 @@ class Observer:
         series = found.get("series") or {}
         count = int(series.get("count") or found.get("count") or 1)
         about = found.get("involvedObject") or {}
+        if about.get("fieldPath") == f"spec.ephemeralContainers{{{EPHEMERAL}}}":
+            return
         with self._lock:
             if count <= self._counted.get(name, 0):
                 return

@@ -49,6 +49,11 @@ class LocalSite:
         """Return nothing: all faults can be made here."""
         return {}
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return what it was opened with."""
+        return dict(self._settings)
+
     def make(self, plan: Plan, app: AppSpec, folder: Path, journal: Journal) -> Platform:
         """Return a platform for one episode."""
         from faultset.collector.platforms.local.platform import LocalPlatform

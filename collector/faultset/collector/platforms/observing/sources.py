@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from faultset.collector.platforms.observing.changes import ChangeLog
 from faultset.collector.platforms.observing.clock import parse_rfc3339_ns
-from faultset.collector.platforms.observing.events import EventLog
+from faultset.collector.platforms.observing.events import Occurrence
 from faultset.collector.platforms.observing.log_lines import parse_line
 from faultset.datasets.schemas import TABLES
 
@@ -45,13 +45,19 @@ def _batch(schema: pa.Schema, columns: dict[str, list[Any]]) -> pa.RecordBatch:
     return pa.record_batch(arrays, schema=schema)
 
 
+class HasOccurrences(Protocol):
+    """Who records events as they happen."""
+
+    occurrences: list[Occurrence]
+
+
 class EventSource:
     """Occurrences of events."""
 
     table = "events"
     interval_s: float | None = None
 
-    def __init__(self, log: EventLog):
+    def __init__(self, log: HasOccurrences):
         self._log = log
 
     def ready(self) -> bool:
