@@ -1,0 +1,38 @@
+"""Centre and spread of many columns at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from faultset.baselines.scaling import MAD_TO_SD, median_and_iqr, median_and_mad, quantiles, with_floor
+
+
+@pytest.fixture
+def values() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    made = rng.normal(50, 5, (37, 40))
+    made[rng.random(made.shape) < 0.3] = np.nan
+    made[1:, 0] = np.nan
+    made[0, 0] = 3.0
+    return made
+
+
+def test_quantiles_are_those_of_numpy_for_columns_with_gaps(values: np.ndarray) -> None:
+    shares = (0.0, 0.1, 0.25, 0.5, 0.9, 1.0)
+    np.testing.assert_allclose(quantiles(values, shares), np.nanquantile(values, shares, axis=0), rtol=1e-12)
+
+
+def test_a_column_without_values_and_a_matrix_without_rows_have_no_quantiles() -> None:
+    assert np.isnan(quantiles(np.full((5, 2), np.nan), (0.5,))).all()
+    assert quantiles(np.empty((0, 3)), (0.5, 0.9)).shape == (2, 3)
+
+
+def test_medians_and_spreads_leave_gaps_out(values: np.ndarray) -> None:
+    median, iqr = median_and_iqr(values)
+    np.testing.assert_allclose(median, np.nanmedian(values, axis=0))
+    low, high = np.nanquantile(values, (0.25, 0.75), axis=0)
+    np.testing.assert_allclose(iqr, with_floor(high - low, median))
+    median, mad = median_and_mad(values)
+    expected = MAD_TO_SD * np.nanmedian(np.abs(values - median), axis=0)
+    np.testing.assert_allclose(mad, with_floor(expected, median))
