@@ -239,6 +239,15 @@ def test_the_onset_is_the_first_broken_request_where_that_comes_before_the_state
     assert label["verdict"] == "unknown"
 
 
+def test_one_broken_request_among_whole_ones_is_no_sign(root: Path, tmp_path: Path) -> None:
+    rca = root / "rca_data" / DAY
+    write_minute(rca, "08_51", [request("a", "08:50:20"), request("c", "08:50:40", broken=True)])
+    write_minute(rca, "08_52", [request("b", "08:51:00"), request("d", "08:51:40", broken=True)])
+    dataset = imported(root, tmp_path / "out")
+
+    assert dataset.label(episode_of(dataset, "return"))["effective"] == ns("08:51:40")
+
+
 def test_without_a_sign_the_stated_time_is_the_onset_in_utc_whatever_the_stamp_says(root: Path, tmp_path: Path) -> None:
     dataset = imported(root, tmp_path / "out")
     label = dataset.label(episode_of(dataset, "cpu_contention"))

@@ -22,6 +22,7 @@ from faultset.datasets.imports.nezha.days import (
     service_of,
 )
 from faultset.datasets.imports.nezha.labels import (
+    Seen,
     answer_of,
     app_of,
     evidence_of,
@@ -104,7 +105,12 @@ def _episode(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
     spans = read_spans(day.reference_files("trace"))
     service = service_of(fault["inject_pod"])
     answer = answer_of(fault, answers)
-    sign = _sign(answer, service, own, logs, traces)
+    shown = Seen(logs=read_logs(day.reference_files("log")), spans=spans)
+    sign = first_sign_ns(
+        answer,
+        _of(service, own, Seen(logs=read_logs(logs), spans=read_spans(traces))),
+        _of(service, Part(start_ns=healthy[0], end_ns=healthy[1]), shown),
+    )
     services, calls = _services(day), _calls(spans)
     if service not in services:
         raise DataError(f"{day.rca} has no metrics of {fault['inject_pod']}, where the fault was; restore them")
@@ -142,11 +148,12 @@ def _healthy(day: Day) -> tuple[int, int]:
     return healthy_window(int(times.min()), int(times.max()), collector_runs(day.construct))
 
 
-def _sign(answer: str | None, service: str, own: Part, logs: Sequence[Path], traces: Sequence[Path]) -> int | None:
-    lines, spans = read_logs(logs), read_spans(traces)
-    lines = lines[(lines["service"] == service) & own.inside(lines["time"].to_numpy())]
-    spans = spans[(spans["service"] == service) & own.inside(spans["start"].to_numpy())]
-    return first_sign_ns(answer, lines, spans)
+def _of(service: str, part: Part, seen: Seen) -> Seen:
+    lines, spans = seen.logs, seen.spans
+    return Seen(
+        logs=lines[(lines["service"] == service) & part.inside(lines["time"].to_numpy())],
+        spans=spans[(spans["service"] == service) & part.inside(spans["start"].to_numpy())],
+    )
 
 
 def _services(day: Day) -> tuple[str, ...]:

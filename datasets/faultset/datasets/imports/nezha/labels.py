@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ KINDS: dict[str, tuple[str, str]] = {
 }
 """Injected fault to system level and fault type, as our own faults of the kind have them."""
 
+MOST_BROKEN = 0.05
+"""Share of healthy requests in which the second event may be missing: those at the edge of a file."""
 APPS = {"ts": "train-ticket", "hipster": "online-boutique"}
 
 
@@ -66,35 +69,59 @@ def answer_of(fault: Mapping[str, str], answers: Mapping[str, Any]) -> str | Non
     return None
 
 
-def first_sign_ns(answer: str | None, logs: pd.DataFrame, spans: pd.DataFrame) -> int | None:
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a service showed in a stretch of time."""
+
+    logs: pd.DataFrame
+    """Lines with `time`, `SpanID` and `message`."""
+    spans: pd.DataFrame
+    """Spans with `start`, `TraceID`, `SpanID`, `ParentID` and `OperationName`."""
+
+
+def first_sign_ns(answer: str | None, own: Seen, healthy: Seen) -> int | None:
     """Return the time of the first request in which two events are no longer neighbours.
+
+    Requests whose way to the first event is one on which the second does not follow when healthy are left out, and
+    a single broken one among whole ones is no sign: it was cut by the edge of a file.
 
     Parameters
     ----------
     answer
         `A_B`; anything else has no sign.
-    logs
-        Lines of the service at fault, with `time`, `SpanID` and `message`.
-    spans
-        Its spans, with `start`, `SpanID` and `OperationName`.
+    own, healthy
+        What the service at fault showed in the sampled minutes and in the fault-free time.
     """
     first, joined, second = (answer or "").partition("_")
-    if not joined or logs.empty:
+    if not joined or own.logs.empty or healthy.logs.empty:
         return None
-    ordered = logs.sort_values(["SpanID", "time"], kind="stable")
+    usual = _orders(first, second, healthy).groupby("way")["broken"].mean()
+    found = _orders(first, second, own)
+    found = found[found["way"].isin(usual[usual <= MOST_BROKEN].index)].sort_values("time", kind="stable")
+    broken = found["broken"].to_numpy(dtype=bool)
+    lasting = broken & np.append(broken[1:], True)
+    return int(found["time"].to_numpy()[lasting][0]) if lasting.any() else None
+
+
+def _orders(first: str, second: str, seen: Seen) -> pd.DataFrame:
+    """Return each first event with its `time`, the `way` that led to it and whether the second did not follow."""
+    import pandas as pd
+
+    ordered = seen.logs.sort_values(["SpanID", "time"], kind="stable")
     text = ordered["message"]
-    follows = (ordered["SpanID"] == ordered["SpanID"].shift(-1)).to_numpy()
-    next_text = np.where(follows, text.shift(-1).fillna(""), "")
     if first.endswith(" start"):
-        operation = first.removesuffix(" start")
-        begun = spans[spans["OperationName"].str.contains(operation, regex=False)]
+        begun = seen.spans[seen.spans["OperationName"].str.contains(first.removesuffix(" start"), regex=False)]
         opening = ordered.drop_duplicates("SpanID").set_index("SpanID")["message"].reindex(begun["SpanID"]).fillna("")
-        broken = begun["start"][~opening.str.contains(second, regex=False).to_numpy()]
-    else:
-        here = text.str.contains(first, regex=False).to_numpy()
-        goes_on = np.array([second in line for line in next_text], dtype=bool)
-        broken = ordered["time"][here & ~goes_on]
-    return int(broken.min()) if len(broken) else None
+        above = seen.spans.drop_duplicates("SpanID").set_index("SpanID")["OperationName"]
+        return pd.DataFrame({
+            "time": begun["start"].to_numpy(),
+            "way": above.reindex(begun["ParentID"]).fillna("").to_numpy(),
+            "broken": ~opening.str.contains(second, regex=False).to_numpy(dtype=bool),
+        })  # fmt: skip
+    here = text.str.contains(first, regex=False).to_numpy(dtype=bool)
+    follows = (ordered["SpanID"] == ordered["SpanID"].shift(-1)).to_numpy()
+    goes_on = follows & text.shift(-1).fillna("").str.contains(second, regex=False).to_numpy(dtype=bool)
+    return pd.DataFrame({"time": ordered["time"].to_numpy()[here], "way": "", "broken": ~goes_on[here]})
 
 
 def label_of(fault: Mapping[str, str], answer: str | None, sign_ns: int | None) -> dict[str, Any]:
