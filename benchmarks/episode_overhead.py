@@ -16,20 +16,24 @@ from pathlib import Path
 
 from faultset.collector.campaigns.campaign import run_campaign
 from faultset.collector.plans.campaign import Request, plan_campaign
-from faultset.collector.plans.plan import PROFILES
+from faultset.collector.plans.plan import PROFILES, profile_phases
+from faultset.collector.platforms import PLATFORMS
+from faultset.datasets.truth import read_label
 
 
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", choices=list(PROFILES), default="quick")
-    profile = parser.parse_args().profile
-    phases = PROFILES[profile]
+    parser.add_argument("--platform", choices=PLATFORMS, default="local")
+    arguments = parser.parse_args()
+    profile, platform = arguments.profile, arguments.platform
+    phases = profile_phases(profile, platform)
     request = Request(
         faults=("target-port",),
         apps=("hotel",),
         targets=("geo",),
-        platform="local",
+        platform=platform,
         seed=1,
         repeat=1,
         normal=1,
@@ -47,6 +51,8 @@ def main() -> None:
                 [plan], Path(folder), jobs=1, settings={}, watch=lambda *a: None, stopping=lambda: False
             )
             wall_s = time.perf_counter() - began
+            failed = bool(result.outcome["failure"])
+            host = {} if failed else read_label(Path(folder) / "episodes" / plan.episode)["host"]
             size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
         durations = result.outcome["durations_s"]
         planned_s = phases.warmup_s + phases.view_s + phases.cooldown_s
@@ -62,6 +68,7 @@ def main() -> None:
                 "collect_s": round(durations["collect"], 1),
                 "teardown_s": round(durations["teardown"], 1),
                 "mib_on_disk": round(size / 2**20, 2),
+                "host": {k: v for k, v in host.items() if k != "durations_s"},
             }
         )
     print(json.dumps(rows, indent=1))

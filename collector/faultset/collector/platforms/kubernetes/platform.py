@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from faultset.collector.apps.manifests import manifests
 from faultset.collector.apps.spec import AppSpec
 from faultset.collector.platforms.journal import Journal
@@ -238,6 +240,8 @@ class KubernetesPlatform(JournaledVerbs):
     def host_load(self) -> dict[str, Any]:
         """Return how busy the nodes are, and how late the collector was at worst since the load was started."""
         made: dict[str, Any] = dict(self._agents.stats()) if self._agents else {}
+        made["api_requests"] = sum(self.api.requests.values())
+        made["collector_memory_mib"] = round(psutil.Process().memory_info().rss / 2**20)
         made["collector_delay_ms"] = round(1e3 * self._worst_delay_s, 3)
         return made
 
