@@ -94,7 +94,7 @@ def nezha_table(dataset: Dataset, rows: Sequence[ResultRow]) -> str:
         hits = {k: [_chance(row, k) for row in answers] for k in NEZHA_DEPTHS}
         estimates = [clustered_mean(hits[k], keys) for k in NEZHA_DEPTHS]
         best = sum(_rank_with_best_tie(row) == 1 for row in answers) / len(answers)
-        cells = (*(_percent(estimate) for estimate in estimates), f"{100 * best:.1f}", str(len(answers)))
+        cells = (*(_percent(estimate) for estimate in estimates), f"{100 * best:.1f}", _episodes(answers))
         lines.append(Line(baseline=name, cells=cells, order=tuple(-estimate.value for estimate in estimates)))
     clusters = len({row.truth.cluster for row in told})
     days = sorted({str(dataset.label(e)["parameters"]["inject_time"])[:10] for e in dataset.episodes})
@@ -135,7 +135,7 @@ def petshop_table(dataset: Dataset, rows: Sequence[ResultRow]) -> str:
                 values.append(-estimate.value)
             empty = sum(not row.ranking for row in answers) / len(answers)
             lines.append(Line(baseline=name, cells=(*cells, f"{empty:.2f}"), order=tuple(values)))
-        counts = [sum(group(r) == g for r in faulty if r.protocol == protocol) // max(1, len(lines)) for g in groups]
+        counts = [_episodes([row for row in faulty if group(row) == wanted]) for wanted in groups]
         named = [f"{scenario} {metric} ({n})" for (scenario, metric), n in zip(groups, counts, strict=True)]
         head = ("method", *named, "top-1 %", "top-3 %", "empty")
         published = ("traversal *(published, all issues)*", *(_published(g) for g in groups), "", "", "")
@@ -154,7 +154,7 @@ def specificity(rows: Sequence[ResultRow], labels: Mapping[str, Mapping[str, Any
             [float(row.alarm_ns is None) for row in calm], [_scenario(labels[r.episode]) for r in calm]
         )
         found = clustered_mean([float(row.alarm_ns is not None) for row in ill], [row.truth.cluster for row in ill])
-        cells = (_percent(quiet), str(len(calm)), _percent(found), str(len(ill)))
+        cells = (_percent(quiet), _episodes(calm), _percent(found), _episodes(ill))
         lines.append(Line(baseline=name, cells=cells, order=(-(quiet.value + found.value), -quiet.value)))
     head = ("detector", "silent without an issue %", "stretches", "alarms with an issue %", "issues")
     body = [(f"`{line.baseline}`", *line.cells) for line in _best_first(lines)]
@@ -193,6 +193,11 @@ def _by_baseline(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
     for row in sorted(rows, key=lambda row: row.key):
         found.setdefault(row.baseline, []).append(row)
     return found
+
+
+def _episodes(rows: Sequence[ResultRow]) -> str:
+    """Count episodes; methods that draw have several rows for each."""
+    return str(len({row.truth.episode for row in rows}))
 
 
 def _best_first(lines: Sequence[Line]) -> list[Line]:
