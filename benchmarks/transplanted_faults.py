@@ -2,8 +2,9 @@
 
     python benchmarks/transplanted_faults.py PATH [--baselines NAMES] [--per-kind 12] [--seed 0] [--json]
 
-PATH is Nezha's folder or archive, or a dataset that was imported from it. Stretches of its days in which a fault was announced but did not show yet are
-healthy. From a random instant on their requests are changed as a fault in a random service would change them:
+PATH is Nezha's folder or archive, or a dataset that was imported from it. Stretches of its days in which a fault was
+announced but did not show yet are healthy. From a random instant on their requests are changed as a fault in a random
+service would change them:
 
 delay       every packet that leaves the service, also to its store, takes longer
 return      a method returns early: lines, calls and all that follows a random line of it are gone
@@ -29,6 +30,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from faultset.baselines.protocol import Localizer
 from faultset.baselines.registry import get
 from faultset.datasets.contexts import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.episodes import EpisodeWriter
@@ -101,7 +103,10 @@ def main() -> None:
 def answers(names: Sequence[str], view: EpisodeView, fault: Fault) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each method's chances of having the service among the first one, three and five."""
     for name in names:
-        ranking = get(name).build().localize(view, fault.onset_ns)
+        method = get(name).build()
+        if not isinstance(method, Localizer):
+            raise SystemExit(f"{name} is no localizer")
+        ranking = method.localize(view, fault.onset_ns)
         score = score_ranking(ranking.scores, [frozenset({fault.service})], view.services, (1, 3, 5))
         first = ranking.ordered[0] if ranking.ordered else ""
         yield name, {"top1": score.hit[1], "top3": score.hit[3], "top5": score.hit[5], "first": first}
@@ -202,7 +207,8 @@ def _retimed(stretch: Stretch, onset_ns: int, service: str, delay_ns: int, facto
     start, length = spans["time"].to_numpy().copy(), spans["duration_ns"].to_numpy().copy()
     owner = spans["service"].astype(str).to_numpy()
     store = spans["operation"].astype(str).str.match(STORE).to_numpy()
-    row_of = {span: row for row, span in enumerate(spans["span_id"])}
+    begins, ids = spans["time"].to_numpy(), [str(span) for span in spans["span_id"]]
+    row_of = {span: row for row, span in enumerate(ids)}
     children: dict[int, list[int]] = {}
     for row, parent in enumerate(spans["parent_span_id"]):
         children.setdefault(row_of.get(parent, -1), []).append(row)
@@ -214,7 +220,7 @@ def _retimed(stretch: Stretch, onset_ns: int, service: str, delay_ns: int, facto
         old, grown = int(start[row]), 0
         inside = owner[row] == service
         last, times, added = old, [], []
-        for child in sorted(children.get(row, []), key=lambda child: spans["time"].iat[child]):
+        for child in sorted(children.get(row, []), key=lambda child: int(begins[child])):
             begin = int(start[child])
             grown += round((factor - 1) * max(0, begin - last)) if inside else 0
             crossing = owner[child] != owner[row]
@@ -226,7 +232,7 @@ def _retimed(stretch: Stretch, onset_ns: int, service: str, delay_ns: int, facto
             added.append(grown)
         grown += round((factor - 1) * max(0, old + int(length[row]) - last)) if inside else 0
         grown += delay_ns if inside and store[row] and not children.get(row) else 0
-        shifts[spans["span_id"].iat[row]] = ([old, *times], [moved, *(moved + more for more in added)])
+        shifts[ids[row]] = ([old, *times], [moved, *(moved + more for more in added)])
         start[row], length[row] = old + moved, length[row] + grown
         return grown
 
