@@ -16,7 +16,11 @@ FEWEST_SPANS = 15
 """A service with fewer calls on either side of the onset says nothing about rates and latencies."""
 SHARE_MOVED = 0.2
 LATENCY_MOVED = 3.0
-POD_EVENTS = frozenset({"Pulled", "Created", "Started", "Killing", "BackOff", "FailedScheduling", "Scheduled"})
+POD_EVENTS = frozenset({"Pulled", "Created", "Started", "Killing", "BackOff", "FailedScheduling"})
+"""Without `Scheduled`, which the scheduler sends while the kubelet is still killing the pod before."""
+RETIRED_S = 8.0
+"""Calls on connections from before the onset go on for a while."""
+GRID_NS = 10_000_000_000
 
 
 class Seen:
@@ -43,9 +47,13 @@ class Seen:
         return list(dict.fromkeys(r for r in about.sort_values("time")["reason"] if r in POD_EVENTS))
 
     def pod_states(self, service: str) -> set[tuple[str, str | None, int | None]]:
-        """Settled states of a service's containers after the onset: state, reason, exit code."""
+        """States of a service's containers that last, after the onset: state, reason, exit code."""
         objects = self.view.objects()
-        rows = objects[(objects["kind"] == "Pod") & (objects["service"] == service) & (objects["time"] >= self.onset)]
+        # every ten seconds all states are recorded; what comes between may be passing
+        times = objects["time"].to_numpy("datetime64[ns]").astype("int64")
+        lasting = (times - self.label["view_start"]) % GRID_NS == 0
+        about = (objects["kind"] == "Pod") & (objects["service"] == service)
+        rows = objects[lasting & about & (objects["time"] >= self.onset)]
         found: set[tuple[str, str | None, int | None]] = set()
         for text in rows["state"].dropna():
             state = json.loads(text)
@@ -53,18 +61,21 @@ class Seen:
                 found.add((state["phase"], None, None))
             for container in state["containers"]:
                 found.add((container["state"], container["reason"], container["exitCode"]))
-        return {(state, reason, code) for state, reason, code in found if reason != "ContainerCreating"}
+        passing = ("ContainerCreating", "PodInitializing")
+        return {one for one in found if one[1] not in passing and one[0] != "terminated"}
 
     def moved(self) -> dict[str, str]:
         """Services whose calls fail more, or take several times as long, or have stopped, with the direction."""
+        later = self.onset + pd.Timedelta(seconds=RETIRED_S)
+        start, end = (pd.Timestamp(self.label[f"view_{name}"], unit="ns", tz="UTC") for name in ("start", "end"))
         spans = self.view.spans()
         spans = spans[spans["operation"].astype(str).str.startswith("/") & (spans["kind"] == "server")]
         result = {}
         for service, rows in spans.groupby("service", observed=True):
-            before, after = rows[rows["time"] < self.onset], rows[rows["time"] >= self.onset]
+            before, after = rows[rows["time"] < self.onset], rows[rows["time"] >= later]
             if len(before) < FEWEST_SPANS:
                 continue
-            if len(after) < 0.1 * len(before):
+            if len(after) / (end - later).total_seconds() < 0.1 * len(before) / (self.onset - start).total_seconds():
                 result[str(service)] = "stopped"
                 continue
             errors = (after["status"] == "error").mean() - (before["status"] == "error").mean()

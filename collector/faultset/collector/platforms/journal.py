@@ -66,11 +66,11 @@ class Journal:
             raise
         self._write({"seq": seq, "state": "done", "time_ns": time.time_ns()})
 
-    def note(self, what: str, **details: Any) -> None:
-        """Record something that changes nothing, such as the begin of a phase."""
+    def note(self, what: str, visible: Sequence[str] = (), **details: Any) -> None:
+        """Record something that changes nothing, such as the begin of a phase; `visible` as in `act`."""
         seq, self._next = self._next, self._next + 1
         record = {"seq": seq, "state": "note", "time_ns": time.time_ns(), "verb": what, "args": details}
-        self._write({**record, "visible": []})
+        self._write({**record, "visible": list(visible)})
 
     def undone(self, seq: int) -> None:
         """Record that the inverse of an act has been performed."""

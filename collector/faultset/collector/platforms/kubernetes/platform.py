@@ -108,7 +108,8 @@ class KubernetesPlatform(JournaledVerbs):
         is_ours = self.app.deployed is None
         if not is_ours:
             check_deployed(self._objects, self.app)
-        self._journal.note("namespaces", app=self.pair.app, control=self.pair.control, made=is_ours)
+        pair = {"app": self.pair.app, "control": self.pair.control}
+        self._journal.note("namespaces", [self.pair.app], **pair, made=is_ours)
         self._made = True
         try:
             labels = {EPISODE: self._episode, PAIR: self.pair.app}

@@ -59,6 +59,8 @@ class Kubelet:
         """Bring every pod on the node one step towards its spec."""
         commands: list[Command] = []
         wanted = {pod["metadata"]["uid"]: pod for pod in self._context.store.each("Pod") if pod["spec"].get("nodeName")}
+        for uid in [uid for uid in self.pods if uid not in wanted]:
+            self._clear(self.pods[uid], commands)
         for uid, pod in wanted.items():
             state = self.pods.get(uid)
             if state is None:
@@ -72,8 +74,6 @@ class Kubelet:
             else:
                 self._sync(state, commands)
             self._report(state)
-        for uid in [uid for uid in self.pods if uid not in wanted]:
-            self._clear(self.pods[uid], commands)
         return commands
 
     def handle(self, report: Report) -> None:
