@@ -60,7 +60,7 @@ def reference_limit(scores: Matrix, *, least: float = 0.0, level: float = LEVEL)
     Student's prediction interval from as many scores as there are.
 
     >>> round(reference_limit(np.array([1.0, 2.0, 3.0] * 16)), 2)
-    4.65
+    4.64
     """
     if len(scores) < 2:
         return max(least, float(scores.max(initial=0.0)))

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betainc
 
-from faultset.baselines.held_out import LEAST_SAMPLES, folds, reference_limit
+from faultset.baselines.held_out import LEAST_SAMPLES, Rows, folds, reference_limit
 from faultset.baselines.ksigma import LEVEL
 from faultset.baselines.log_templates import TemplateLines, read_template_lines
 from faultset.baselines.protocol import Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix
-from faultset.baselines.step_counts import RECENT, Ints, Steps, recent_sums, steps_of
+from faultset.baselines.step_counts import RECENT, Ints, Steps, idle_share, recent_sums, silences, steps_of
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -64,7 +64,7 @@ def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
     departures=(
         "Counts are those of the last five steps, and wider than Poisson where the reference scatters more.",
         "A new template counts as one of which the reference had half a line.",
-        "Two-sided: a template that falls silent is reported too.",
+        "Two-sided: a template that comes less often, or falls silent for long, is reported too.",
     ),
 )
 class LogRateDetector(Untrained):
@@ -91,14 +91,21 @@ class LogRateDetector(Untrained):
         if steps.healthy < LEAST_SAMPLES or not (steps.of(lines.times_ns) < steps.healthy).any():
             return Detection.silent(least)
         kinds, keys = np.unique(lines.services * len(lines.texts) + lines.templates, return_inverse=True)
-        windows = recent_sums(steps.counts(lines.times_ns, keys, len(kinds)))
+        counts = steps.counts(lines.times_ns, keys, len(kinds))
+        windows, quiet = recent_sums(counts), silences(counts)
+
+        def surprise_of(known: Rows, asked: Rows) -> Matrix:
+            found = count_surprise(windows[known], windows[asked])
+            silent = quiet[asked] * np.log10(idle_share(counts[known]))
+            return np.where(-silent > np.abs(found), silent, found)
+
         # Windows that would begin before the view have too few lines.
-        healthy, questioned = windows[RECENT - 1 : steps.healthy], windows[steps.healthy :]
+        healthy = np.arange(RECENT - 1, steps.healthy)
         held_out = np.zeros(len(healthy))
         for rest, block in folds(len(healthy)):
-            held_out[block] = np.abs(count_surprise(healthy[rest], healthy[block])).max(axis=1)
+            held_out[block] = np.abs(surprise_of(healthy[rest], healthy[block])).max(axis=1)
         least = max(least, float(np.log10(len(kinds) / LEVEL)))
-        surprise = count_surprise(healthy, questioned)
+        surprise = surprise_of(healthy, np.arange(steps.healthy, steps.count))
         limit = reference_limit(held_out, least=least)
         scores = np.abs(surprise).max(axis=1)
         evidence = _evidence(steps, first_alarm(steps.times_ns, scores > limit), surprise, kinds, lines, episode)

@@ -97,6 +97,7 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
         "salient stream: a single series often stands still, and then any wiggle is salient.",
         "The window ends at the instant that is scored and is half as long as the reference.",
         "The threshold is three, or what the reference reaches where that is more.",
+        "The score stays at the largest so far, since a fault that lasts is salient only when it comes.",
         "Without the convolutional network that the paper trains on top.",
     ),
 )
@@ -121,4 +122,6 @@ class SpectralResidualDetector(Untrained):
         window = max(LEAST_WINDOW, healthy // 2)
         scores = residual_scores(streams.both, window).max(axis=1)
         first = healthy - window + 1
-        return found.detection(scores[first:], reference_limit(scores[:first], least=LIMIT), consecutive=1)
+        # It sees changes, not states: what stood out counts until the end.
+        standing = np.maximum.accumulate(scores[first:])
+        return found.detection(standing, reference_limit(scores[:first], least=LIMIT), consecutive=1)

@@ -73,6 +73,21 @@ def recent_sums(counts: Ints, steps: int = RECENT) -> Ints:
     return total
 
 
+def silences(counts: Ints) -> Ints:
+    """Steps without a row, up to and with each step.
+
+    >>> silences(np.array([[1], [0], [0], [2]])).ravel().tolist()
+    [0, 1, 2, 0]
+    """
+    place = np.arange(1, len(counts) + 1)[:, None]
+    return place - np.maximum.accumulate(np.where(counts > 0, place, 0), axis=0)
+
+
+def idle_share(counts: Ints) -> Matrix:
+    """[kinds] share of the steps without a row, never 0 and never 1."""
+    return ((counts == 0).sum(axis=0) + 0.5) / (len(counts) + 1)
+
+
 def excess_surprise(found: Ints, among: Ints, share: Matrix) -> Matrix:
     """-log10 of the probability of so many or more among these, at the healthy share."""
     some = found > 0

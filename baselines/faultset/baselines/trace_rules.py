@@ -12,7 +12,16 @@ from faultset.baselines.protocol import Detection, Evidence, Untrained, first_al
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix
 from faultset.baselines.span_columns import EndedSpans, read_calls, read_ended_spans
-from faultset.baselines.step_counts import RECENT, Ints, Steps, excess_surprise, recent_sums, steps_of
+from faultset.baselines.step_counts import (
+    RECENT,
+    Ints,
+    Steps,
+    excess_surprise,
+    idle_share,
+    recent_sums,
+    silences,
+    steps_of,
+)
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -177,22 +186,11 @@ class MissingEdgeDetector(Untrained):
         column = np.where(known[place] == calls.edges, place, -1)
         counts = steps.counts(calls.known_ns, column, len(known))
         # Calls come in bursts, so what is rare is a step without calls, not each call that is missing.
-        idle = ((counts[: steps.healthy] == 0).sum(axis=0) + 0.5) / (steps.healthy + 1)
-        overdue = silences(counts) * -np.log(idle)
+        overdue = silences(counts) * -np.log(idle_share(counts[: steps.healthy]))
         least = max(self.expected, float(np.log(len(known) / LEVEL)))
         shares, limit = own_limits(overdue[: steps.healthy], overdue[steps.healthy :], least)
         subjects = [(names[pair // len(names)], f"calls to {names[pair % len(names)]}") for pair in known.tolist()]
         return _detection(steps, shares, limit, subjects, "silence, 1 is the edge's limit")
-
-
-def silences(counts: Ints) -> Ints:
-    """Steps without a row, up to and with each step.
-
-    >>> silences(np.array([[1], [0], [0], [2]])).ravel().tolist()
-    [0, 1, 2, 0]
-    """
-    place = np.arange(1, len(counts) + 1)[:, None]
-    return place - np.maximum.accumulate(np.where(counts > 0, place, 0), axis=0)
 
 
 @baseline(
