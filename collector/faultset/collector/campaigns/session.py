@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from faultset.collector.apps import load_app
 from faultset.collector.campaigns.campaign import (
     CAMPAIGNS,
     Result,
@@ -81,7 +82,7 @@ class Session:
         self._site.check()
         self.root.mkdir(parents=True, exist_ok=True)
         remove_abandoned(self.root, lambda platform: self._site if platform == self.request.platform else None)
-        self.jobs = self._asked_jobs or self._site.default_jobs()
+        self.jobs = self._jobs()
         self._refuse()
         path = write_campaign(self.root, self.campaign, self.plans, asdict(self.request), self.refused)
         self._announce()
@@ -103,6 +104,14 @@ class Session:
             for number, handler in before.items():
                 signal.signal(number, handler)
         self._conclude(path, results, time.monotonic() - began)
+
+    def _jobs(self) -> int:
+        """Return how many episodes run at a time: one where they share an application that is not ours."""
+        if any(load_app(plan.app_file or plan.app).deployed for plan in self.plans):
+            if self._asked_jobs and self._asked_jobs > 1:
+                print("one episode at a time: they share an application that runs already", file=sys.stderr)
+            return 1
+        return self._asked_jobs or self._site.default_jobs()
 
     def _refuse(self) -> None:
         """Leave out the faults that the platform cannot make; none may be left out that was named."""
