@@ -186,7 +186,7 @@ class MissingEdgeDetector(Untrained):
         column = np.where(known[place] == calls.edges, place, -1)
         counts = steps.counts(calls.known_ns, column, len(known))
         # Calls come in bursts, so what is rare is a step without calls, not each call that is missing.
-        overdue = silences(counts) * -np.log(idle_share(counts[: steps.healthy]))
+        overdue = silences(counts).astype(float) * -np.log(idle_share(counts[: steps.healthy]))
         least = max(self.expected, float(np.log(len(known) / LEVEL)))
         shares, limit = own_limits(overdue[: steps.healthy], overdue[steps.healthy :], least)
         subjects = [(names[pair // len(names)], f"calls to {names[pair % len(names)]}") for pair in known.tolist()]
