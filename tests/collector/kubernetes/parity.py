@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -20,7 +21,9 @@ POD_EVENTS = frozenset({"Pulled", "Created", "Started", "Killing", "BackOff", "F
 """Without `Scheduled`, which the scheduler sends while the kubelet is still killing the pod before."""
 RETIRED_S = 8.0
 """Calls on connections from before the onset go on for a while."""
-GRID_NS = 10_000_000_000
+PASSING = frozenset({"ContainerCreating", "PodInitializing", "CrashLoopBackOff"})
+"""A back-off is compared by its events: whether a status shows it before the next start is a matter of milliseconds."""
+FEWEST_LINES = 5
 
 
 class Seen:
@@ -46,23 +49,22 @@ class Seen:
         about = events[(events["service"] == service) & (events["time"] >= self.onset) & (events["kind"] == "Pod")]
         return list(dict.fromkeys(r for r in about.sort_values("time")["reason"] if r in POD_EVENTS))
 
-    def pod_states(self, service: str) -> set[tuple[str, str | None, int | None]]:
-        """States of a service's containers that last, after the onset: state, reason, exit code."""
+    def pod_states(self, service: str) -> set[tuple[str, str | int]]:
+        """What states of a service's pods show after the onset: phases, reasons for waiting, codes of exits."""
         objects = self.view.objects()
-        # every ten seconds all states are recorded; what comes between may be passing
-        times = objects["time"].to_numpy("datetime64[ns]").astype("int64")
-        lasting = (times - self.label["view_start"]) % GRID_NS == 0
-        about = (objects["kind"] == "Pod") & (objects["service"] == service)
-        rows = objects[lasting & about & (objects["time"] >= self.onset)]
-        found: set[tuple[str, str | None, int | None]] = set()
-        for text in rows["state"].dropna():
+        about = (objects["kind"] == "Pod") & (objects["service"] == service) & (objects["time"] >= self.onset)
+        found: set[tuple[str, str | int]] = set()
+        for text in objects[about]["state"].dropna():
             state = json.loads(text)
-            if not state["containers"]:
-                found.add((state["phase"], None, None))
+            if state["reason"] == "Terminating":
+                continue
+            found.add(("phase", state["phase"]))
             for container in state["containers"]:
-                found.add((container["state"], container["reason"], container["exitCode"]))
-        passing = ("ContainerCreating", "PodInitializing")
-        return {one for one in found if one[1] not in passing and one[0] != "terminated"}
+                if container["state"] == "waiting":
+                    found.add(("waits", container["reason"]))
+                if container["exitCode"] is not None:
+                    found.add(("exit", container["exitCode"]))
+        return found - {("waits", reason) for reason in PASSING}
 
     def moved(self) -> dict[str, str]:
         """Services whose calls fail more, or take several times as long, or have stopped, with the direction."""
@@ -86,25 +88,22 @@ class Seen:
                 result[str(service)] = "latency up"
         return result
 
-    def client_outcome(self) -> str:
-        """Whether the client's requests fail or hang after the onset."""
+    def client_failures(self) -> float:
+        """Growth of the share of requests without a good answer after the onset."""
         requests = self.view.requests()
         before, after = requests[requests["scheduled"] < self.onset], requests[requests["scheduled"] >= self.onset]
 
         def share(rows: pd.DataFrame) -> float:
             return float((rows["outcome"] != "ok").mean()) if len(rows) else 0.0
 
-        return "fails" if share(after) - share(before) > 0.05 else "works"
+        return share(after) - share(before)
 
-    def failure_templates(self, service: str) -> set[str]:
+    def failure_templates(self, service: str) -> Counter[str]:
         """Templates of what a service logs at the level of errors after the onset, without numbers and names."""
         logs = self.view.logs()
-        rows = logs[
-            (logs["service"] == service)
-            & (logs["time"] >= self.onset)
-            & logs["level"].isin(["error", "fatal", "warning"])
-        ]
-        return {_masked(message) for message in rows["message"]}
+        about = (logs["service"] == service) & (logs["time"] >= self.onset)
+        rows = logs[about & logs["level"].isin(["error", "fatal", "warning"])]
+        return Counter(_masked(message) for message in rows["message"])
 
     def schemas(self) -> dict[str, list[str]]:
         """Columns and types of every table."""
@@ -130,3 +129,10 @@ def by_plan(root: Path) -> dict[str, Seen]:
     """Return the episodes of a dataset by what they do: the fault, or the kind of episode without one."""
     found = [Seen(path) for path in sorted((root / "episodes").iterdir()) if not path.name.endswith(".incomplete")]
     return {seen.label["fault"] or f"noop-{seen.label['no_fault_kind']}": seen for seen in found}
+
+
+def lacking(here: Counter[str], there: Counter[str]) -> set[str]:
+    """Return the templates that come several times on one side and never on the other."""
+    return {
+        name for name, count in (here | there).items() if count >= FEWEST_LINES and not (here[name] and there[name])
+    }

