@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ import pytest
 import yaml
 
 from faultset.collector.platforms.kubernetes.access import Api
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 _MATCHER = re.compile(r'(\w+)(=~|!=|=)"((?:[^"\\]|\\.)*)"')
 _RANGE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)?(?:\{(?P<matchers>.*?)\})?\[(?P<ms>\d+)ms\]", re.DOTALL)

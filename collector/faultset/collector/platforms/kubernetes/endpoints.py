@@ -15,6 +15,7 @@ import urllib3
 from faultset.collector.platforms.kubernetes.access import PATIENCE_S, Api
 from faultset.datasets.errors import PlatformError, UsageError
 
+FIRST_PATIENCE_S = 5.0
 TIMEOUT_S = 60.0
 _BUSY = (429, 502, 503, 504)
 _COMPRESSED = {"Accept": "application/json", "Accept-Encoding": "gzip"}
@@ -118,12 +119,15 @@ class UrlEndpoint:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self._headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         self._patience_s = patience_s
+        self._has_answered = False
         self._pool = urllib3.PoolManager(retries=False)
 
     def get(self, path: str, params: Parameters | None = None) -> Any:
         """Return the parsed answer; raise CutAnswer or PlatformError."""
         url = self._root + path + (f"?{urlencode(params, doseq=True)}" if params else "")
-        deadline, pause_s = time.monotonic() + self._patience_s, 0.25
+        # a server that has never answered is more likely misspelt than restarting
+        patience_s = self._patience_s if self._has_answered else min(FIRST_PATIENCE_S, self._patience_s)
+        deadline, pause_s = time.monotonic() + patience_s, 0.25
         while True:
             try:
                 response = self._pool.request("GET", url, headers=self._headers, timeout=TIMEOUT_S)
@@ -138,6 +142,7 @@ class UrlEndpoint:
                     ) from None
             else:
                 if 200 <= response.status < 300:
+                    self._has_answered = True
                     return _parsed(response.data, self.name, path)
                 if response.status not in _BUSY or time.monotonic() + pause_s > deadline or _is_verdict(response.data):
                     raise self._refusal(response, path)
