@@ -22,7 +22,7 @@ RESULTS = "results.parquet"
 
 
 @command("evaluate", short_help="Score detection, localization and root cause methods on a dataset.")
-@click.argument("dataset")
+@click.argument("dataset", required=False)
 @click.option("--version", metavar="VERSION", help="Version of the dataset.  [default: the newest]")
 @click.option(
     "--baselines",
@@ -56,9 +56,16 @@ RESULTS = "results.parquet"
 @click.option("--timeout", type=DURATION, default="60s", show_default=True, help="For one answer.")
 @click.option("--memory-limit", default="2GiB", show_default=True, help="For one answer.")
 @click.option("--fresh", is_flag=True, help="Ask everything again, also what an interrupted evaluation has left.")
+@click.option(
+    "--compare",
+    nargs=2,
+    type=click.Path(path_type=Path),
+    metavar="OLD NEW",
+    help="Evaluate nothing; compare two folders of results, method by method on the same episodes.",
+)
 @json_option
 def evaluate(
-    dataset: str,
+    dataset: str | None,
     version: str | None,
     names: tuple[str, ...],
     tasks: tuple[str, ...],
@@ -73,6 +80,7 @@ def evaluate(
     timeout: float,
     memory_limit: str,
     fresh: bool,
+    compare: tuple[Path, Path] | None,
     as_json: bool,
 ) -> None:
     """Score detection, localization and root cause methods on every episode of DATASET, beside controls.
@@ -86,8 +94,16 @@ def evaluate(
       faultset evaluate faultset-data/
       faultset evaluate faultset-data/ --baselines ksigma,mksmc --tasks detection
       faultset evaluate s3://bucket/data --version 1.0.0 --scheduler tcp://10.0.0.5:8786 --out results
+      faultset evaluate --compare results-before/ results/
     """
     from faultset.datasets.errors import UsageError
+
+    if compare and dataset is None:
+        from faultset.evaluators.comparing.command import compare_runs
+
+        return compare_runs(*compare, out, seed=seed, as_json=as_json)
+    if compare or dataset is None:
+        raise UsageError("give either a DATASET to evaluate, or --compare OLD NEW with two folders of results")
     from faultset.evaluators import choices
     from faultset.evaluators.running.evaluation import default_workers
     from faultset.evaluators.running.planning import PROTOCOLS, TASKS, Settings

@@ -1,0 +1,121 @@
+"""What a comparison of two runs holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from faultset.evaluators.leaderboards.records import TOLD
+from faultset.evaluators.statistics.comparison import PairedDifference
+from faultset.evaluators.statistics.estimates import Estimate
+
+Where = tuple[str, str]
+"""Task and protocol."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """Something that the two runs were not alike in."""
+
+    what: str
+    old: str
+    new: str
+    weight: str
+    """"data": other material was scored; "code": what answers or scores; "setting": what was asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A number that both runs have for every episode of a table."""
+
+    name: str
+    title: str
+    meaning: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedEntry:
+    """One method in both runs, on the episodes that it answered in both."""
+
+    baseline: str
+    kind: str
+    episodes: int
+    clusters: int
+    old: Mapping[str, float]
+    """Mean of each measure in the old run."""
+    new: Mapping[str, float]
+    differences: Mapping[str, Estimate]
+    """New minus old of each measure, with the clustered interval."""
+    paired: PairedDifference
+    """Exact tests of the first measure."""
+    adjusted_p: float
+    """Holm-corrected over the methods of the table."""
+    better: tuple[str, ...]
+    """Episodes in which the first measure rose."""
+    worse: tuple[str, ...]
+    same_answers: int
+    """Episodes in which every seed gave the very same answer."""
+    old_seconds: float
+    """Median processor time of an answer."""
+    new_seconds: float
+
+    @property
+    def changed(self) -> bool:
+        """Whether any episode was scored otherwise."""
+        return bool(self.better or self.worse)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedTable:
+    """Methods that were asked the same in both runs, those that changed most first."""
+
+    task: str
+    protocol: str
+    app: str
+    measures: tuple[Measure, ...]
+    entries: tuple[PairedEntry, ...]
+
+    @property
+    def title(self) -> str:
+        """Say in a few words what the table is about."""
+        name = "root cause" if self.task == "rca" else self.task
+        told = {**TOLD, "own": "the method's own trigger"}
+        parts = [name] if self.task == "detection" else [name, f"told: {told[self.protocol]}"]
+        return " · ".join([*parts, self.app])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What a run says about itself."""
+
+    folder: str
+    dataset: str
+    version: str
+    digest: str
+    split: str
+    code: str
+    seeds: tuple[int, ...]
+    episodes: int
+    methods: int
+    answers: int
+    failures: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Everything about two runs."""
+
+    old: RunFacts
+    new: RunFacts
+    changes: tuple[Change, ...]
+    tables: tuple[PairedTable, ...]
+    episodes: int
+    """Episodes that were compared."""
+    only_old_methods: tuple[str, ...]
+    only_new_methods: tuple[str, ...]
+    only_old_episodes: tuple[str, ...]
+    only_new_episodes: tuple[str, ...]
+    other_truth: tuple[str, ...]
+    """Episodes of both whose labels differ; they are compared nowhere."""
+    labels: Mapping[str, str]
+    """Episode -> fault and targets, for people."""
