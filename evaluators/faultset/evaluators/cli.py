@@ -101,7 +101,8 @@ def evaluate(
     if compare and dataset is None:
         from faultset.evaluators.comparing.command import compare_runs
 
-        return compare_runs(*compare, out, seed=seed, as_json=as_json)
+        compare_runs(*compare, out, seed=seed, as_json=as_json)
+        return
     if compare or dataset is None:
         raise UsageError("give either a DATASET to evaluate, or --compare OLD NEW with two folders of results")
     from faultset.evaluators import choices
