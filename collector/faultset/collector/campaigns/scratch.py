@@ -51,7 +51,9 @@ class Scratch:
     def is_abandoned(self) -> bool:
         """Say whether the process that ran the episode is gone."""
         try:
-            return abs(psutil.Process(self.owner).create_time() - self.owner_started) > 1.0
+            owner = psutil.Process(self.owner)
+            # nobody may have taken note of its end, where process 1 does not
+            return owner.status() == psutil.STATUS_ZOMBIE or abs(owner.create_time() - self.owner_started) > 1.0
         except psutil.NoSuchProcess:
             return True
 

@@ -11,7 +11,11 @@ import numpy as np
 from faultset.collector.faults.cpu import counter_now, cpu_cores
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.selecting import logic_services, pod_of
+from faultset.collector.platforms.observing.quantities import quantity
 from faultset.collector.platforms.protocol import Platform
+
+
+LEAST_MILLICORES = 10
 
 
 def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
@@ -34,8 +38,11 @@ def cpu_throttle(platform: Platform, target: str, rng: np.random.Generator) -> d
     """Lower the container's CPU limit in place to half of what it uses, or less."""
     pod = pod_of(platform, target)
     cores = float(rng.uniform(0.35, 0.55)) * cpu_cores(platform, pod)
-    limit = f"{max(1, round(1000 * cores))}m"
     containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
-    containers[0].setdefault("resources", {}).setdefault("limits", {})["cpu"] = limit
+    resources = containers[0].setdefault("resources", {})
+    requested = quantity((resources.get("requests") or {}).get("cpu", 0))
+    # a limit may not be below the request, nor below the least quota of container runtimes
+    limit = f"{max(LEAST_MILLICORES, round(1000 * requested), round(1000 * cores))}m"
+    resources.setdefault("limits", {})["cpu"] = limit
     platform.patch("Pod", pod, {"spec": {"containers": containers}})
     return {"pod": pod, "limit": limit}
