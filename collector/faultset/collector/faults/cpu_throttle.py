@@ -14,7 +14,6 @@ from faultset.collector.faults.selecting import logic_services, pod_of
 from faultset.collector.platforms.observing.quantities import quantity
 from faultset.collector.platforms.protocol import Platform
 
-
 LEAST_MILLICORES = 10
 
 
