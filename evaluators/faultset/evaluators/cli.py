@@ -241,17 +241,19 @@ def _write(plan: Plan, rows: list[ResultRow], folder: Path, seed: int, policies:
     from faultset.evaluators.leaderboards.assembling import leaderboard_of
     from faultset.evaluators.leaderboards.writing import write_json, write_markdown
     from faultset.evaluators.reports.page import write_report
-    from faultset.evaluators.rows import everyday, write_rows
+    from faultset.evaluators.rows import write_rows
 
     write_rows(rows, folder / RESULTS)
     board = leaderboard_of(rows, digest=plan.source.digest, settings=_told(plan), seed=seed, policies=policies)
     write_json(board, folder / "leaderboard.json")
     write_markdown(board, folder / "leaderboard.md")
-    write_report(board, everyday(rows), plan.specs, plan.source.folder, folder / "report.html")
+    write_report(board, rows, plan.specs, plan.source.folder, folder / "report.html")
     return board
 
 
 def _told(plan: Plan) -> dict[str, object]:
+    from faultset.evaluators.reports.machine import machine
+
     settings = plan.settings
     return {
         "tasks": list(settings.tasks),
@@ -265,6 +267,7 @@ def _told(plan: Plan) -> dict[str, object]:
         "memory_limit_bytes": settings.limits.memory_bytes,
         "cluster_key": "application, fault, target",
         "source": plan.source.url or str(plan.source.folder),
+        "machine": machine(),
     }
 
 

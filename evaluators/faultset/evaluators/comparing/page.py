@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from importlib import resources
 
 from faultset.evaluators.comparing import writing
 from faultset.evaluators.comparing.records import Comparison, PairedEntry, PairedTable
-from faultset.evaluators.leaderboards import wording
+from faultset.evaluators.reports.templates import filled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,16 +21,11 @@ class Span:
 
 def page(comparison: Comparison) -> str:
     """Return the page; light and dark, no script, no network."""
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(_read("faultset.evaluators.comparing", "page.html.j2"))
-    return template.render(
-        css=_read("faultset.evaluators.reports", "page.css"),
+    return filled(
+        "comparison.html.j2",
         c=comparison,
         remarks=writing.remarks(comparison),
         w=writing,
-        seconds=wording.seconds,
         span=span,
         parts=[_part(table) for table in comparison.tables],
     )
@@ -50,7 +44,3 @@ def span(entry: PairedEntry, name: str) -> Span | None:
         return None
     place = lambda value: None if math.isnan(value) else round(50 + 50 * max(-1.0, min(1.0, value)), 2)  # noqa: E731
     return Span(at=place(estimate.value) or 0.0, low=place(estimate.low), high=place(estimate.high))
-
-
-def _read(package: str, name: str) -> str:
-    return (resources.files(package) / name).read_text(encoding="utf-8")

@@ -13,9 +13,8 @@ from faultset.datasets.errors import UsageError
 from faultset.evaluators.comparing.changes import changes_between
 from faultset.evaluators.comparing.records import Comparison, Measure, PairedEntry, PairedTable, Where
 from faultset.evaluators.comparing.runs import Run
-from faultset.evaluators.leaderboards.detecting import correctness
 from faultset.evaluators.leaderboards.records import ALL_APPS, is_headline
-from faultset.evaluators.leaderboards.scored_rows import ScoredRows, scored
+from faultset.evaluators.reports.facts import Facts, facts_of
 from faultset.evaluators.rows import ResultRow, Truth
 from faultset.evaluators.statistics.clusters import MINIMUM_FOR_TESTS
 from faultset.evaluators.statistics.comparison import holm, paired_difference
@@ -104,7 +103,7 @@ def _label(truth: Truth) -> str:
 
 def _tables(old: Run, new: Run, episodes: Iterable[str], seed: int) -> Iterable[PairedTable]:
     wanted = frozenset(episodes)
-    facts = [scored([row for row in run.rows if row.episode in wanted], ()) for run in (old, new)]
+    facts = [facts_of([row for row in run.rows if row.episode in wanted]) for run in (old, new)]
     apps = sorted({truth.app for truth in facts[1].truths.values()})
     order = {"detection": 0, "localization": 1, "rca": 2}
     for where in sorted(facts[0].rows.keys() & facts[1].rows.keys(), key=lambda w: (order[w[0]], w[1])):
@@ -115,7 +114,7 @@ def _tables(old: Run, new: Run, episodes: Iterable[str], seed: int) -> Iterable[
                 yield table
 
 
-def _table(facts: Sequence[ScoredRows], where: Where, app: str, here: set[str], seed: int) -> PairedTable | None:
+def _table(facts: Sequence[Facts], where: Where, app: str, here: set[str], seed: int) -> PairedTable | None:
     measures = MEASURES[where[0]]
     names = facts[0].rows[where].keys() & facts[1].rows[where].keys()
     entries = [_entry(facts, where, name, measures, here, seed) for name in sorted(names)]
@@ -132,7 +131,7 @@ def _table(facts: Sequence[ScoredRows], where: Where, app: str, here: set[str], 
 
 
 def _entry(
-    facts: Sequence[ScoredRows], where: Where, name: str, measures: Sequence[Measure], here: set[str], seed: int
+    facts: Sequence[Facts], where: Where, name: str, measures: Sequence[Measure], here: set[str], seed: int
 ) -> PairedEntry | None:
     before, after = (_values(one, where, name) for one in facts)
     first = measures[0].name
@@ -177,14 +176,14 @@ def _difference(new: Sequence[float], old: Sequence[float], keys: Sequence[Any],
     return estimate
 
 
-def _values(facts: ScoredRows, where: Where, name: str) -> Values:
+def _values(facts: Facts, where: Where, name: str) -> Values:
     return _READERS[where[0]](facts, where[1], name)
 
 
-def _detection_values(facts: ScoredRows, protocol: str, name: str) -> Values:
+def _detection_values(facts: Facts, protocol: str, name: str) -> Values:
     right = {
-        e: value
-        for e, value in correctness(facts.heard[name]).items()
+        e: one.right
+        for e, one in facts.heard[name].items()
         if is_headline(facts.truths[e]) or not facts.truths[e].faulty
     }
     return {
@@ -194,17 +193,17 @@ def _detection_values(facts: ScoredRows, protocol: str, name: str) -> Values:
     }
 
 
-def _localization_values(facts: ScoredRows, protocol: str, name: str) -> Values:
+def _localization_values(facts: Facts, protocol: str, name: str) -> Values:
     found = {e: one for e, one in facts.located[protocol].get(name, {}).items() if is_headline(one.truth)}
     return {"ac1": {e: one.ac1 for e, one in found.items()}, "avg5": {e: one.avg5 for e, one in found.items()}}
 
 
-def _diagnosis_values(facts: ScoredRows, protocol: str, name: str) -> Values:
+def _diagnosis_values(facts: Facts, protocol: str, name: str) -> Values:
     found = {e: one for e, one in facts.diagnosed[protocol].get(name, {}).items() if is_headline(one.truth)}
     return {"joint": {e: one.joint for e, one in found.items()}, "parts": {e: one.parts for e, one in found.items()}}
 
 
-_READERS: Mapping[str, Callable[[ScoredRows, str, str], Values]] = {
+_READERS: Mapping[str, Callable[[Facts, str, str], Values]] = {
     "detection": _detection_values,
     "localization": _localization_values,
     "rca": _diagnosis_values,

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from faultset.evaluators.leaderboards.hearing import alarms_of, heard
-from faultset.evaluators.leaderboards.records import HEADLINE, Leaderboard
-from faultset.evaluators.reports.facts import Facts
+from faultset.evaluators.leaderboards import wording
+from faultset.evaluators.leaderboards.hearing import alarms_of
+from faultset.evaluators.leaderboards.records import Leaderboard, is_headline
+from faultset.evaluators.reports.alarmed import alarmed
+from faultset.evaluators.reports.facts import Facts, foremost
 from faultset.evaluators.reports.telemetry import Panel, panels
-from faultset.evaluators.rows import Truth
+from faultset.evaluators.reports.unsolved import Hardness, what
+from faultset.evaluators.rows import ResultRow, Truth
+from faultset.evaluators.scoring.alarms import timed_alarms
 
-EPISODES_SHOWN = 6
+EPISODES_SHOWN = 12
+_HEALTHY_SHOWN = 2
+"""No-fault episodes that are drawn in any case."""
+_EVIDENCE_SHOWN = 110
 _S = 1_000_000_000
 
 
@@ -30,16 +37,40 @@ class AlarmLine:
     """(place, true alarm, text)."""
     answer: str
     right: bool
+    evidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a localizer named under one protocol."""
+
+    rank: str
+    """Expected rank of the first cause; a word where there is no answer."""
+    right: bool
+    services: tuple[tuple[str, bool], ...]
+    """First three, and whether each is a cause."""
+    remark: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankLine:
-    """First services that one localizer named, for each protocol."""
+    """One localizer's answers when told the alarm and when told the onset, and what it gave as evidence."""
 
     name: str
     kind: str
-    answers: tuple[tuple[str, tuple[tuple[str, bool], ...], str], ...]
-    """(protocol, ((service, is a cause), ...), remark)."""
+    detected: Answer | None
+    oracle: Answer | None
+    evidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosisLine:
+    """Levels and types that a diagnoser named, and which of them are right."""
+
+    name: str
+    kind: str
+    answers: tuple[tuple[str, bool, str, bool], ...]
+    """(level, right, type, right) when told the alarm, then when told the onset."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,64 +79,78 @@ class Drawing:
 
     episode: str
     title: str
-    subtitle: str
+    solved: str
     reference: float
     onset: float | None
     ticks: tuple[tuple[float, str], ...]
     panels: tuple[Panel, ...]
-    alarms: tuple[AlarmLine, ...]
-    ranks: tuple[RankLine, ...]
+    alarms: tuple[tuple[AlarmLine, ...], tuple[AlarmLine, ...]]
+    """Shown and folded."""
+    ranks: tuple[tuple[RankLine, ...], tuple[RankLine, ...]]
+    diagnoses: tuple[DiagnosisLine, ...]
     facts: tuple[tuple[str, str], ...]
 
 
-def drawings(board: Leaderboard, facts: Facts, dataset: Path) -> tuple[Drawing, ...]:
-    """Draw a few episodes: different faults, hard ones first, and one without a fault."""
-    return tuple(_draw(facts.truths[episode], board, facts, dataset) for episode in chosen(board, facts))
-
-
-def chosen(board: Leaderboard, facts: Facts) -> list[str]:
-    """Pick at most `EPISODES_SHOWN` episodes: one for each fault while there are several, hard before trivial."""
-    difficulty = {e: stratum.name for stratum in board.strata for e in stratum.episodes}
-    order = {"hard": 0, "one modality": 1, "trivial": 2}
-    faulty = [truth for truth in facts.truths.values() if truth.faulty]
-    faulty.sort(
-        key=lambda t: (t.verdict != HEADLINE, order.get(difficulty.get(t.episode, ""), 3), t.fault or "", t.episode)
+def drawings(board: Leaderboard, facts: Facts, order: Sequence[Hardness], dataset: Path) -> tuple[Drawing, ...]:
+    """Draw at most `EPISODES_SHOWN` episodes, the least solved first."""
+    by_episode = {one.episode: one for one in order}
+    return tuple(
+        _draw(facts.truths[episode], board, facts, by_episode.get(episode), dataset) for episode in chosen(facts, order)
     )
-    picked: list[Truth] = []
+
+
+def chosen(facts: Facts, order: Sequence[Hardness]) -> list[str]:
+    """Pick episodes: one for each fault while there are several, the least solved first, and some without a fault."""
+    room_for_calm = max(_HEALTHY_SHOWN, EPISODES_SHOWN - len(order))
+    healthy = sorted(
+        (e for e, truth in facts.truths.items() if not truth.faulty),
+        key=lambda e: (-sum(by[e].yes for by in facts.heard.values() if e in by), e),
+    )[:room_for_calm]
+    room = EPISODES_SHOWN - len(healthy)
+    picked: list[str] = []
     for repeat in (False, True):
-        for truth in faulty:
-            seen = {t.fault for t in picked}
-            if truth not in picked and (repeat or truth.fault not in seen) and len(picked) < EPISODES_SHOWN - 1:
-                picked.append(truth)
-    healthy = [truth.episode for truth in facts.truths.values() if not truth.faulty]
-    loud = sorted(
-        healthy,
-        key=lambda e: (-sum(by[e].yes for by in facts.detection.values() if e in by), e),
-    )
-    return [truth.episode for truth in picked] + loud[:1]
+        for one in order:
+            seen = {facts.truths[e].fault for e in picked}
+            wanted = repeat or facts.truths[one.episode].fault not in seen
+            if wanted and one.episode not in picked and len(picked) < room:
+                picked.append(one.episode)
+    place = {one.episode: i for i, one in enumerate(order)}
+    return sorted(picked, key=lambda e: place[e]) + healthy
 
 
-def _draw(truth: Truth, board: Leaderboard, facts: Facts, dataset: Path) -> Drawing:
-    fault = truth.fault or f"no fault ({truth.no_fault_kind or 'plain'})"
-    difficulty = next((s.name for s in board.strata if truth.episode in s.episodes), "")
+def _draw(truth: Truth, board: Leaderboard, facts: Facts, hard: Hardness | None, dataset: Path) -> Drawing:
     about = [("episode", truth.episode), ("application", truth.app), ("verdict", truth.verdict)]
     if truth.faulty:
         causes = ", ".join(" or ".join(names) for names in truth.causes)
         about += [("root cause", causes), ("level", truth.system_level or ""), ("type", truth.fault_type or "")]
-    if difficulty:
-        about.append(("difficulty", difficulty))
+    if hard is not None and hard.difficulty:
+        about.append(("difficulty", hard.difficulty))
     return Drawing(
         episode=truth.episode,
-        title=fault,
-        subtitle=", ".join(truth.targets),
+        title=what(truth),
+        solved=_solved(truth, facts, hard),
         reference=_place(truth.reference_end_ns, truth),
         onset=None if truth.onset_ns is None else _place(truth.onset_ns, truth),
         ticks=_ticks(truth),
         panels=panels(truth, dataset),
-        alarms=_alarm_lines(truth, facts),
+        alarms=_alarm_lines(truth, facts, board),
         ranks=_rank_lines(truth, facts),
+        diagnoses=_diagnosis_lines(truth, facts),
         facts=tuple((name, value) for name, value in about if value),
     )
+
+
+def _solved(truth: Truth, facts: Facts, hard: Hardness | None) -> str:
+    if hard is None:
+        quiet = [by[truth.episode].yes < 0.5 for by in facts.heard.values() if truth.episode in by]
+        return f"{sum(quiet)} of {len(quiet)} detectors stay silent" if quiet else ""
+    words = ("detect it", "locate it when told the alarm", "when told the onset")
+    parts = [
+        f"{task.right} of {task.asked} {word}"
+        for task, word in zip(hard.tasks[:3], words, strict=True)
+        if task is not None and task.asked
+    ]
+    return ", ".join(parts) + ("" if is_headline(truth) else f" · {truth.verdict}")
 
 
 def _place(time_ns: int, truth: Truth) -> float:
@@ -126,87 +171,135 @@ def _ticks(truth: Truth) -> tuple[tuple[float, str], ...]:
     )
 
 
-def _alarm_lines(truth: Truth, facts: Facts) -> tuple[AlarmLine, ...]:
-    lines = []
-    for name in facts.ordered(facts.detection):
-        rows = facts.rows.get((name, truth.episode, "detected"))
-        if not rows:
-            continue
-        # flags of several seeds cannot be drawn on one line: the first speaks for them
-        row, one = rows[0], heard(rows[:1])
-        if row.status != "ok":
-            answer = row.status
-        elif truth.faulty:
-            answer = f"after {one.delay_s:.1f} s" if one.found else ("too early" if one.yes else "missed")
-        else:
-            answer = "false alarm" if one.yes else "silent"
-        raised = alarms_of(row) if row.status == "ok" else []
-        lines.append(
-            AlarmLine(
-                name=name,
-                kind=facts.kinds[name],
-                flags=_flag_runs(row.answer, truth),
-                alarms=tuple(
-                    (
-                        _place(start, truth),
-                        truth.onset_ns is not None and start >= truth.onset_ns,
-                        f"alarm at {(start - (truth.onset_ns or truth.view_start_ns)) / _S:+.1f} s",
-                    )
-                    for start, _ in raised
-                ),
-                answer=answer,
-                right=bool(one.found) if truth.faulty else not one.yes,
+def _alarm_lines(truth: Truth, facts: Facts, board: Leaderboard) -> tuple[tuple[AlarmLine, ...], tuple[AlarmLine, ...]]:
+    asked = facts.rows.get(("detection", "detected"), {})
+    lines = {
+        name: _alarm_line(name, facts.kinds[name], asked[name][truth.episode], truth)
+        for name in _by_place(board, "detection", asked)
+        if truth.episode in asked[name]
+    }
+    shown, folded = foremost(list(lines), facts.kinds, methods=8)
+    return tuple(lines[name] for name in shown), tuple(lines[name] for name in folded)
+
+
+def _by_place(board: Leaderboard, task: str, names: Mapping[str, object]) -> list[str]:
+    """Order methods as the last headline table of a task does; the others follow by name."""
+    place: dict[str, int] = {}
+    for table in board.tables:
+        if table.task == task and table.verdict == "manifest":
+            place |= {entry.baseline: i for i, entry in enumerate(table.entries)}
+    return sorted(names, key=lambda name: (place.get(name, len(place)), name))
+
+
+def _alarm_line(name: str, kind: str, rows: Sequence[ResultRow], truth: Truth) -> AlarmLine:
+    # flags of several seeds cannot be drawn on one line: the first speaks for them
+    row, one = rows[0], alarmed(rows[:1])
+    if row.status != "ok":
+        answer = row.status
+    elif truth.faulty:
+        answer = f"{one.delay_s:.1f} s" if one.found == 1.0 else ("too early" if one.yes else "missed")
+    else:
+        answer = "false alarm" if one.yes else "silent"
+    zero = truth.onset_ns or truth.view_start_ns
+    raised = alarms_of(row) if row.status == "ok" else []
+    return AlarmLine(
+        name=name,
+        kind=kind,
+        flags=_flag_runs(row.answer, truth),
+        alarms=tuple(
+            (
+                _place(start, truth),
+                truth.onset_ns is not None and start >= truth.onset_ns,
+                f"alarm at {(start - zero) / _S:+.1f} s",
             )
-        )
-    return tuple(lines)
+            for start, _ in raised
+        ),
+        answer=answer,
+        right=one.right == 1.0,
+        evidence=_evidence(row),
+    )
 
 
-def _flag_runs(answer: object, truth: Truth) -> tuple[tuple[float, float], ...]:
-    from faultset.evaluators.scoring.alarms import timed_alarms
-
-    if not isinstance(answer, dict) or not answer.get("times_ns"):
+def _flag_runs(answer: Mapping[str, object], truth: Truth) -> tuple[tuple[float, float], ...]:
+    times, flags = answer.get("times_ns"), answer.get("flags")
+    if not isinstance(times, list) or not isinstance(flags, str) or not times:
         return ()
-    flags = [flag == "1" for flag in answer["flags"]]
-    runs = timed_alarms(answer["times_ns"], flags, gap_ns=0)
+    runs = timed_alarms(times, [flag == "1" for flag in flags], gap_ns=0)
     return tuple((_place(a, truth), round(_place(b, truth) - _place(a, truth), 2)) for a, b in runs)
 
 
-def _rank_lines(truth: Truth, facts: Facts) -> tuple[RankLine, ...]:
-    if not truth.faulty:
-        return ()
-    causes = {name for names in truth.causes for name in names}
-    names = {name for by in facts.localization.values() for name in by}
-    lines = []
-    for name in facts.ordered(names):
-        answers = []
+def _rank_lines(truth: Truth, facts: Facts) -> tuple[tuple[RankLine, ...], tuple[RankLine, ...]]:
+    """Localizers that rank the cause best come first."""
+    if not truth.causes:
+        return (), ()
+    lines: dict[str, tuple[float, RankLine]] = {}
+    for name in facts.ordered({n for p in ("detected", "oracle") for n in facts.located.get(p, {})}):
+        answers: dict[str, Answer | None] = {}
+        ranks, evidence = [], ""
         for protocol in ("detected", "oracle"):
-            rows = facts.rows.get((name, truth.episode, protocol))
-            if rows:
-                answers.append((protocol, _first_three(rows[0].ranking, causes), _remark(rows)))
-        if answers:
-            lines.append(RankLine(name=name, kind=facts.kinds[name], answers=tuple(answers)))
+            one = facts.located.get(protocol, {}).get(name, {}).get(truth.episode)
+            rows = facts.rows.get(("localization", protocol), {}).get(name, {}).get(truth.episode)
+            answers[protocol] = _answer(rows, one.rank, truth) if one is not None and rows else None
+            if one is not None and rows:
+                ranks.append(one.rank)
+                evidence = _evidence(rows[0]) or evidence
+        if ranks:
+            line = RankLine(name=name, kind=facts.kinds[name], evidence=evidence, **answers)
+            lines[name] = (sum(ranks) / len(ranks), line)
+    order = sorted(lines, key=lambda name: (lines[name][0], name))
+    shown, folded = foremost(order, facts.kinds, methods=8)
+    return tuple(lines[name][1] for name in shown), tuple(lines[name][1] for name in folded)
+
+
+def _answer(rows: Sequence[ResultRow], rank: float, truth: Truth) -> Answer:
+    row = rows[0]
+    causes = {name for names in truth.causes for name in names}
+    failed = {"no_alarm": "no alarm"}.get(row.status, row.status) if row.status != "ok" else ""
+    remarks = []
+    if row.ranking:
+        top = max(row.ranking.values())
+        tied = sum(value == top for value in row.ranking.values())
+        remarks += [f"{tied} tied"] if tied > 1 else []
+    if row.told_early:
+        remarks.append("told too early")
+    if len(rows) > 1:
+        remarks.append(f"1 of {len(rows)} seeds")
+    ordered = sorted(row.ranking, key=lambda name: (-row.ranking[name], name))
+    return Answer(
+        rank=failed or ("nobody" if not row.ranking else wording.short(rank)),
+        right=not failed and rank < 1.01,
+        services=tuple((name, name in causes) for name in ordered[:3]),
+        remark=", ".join(remarks),
+    )
+
+
+def _diagnosis_lines(truth: Truth, facts: Facts) -> tuple[DiagnosisLine, ...]:
+    asked = [facts.diagnosed.get(protocol, {}) for protocol in ("detected", "oracle")]
+    names = facts.ordered({name for by in asked for name in by if truth.episode in by[name]})
+    lines = []
+    for name in names:
+        answers = []
+        for by in asked:
+            one = by.get(name, {}).get(truth.episode)
+            level, kind = one.said[0] if one is not None else (None, None)
+            answers.append(
+                (
+                    level or wording.NONE,
+                    level is not None and level == truth.system_level,
+                    kind or wording.NONE,
+                    kind is not None and kind == truth.fault_type,
+                )
+            )
+        lines.append(DiagnosisLine(name=name, kind=facts.kinds[name], answers=tuple(answers)))
     return tuple(lines)
 
 
-def _first_three(ranking: object, causes: set[str]) -> tuple[tuple[str, bool], ...]:
-    assert isinstance(ranking, dict)
-    ordered = sorted(ranking, key=lambda name: (-ranking[name], name))
-    return tuple((name, name in causes) for name in ordered[:3])
-
-
-def _remark(rows: Sequence) -> str:
-    row = rows[0]
-    if row.status == "no_alarm":
-        return "not asked: no alarm"
-    if row.status != "ok":
-        return row.status
-    if not row.ranking:
-        return "named nobody"
-    top = max(row.ranking.values())
-    tied = sum(value == top for value in row.ranking.values())
-    remarks = [f"{tied} tied in first place"] if tied > 1 else []
-    if row.told_early:
-        remarks.append("told before the onset")
-    if len(rows) > 1:
-        remarks.append(f"1 of {len(rows)} seeds")
-    return ", ".join(remarks)
+def _evidence(row: ResultRow) -> str:
+    """First item of evidence in one line."""
+    items = row.answer.get("evidence") or ()
+    if not items:
+        return ""
+    first = items[0]
+    subject = " ".join(part for part in (first["service"], first["subject"]) if part)
+    text = f"{subject}: {first['score']:.3g}" + (f", {first['detail']}" if first["detail"] else "")
+    return text if len(text) <= _EVIDENCE_SHOWN else text[: _EVIDENCE_SHOWN - 1] + "…"

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.evaluators.leaderboards import wording, writing
-from faultset.evaluators.leaderboards.records import HEADLINE, Leaderboard, Table
-from faultset.evaluators.reports import figures
-from faultset.evaluators.reports.episodes import drawings
-from faultset.evaluators.reports.facts import KIND_ORDER, facts_of
-from faultset.evaluators.reports.machine import machine
+from faultset.evaluators.leaderboards.records import HEADLINE, TOLD, Leaderboard, Table
+from faultset.evaluators.reports import delays, forests, scatter, unsolved
+from faultset.evaluators.reports.episodes import EPISODES_SHOWN, drawings
+from faultset.evaluators.reports.facts import Facts, facts_of, foremost
+from faultset.evaluators.reports.heat import heats
+from faultset.evaluators.reports.methods import cards
+from faultset.evaluators.reports.provenance import FILES, provenance
+from faultset.evaluators.reports.templates import filled
 from faultset.evaluators.rows import ResultRow
 
 if TYPE_CHECKING:
     from faultset.baselines.registry import BaselineSpec
 
-_FAILURES_SHOWN = 200
+FAILURES_SHOWN = 200
+UNSOLVED_SHOWN = 12
+_TITLES = {"detection": "Detection", "localization": "Localization", "rca": "Root cause"}
+_FOREST = {
+    "detection": ("balanced_accuracy", "event_recall"),
+    "localization": ("ac1", "avg5"),
+    "rca": ("joint", "parts"),
+}
 
 
 def write_report(
@@ -36,6 +44,8 @@ def write_report(
 
     Parameters
     ----------
+    rows
+        All answers; those about training episodes and later alarms are in the leaderboard already.
     dataset
         Dataset folder, for the telemetry of the episodes that are drawn.
     now
@@ -53,132 +63,160 @@ def render(
     now: datetime | None = None,
 ) -> str:
     """Return the report as HTML."""
-    from jinja2 import Environment, StrictUndefined
-
-    source = resources.files("faultset.evaluators.reports")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.globals |= {"number": wording.number, "interval": wording.interval, "counts": wording.counts}
-    environment.globals |= {"seconds": wording.seconds, "against": writing.against, "p_value": wording.p_value}
-    environment.globals |= {"mebibytes": wording.mebibytes}
-    template = environment.from_string((source / "page.html.j2").read_text(encoding="utf-8"))
-    return template.render(
-        css=(source / "page.css").read_text(encoding="utf-8"),
-        **_content(board, rows, specs, dataset, now or datetime.now(UTC)),
+    facts = facts_of(rows)
+    order = unsolved.hardness(board, facts)
+    alone, headline = unsolved.nobody(order, facts)
+    strata = foremost(_by_hard(board), facts.kinds)
+    return filled(
+        "report.html.j2",
+        board=board,
+        facts=writing.facts(board),
+        glance=_glance(board),
+        tiles=_tiles(board, rows, alone, headline),
+        sections=[_section(board, facts, task) for task in _TITLES if _tables(board, task)],
+        others=[table for table in board.tables if table.verdict != HEADLINE],
+        columns_of=writing.columns_of,
+        heats=heats(facts),
+        hardness=(order[:UNSOLVED_SHOWN], order[UNSOLVED_SHOWN:]),
+        solved_by=[title for _, _, title in unsolved.TASKS],
+        drawings=drawings(board, facts, order, dataset),
+        episodes=len(facts.truths),
+        most_episodes=EPISODES_SHOWN,
+        planes=[plane for plane in map(scatter.cost, _costly(board)) if plane is not None],
+        strata=strata,
+        kinds=facts.kinds,
+        failures=board.failures[:FAILURES_SHOWN],
+        more_failures=max(0, len(board.failures) - FAILURES_SHOWN),
+        cards=cards(specs, rows),
+        provenance=provenance(board, rows, now or datetime.now(UTC)),
+        files=FILES,
     )
 
 
-def _content(
-    board: Leaderboard,
-    rows: Sequence[ResultRow],
-    specs: Sequence[BaselineSpec],
-    dataset: Path,
-    now: datetime,
-) -> dict[str, Any]:
-    facts = facts_of(rows)
-    headline = [table for table in board.tables if table.verdict == HEADLINE]
+def _tables(board: Leaderboard, task: str) -> list[Table]:
+    return [table for table in board.tables if table.task == task and table.verdict == HEADLINE]
+
+
+def _series(board: Leaderboard) -> list[list[Table]]:
+    """Headline tables that differ in nothing but the application, all applications together last."""
+    series: dict[tuple[str, str, str], list[Table]] = {}
+    for task in _TITLES:
+        for table in _tables(board, task):
+            series.setdefault((table.task, table.protocol, table.group), []).append(table)
+    return list(series.values())
+
+
+def _costly(board: Leaderboard) -> list[Table]:
+    """One table for each task; processor times differ little between protocols."""
+    last = {series[-1].task: series[-1] for series in reversed(_series(board)) if series[-1].group == "telemetry"}
+    return [last[task] for task in _TITLES if task in last]
+
+
+def _glance(board: Leaderboard) -> list[dict[str, Any]]:
+    """The best of every headline table: values with intervals, or systems side by side."""
+    found = []
+    for series in _series(board):
+        last = series[-1]
+        if last.group != "telemetry":
+            continue
+        told = "" if last.task == "detection" else f", told the {TOLD[last.protocol]}"
+        found.append(
+            {
+                "title": _TITLES[last.task] + told,
+                "anchor": last.task,
+                "forest": forests.forest(last, last.metrics[0].name, methods=5, controls=1),
+                "systems": forests.systems(series, methods=5, controls=1) if len(series) > 1 else None,
+                "table": last,
+            }
+        )
+    return found
+
+
+def _section(board: Leaderboard, facts: Facts, task: str) -> dict[str, Any]:
+    """One task: systems side by side, then each application, then all together."""
+    tables = _tables(board, task)
+    kinds = dict(facts.kinds)
+    by_app: dict[str, list[dict[str, Any]]] = {}
+    for table in tables:
+        by_app.setdefault(table.app, []).append(_part(table, facts))
     return {
-        "board": board,
-        "facts": writing.facts(board),
-        "detection": [_detection(table, facts) for table in headline if table.task == "detection"],
-        "localization": [_localization(table) for table in headline if table.task == "localization"],
-        "others": [table for table in board.tables if table.verdict != HEADLINE],
-        "columns_of": writing.columns_of,
-        "tiles": _tiles(board, rows),
-        "heats": figures.heats(facts),
-        "drawings": drawings(board, facts, dataset),
-        "failures": board.failures[:_FAILURES_SHOWN],
-        "more_failures": max(0, len(board.failures) - _FAILURES_SHOWN),
-        "cards": _cards(specs, rows),
-        "provenance": _provenance(board, rows, now),
-        "strata_names": facts.ordered({n for stratum in board.strata for n in stratum.ac1}),
-        "kinds": facts.kinds,
+        "task": task,
+        "title": _TITLES[task],
+        "systems": [
+            (_told(series[-1]), forests.systems(series))
+            for series in _series(board)
+            if series[-1].task == task and len(series) > 1 and series[-1].group == "telemetry"
+        ],
+        "apps": list(by_app.items()),
+        "curves": delays.curve_charts(board.curves) if task == "localization" else (),
+        "first_places": [(TOLD[protocol], *forests.first_places(board.misses, protocol, kinds)) for protocol in TOLD]
+        if task == "localization" and board.misses
+        else [],
     }
 
 
-def _detection(table: Table, facts: Any) -> dict[str, Any]:
-    lines, longest = figures.delays(facts, table)
+def _part(table: Table, facts: Facts) -> dict[str, Any]:
+    detection = table.task == "detection" and table.group == "telemetry"
+    shown = [metric for metric in table.metrics if "[" not in metric.name]
+    known = [m for m in shown if any(entry.metrics[m.name].known for entry in table.entries)]
     return {
         "table": table,
-        "forests": [figures.forest(table, name) for name in ("balanced_accuracy", "event_recall")],
-        "points": figures.tradeoff(table),
-        "grid": [(figures.inset(n / 4), f"{25 * n} %") for n in range(5)],
-        "delays": lines,
-        "longest": longest,
-        "ticks": [(25 * i, f"{longest * i / 4:.0f} s") for i in range(5)],
+        "told": _told(table),
+        "forests": [forests.forest(table, name) for name in _FOREST[table.task]],
+        "plane": scatter.tradeoff(facts, table) if detection else None,
+        "times": delays.times_to_detect(facts, table) if detection else None,
+        "metrics": known,
+        "policies": writing.policy_columns(table),
     }
 
 
-def _localization(table: Table) -> dict[str, Any]:
-    return {"table": table, "forests": [figures.forest(table, name) for name in ("ac1", "avg5")]}
+def _told(table: Table) -> str:
+    text = {"detected": "told the alarm of ksigma", "oracle": "told the true onset (oracle)"}[table.protocol]
+    parts = [] if table.task == "detection" else [text]
+    if table.group != "telemetry":
+        parts.append("methods that see the clients' requests, ranked among themselves")
+    return " · ".join(parts)
 
 
-def _tiles(board: Leaderboard, rows: Sequence[ResultRow]) -> list[dict[str, str]]:
+def _by_hard(board: Leaderboard) -> list[str]:
+    """Localizers, those that do best on hard episodes first."""
+    names = sorted({name for stratum in board.strata for name in stratum.ac1})
+    hard = {name: value for s in board.strata if s.name == "hard" for name, value in s.ac1.items()}
+    total = {name: sum(s.ac1.get(name, 0.0) * len(s.episodes) for s in board.strata) for name in names}
+    return sorted(names, key=lambda name: (-hard.get(name, 0.0), -total[name], name))
+
+
+def _tiles(board: Leaderboard, rows: Sequence[ResultRow], alone: int, headline: int) -> list[dict[str, str]]:
     counts = board.counts
+    unknown = f"{counts['unknown']} of unknown verdict, " if counts.get("unknown") else ""
+    methods = {row.baseline: row.kind for row in rows}
+    controls = sum(kind == "control" for kind in methods.values())
+    asked = sorted(row.seconds for row in rows if row.seconds is not None)
     tiles = [
         {
             "title": "episodes",
             "value": str(sum(counts.values())),
             "text": f"{counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
-            f"{counts['no fault']} without a fault",
+            f"{unknown}{counts['no fault']} without a fault",
+        },
+        {
+            "title": "methods",
+            "value": str(len(methods) - controls),
+            "text": f"and {controls} controls that every number is read against",
         },
         {
             "title": "answers",
             "value": f"{len(rows):,}",
-            "text": f"of {len({row.baseline for row in rows})} methods and controls; {len(board.failures)} failed",
+            "text": f"{len(board.failures)} failed; "
+            + (f"median {wording.seconds(asked[len(asked) // 2])} elapsed" if asked else "no times"),
         },
     ]
-    tiles += [_best(table) for table in board.tables if table.verdict == HEADLINE and table.group == "telemetry"]
-    return tiles[:5]
-
-
-def _best(table: Table) -> dict[str, str]:
-    metric = table.metrics[0]
-    real = [entry for entry in table.entries if entry.kind != "control"]
-    best = (real or list(table.entries))[0]
-    estimate = best.metrics[metric.name]
-    level = [entry.baseline for entry in real if entry.place == best.place and entry is not best]
-    name = best.baseline + (f" and {len(level)} more" if level else "")
-    control = next((e for e in table.entries if e.baseline == table.strongest_control), None)
-    text = f"{name} {wording.interval(estimate, metric)}"
-    if control is not None:
-        text += f"; best control {control.baseline} {wording.number(control.metrics[metric.name].value, metric)}"
-    told = f", {table.protocol}" if table.task == "localization" else ""
-    return {
-        "title": f"best {metric.title}{told}",
-        "value": wording.number(estimate.value, metric),
-        "text": text,
-    }
-
-
-def _cards(specs: Sequence[BaselineSpec], rows: Sequence[ResultRow]) -> list[dict[str, Any]]:
-    cards = []
-    order = {kind: i for i, kind in enumerate(KIND_ORDER)}
-    for spec in sorted(specs, key=lambda spec: (spec.task, order.get(spec.kind, 9), spec.name)):
-        own = [row.cpu_seconds for row in rows if row.baseline == spec.name and row.cpu_seconds is not None]
-        cards.append(
+    if headline:
+        tiles.append(
             {
-                "spec": spec,
-                "seconds": wording.seconds(sorted(own)[len(own) // 2] if own else float("nan")),
-                "needs": ", ".join(sorted(spec.needs)) or "nothing beyond telemetry",
-                "tables": ", ".join(spec.tables) or "none",
+                "title": "unsolved",
+                "value": f"{alone} of {headline}",
+                "text": "headline faults that no method detects, or that none locates",
             }
         )
-    return cards
-
-
-def _provenance(board: Leaderboard, rows: Sequence[ResultRow], now: datetime) -> list[tuple[str, str]]:
-    seeds = sorted({row.seed for row in rows})
-    facts = [
-        ("dataset", board.dataset),
-        ("version", board.version),
-        ("sha256 of the version", board.digest or "unknown"),
-        ("split", board.split),
-        ("phase lengths", ", ".join(f"{n} {name}" for name, n in sorted(board.profiles.items()))),
-        ("code", board.code),
-        ("seeds", ", ".join(map(str, seeds))),
-        ("written", now.strftime("%Y-%m-%d %H:%M UTC")),
-    ]
-    facts += list(machine().items())
-    facts += sorted(board.libraries.items())
-    settings = {key: value for key, value in board.settings.items() if key != "split"}
-    return [*facts, ("settings", json.dumps(settings, sort_keys=True))]
+    return tiles

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from faultset.datasets.views import EpisodeView
 
+SAMPLES_DRAWN = 400
 _S = 1_000_000_000
 _log = logging.getLogger(__name__)
 
@@ -76,14 +78,26 @@ def _service_panels(view: EpisodeView, truth: Truth) -> list[Panel]:
         return []
     z = _deviations(wide, truth)
     causes = {name for names in truth.causes for name in names} or set(truth.targets)
-    own = [(service, metric) for service, metric in z.index if service in causes][:2]
-    other = [(service, metric) for service, metric in z.index if service not in causes][: 3 - len(own)]
+    own = _unlike(wide, [key for key in z.index if key[0] in causes], 2)
+    other = _unlike(wide, [key for key in z.index if key[0] not in causes], 3 - len(own))
     panels = []
     for service, metric in own + other:
         label = f"{service} ({'root cause' if service in causes else 'loudest other'})" if truth.faulty else service
         values = wide[service, metric].to_numpy(dtype=float)
         panels.append(_panel(label, str(metric), values))
     return panels
+
+
+def _unlike(wide: pd.DataFrame, keys: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+    """Take the first series, without those that have the same shape as one before."""
+    taken: list[tuple[str, str]] = []
+    for key in keys:
+        if len(taken) == most:
+            break
+        values = wide[key].ffill().bfill()
+        if not any(abs(values.corr(wide[other].ffill().bfill())) > 0.97 for other in taken):
+            taken.append(key)
+    return taken
 
 
 def _deviations(wide: pd.DataFrame, truth: Truth) -> pd.Series:
@@ -118,6 +132,7 @@ def _panel(
 
 def _paths(values: npt.NDArray[np.float64], low: float, high: float) -> tuple[str, ...]:
     """Lines between neighbouring samples; a gap in the data is a gap in the line."""
+    values = _thinned(values)
     count = max(1, len(values))
     pieces: list[list[str]] = [[]]
     for i, value in enumerate(values):
@@ -129,6 +144,20 @@ def _paths(values: npt.NDArray[np.float64], low: float, high: float) -> tuple[st
         pieces[-1].append(f"{x:.1f},{y:.1f}")
     # a sample on its own would be invisible as a line of no length
     return tuple(" ".join(p if len(p) > 1 else [p[0], p[0]]) for p in pieces if p)
+
+
+def _thinned(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Keep the least and the greatest of every stretch, in their order, so that no spike is lost."""
+    if len(values) <= SAMPLES_DRAWN:
+        return values
+    kept: list[float] = []
+    for part in np.array_split(values, SAMPLES_DRAWN // 2):
+        if np.isnan(part).all():
+            kept += [np.nan, np.nan]
+        else:
+            low, high = np.nanargmin(part), np.nanargmax(part)
+            kept += [part[min(low, high)], part[max(low, high)]]
+    return np.array(kept)
 
 
 def _top(values: npt.NDArray[np.float64]) -> float:

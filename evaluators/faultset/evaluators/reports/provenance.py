@@ -1,0 +1,46 @@
+"""What the numbers of a report depend on, and which files stand beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from faultset.evaluators.leaderboards.records import Leaderboard
+from faultset.evaluators.reports.machine import machine
+from faultset.evaluators.rows import ResultRow
+
+FILES = (
+    ("results.parquet", "one row for every answer, with the raw answer and the truth beside it"),
+    ("leaderboard.json", "every number of this page with its interval, or why it is missing"),
+    ("leaderboard.md", "the tables as text"),
+)
+Facts = list[tuple[str, str]]
+
+
+def provenance(board: Leaderboard, rows: Sequence[ResultRow], now: datetime) -> list[tuple[str, Facts]]:
+    """Groups of (name, value): data, code, run, machine."""
+    settings = dict(board.settings)
+    where = settings.pop("machine", None)
+    data = [
+        ("dataset", board.dataset),
+        ("version", board.version),
+        ("sha256 of the version", board.digest or "unknown"),
+        ("split", board.split),
+        ("phase lengths", ", ".join(f"{n} {name}" for name, n in sorted(board.profiles.items()))),
+        ("read from", str(settings.pop("source", "unknown"))),
+    ]
+    code = [("faultset", board.code), *sorted(board.libraries.items())]
+    run = [
+        ("seeds", ", ".join(map(str, sorted({row.seed for row in rows})))),
+        ("page written", now.strftime("%Y-%m-%d %H:%M UTC")),
+        *((name.replace("_", " "), _text(value)) for name, value in sorted(settings.items()) if name != "split"),
+    ]
+    place = list(where.items()) if isinstance(where, Mapping) else list(machine().items())
+    return [("Data", data), ("Run", run), ("Code", code), ("Machine", place)]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
