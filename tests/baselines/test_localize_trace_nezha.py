@@ -36,7 +36,7 @@ SECOND = 1_000_000_000
 MS = 1_000_000
 BOTH = ("nezha", "nezha-patterns")
 
-Step = str | tuple[str, ...]
+Step = str | tuple[Any, ...]
 """A log line, or a call: service and what happens in it."""
 Requests = Callable[[int], Sequence[Step]]
 Acted = Callable[..., EpisodeView]
@@ -50,7 +50,8 @@ class Act:
         self.logs: list[dict[str, Any]] = []
 
     def request(self, number: int, at_ns: int, steps: Sequence[Any], pace: dict[str, int] | bool | None) -> None:
-        self.number, self.clock, self.count, self.pace = number, at_ns, 0, pace or {}
+        self.number, self.clock, self.count = number, at_ns, 0
+        self.pace: dict[str, int] = pace if isinstance(pace, dict) else {}
         self._run("frontend", "GET /", None, steps, "server", None)
 
     def _run(

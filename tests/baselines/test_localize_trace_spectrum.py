@@ -70,7 +70,7 @@ def traced(faulty, alter) -> Traced:
             for number in range(200):
                 calls = healthy if number < 100 else suffering
                 jitter = number % 3
-                each = [call | {"ms": call["ms"] + jitter} for call in calls[number % 2 :: 2]]
+                each: list[Call] = [{**call, "ms": call["ms"] + jitter} for call in calls[number % 2 :: 2]]
                 spans += request(number, int(start) + number * SECOND // 2, each)
             return table_of(spans)
 

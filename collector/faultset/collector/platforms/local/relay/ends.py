@@ -71,7 +71,12 @@ class End(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.set_write_buffer_limits(high=HELD_BYTES)
-        transport.pause_reading()
+        # early releases of Python 3.11 begin to read after this call, even if it has paused reading
+        self._loop.call_soon(self._hold_back)
+
+    def _hold_back(self) -> None:
+        if self._pauses:
+            self.transport.pause_reading()
 
     def start(self) -> None:
         """Let data flow, once both ends exist."""
