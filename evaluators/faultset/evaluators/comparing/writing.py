@@ -62,7 +62,10 @@ def remarks(comparison: Comparison) -> list[str]:
     old, new = comparison.old, comparison.new
     said = [f"{comparison.episodes} episodes are in both and are compared"]
     if old.digest and new.digest and old.digest != new.digest:
-        said.append("the runs scored different versions of the data; only episodes with the same labels are paired")
+        said.append(
+            "the runs scored different versions of the data; episodes with the same labels are paired, "
+            "but their telemetry may differ"
+        )
     for what, names in (
         ("methods only in old", comparison.only_old_methods),
         ("methods only in new", comparison.only_new_methods),

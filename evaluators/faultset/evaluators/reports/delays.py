@@ -87,6 +87,8 @@ class DrawnCurve:
     points: str
     dots: tuple[tuple[float, float, str], ...]
     label_y: float
+    colour: int
+    """Number of a colour; 0 for controls."""
     dashed: bool
 
 
@@ -98,6 +100,8 @@ class CurveChart:
     delays: tuple[tuple[float, str, int], ...]
     """(place, seconds, episodes)."""
     curves: tuple[DrawnCurve, ...]
+    columns: tuple[str, ...]
+    """All delays in seconds, also those that few episodes reach."""
     rows: tuple[tuple[str, str, tuple[tuple[float | None, str, str], ...]], ...]
     """(localizer, kind, cells); a cell is value, text and tip."""
 
@@ -113,20 +117,20 @@ def curve_charts(curves: Sequence[Curve]) -> tuple[CurveChart, ...]:
     return tuple(charts)
 
 
-def _chart(app: str, curves: Sequence[Curve], delays: Sequence[float]) -> CurveChart:
-    place = {delay: round(4 + 92 * i / (len(delays) - 1), 2) for i, delay in enumerate(delays)}
+def _chart(app: str, curves: Sequence[Curve], every: Sequence[float]) -> CurveChart:
+    episodes = {delay: max(p.ac1.n for c in curves for p in c.points if p.delay_s == delay) for delay in every}
+    # the last points of few episodes jump about and say nothing
+    delays = [delay for delay in every if 2 * episodes[delay] >= max(episodes.values())]
+    place = {delay: round(4 + 92 * i / max(1, len(delays) - 1), 2) for i, delay in enumerate(delays)}
     ordered = sorted(curves, key=lambda curve: (-_mean(curve), curve.baseline))
     kinds = {curve.baseline: curve.kind for curve in ordered}
-    names, _ = foremost([curve.baseline for curve in ordered], kinds, methods=CURVES_DRAWN - 1, controls=1)
-    chosen = [name for name in names if kinds[name] != "control"][: CURVES_DRAWN - 1]
-    chosen += [name for name in names if kinds[name] == "control"][:1]
-    drawn = [curve for curve in ordered if curve.baseline in chosen]
-    heights = _spread([100 - 100 * curve.points[-1].ac1.value for curve in drawn])
-    episodes = {
-        p.delay_s: max(q.ac1.n for c in curves for q in c.points if q.delay_s == p.delay_s)
-        for c in curves
-        for p in c.points
-    }
+    names = list(kinds)
+    chosen = {*[n for n in names if kinds[n] != "control"][: CURVES_DRAWN - 1]}
+    chosen |= {*[n for n in names if kinds[n] == "control"][:1]}
+    drawn = [(curve, [p for p in curve.points if p.delay_s in place]) for curve in ordered if curve.baseline in chosen]
+    drawn = [(curve, points) for curve, points in drawn if points]
+    heights = _spread([100 - 100 * points[-1].ac1.value for _, points in drawn])
+    colours = {name: i for i, name in enumerate((n for n in names if n in chosen and kinds[n] != "control"), start=1)}
     return CurveChart(
         app=app,
         delays=tuple((place[delay], f"{delay:g}", episodes[delay]) for delay in delays),
@@ -134,16 +138,18 @@ def _chart(app: str, curves: Sequence[Curve], delays: Sequence[float]) -> CurveC
             DrawnCurve(
                 name=curve.baseline,
                 kind=curve.kind,
-                points=" ".join(f"{place[p.delay_s]},{100 - 100 * p.ac1.value:.1f}" for p in curve.points),
+                points=" ".join(f"{place[p.delay_s]},{100 - 100 * p.ac1.value:.1f}" for p in points),
                 dots=tuple(
-                    (place[p.delay_s], round(100 * p.ac1.value, 1), _tip(curve, i)) for i, p in enumerate(curve.points)
+                    (place[p.delay_s], round(100 * p.ac1.value, 1), _tip(curve, i)) for i, p in enumerate(points)
                 ),
                 label_y=height,
+                colour=colours.get(curve.baseline, 0),
                 dashed=curve.kind == "control",
             )
-            for curve, height in zip(drawn, heights, strict=True)
+            for (curve, points), height in zip(drawn, heights, strict=True)
         ),
-        rows=tuple((curve.baseline, curve.kind, _cells(curve, delays)) for curve in ordered),
+        columns=tuple(f"{delay:g}" for delay in every),
+        rows=tuple((curve.baseline, curve.kind, _cells(curve, every)) for curve in ordered),
     )
 
 

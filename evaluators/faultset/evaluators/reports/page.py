@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.evaluators.leaderboards import wording, writing
-from faultset.evaluators.leaderboards.records import HEADLINE, TOLD, Leaderboard, Table
+from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, TOLD, Leaderboard, Table
 from faultset.evaluators.reports import delays, forests, scatter, unsolved
 from faultset.evaluators.reports.episodes import EPISODES_SHOWN, drawings
 from faultset.evaluators.reports.facts import Facts, facts_of, foremost
@@ -66,6 +66,8 @@ def render(
     facts = facts_of(rows)
     order = unsolved.hardness(board, facts)
     alone, headline = unsolved.nobody(order, facts)
+    others = [table for table in board.tables if table.verdict != HEADLINE]
+    several = any(table.app == ALL_APPS for table in board.tables)
     strata = foremost(_by_hard(board), facts.kinds)
     return filled(
         "report.html.j2",
@@ -74,7 +76,8 @@ def render(
         glance=_glance(board),
         tiles=_tiles(board, rows, alone, headline),
         sections=[_section(board, facts, task) for task in _TITLES if _tables(board, task)],
-        others=[table for table in board.tables if table.verdict != HEADLINE],
+        others=[table for table in others if several is False or table.app == ALL_APPS],
+        more_others=several,
         columns_of=writing.columns_of,
         heats=heats(facts),
         hardness=(order[:UNSOLVED_SHOWN], order[UNSOLVED_SHOWN:]),
@@ -138,7 +141,7 @@ def _section(board: Leaderboard, facts: Facts, task: str) -> dict[str, Any]:
     kinds = dict(facts.kinds)
     by_app: dict[str, list[dict[str, Any]]] = {}
     for table in tables:
-        by_app.setdefault(table.app, []).append(_part(table, facts))
+        by_app.setdefault(table.app, []).append(_part(table, facts, last=table.app == tables[-1].app))
     return {
         "task": task,
         "title": _TITLES[task],
@@ -155,9 +158,10 @@ def _section(board: Leaderboard, facts: Facts, task: str) -> dict[str, Any]:
     }
 
 
-def _part(table: Table, facts: Facts) -> dict[str, Any]:
+def _part(table: Table, facts: Facts, *, last: bool) -> dict[str, Any]:
     detection = table.task == "detection" and table.group == "telemetry"
-    shown = [metric for metric in table.metrics if "[" not in metric.name]
+    # every number of every application would make a page of many megabytes; leaderboard.json has them
+    shown = [m for m in table.metrics if "[" not in m.name] if last else writing.columns_of(table)
     known = [m for m in shown if any(entry.metrics[m.name].known for entry in table.entries)]
     return {
         "table": table,
