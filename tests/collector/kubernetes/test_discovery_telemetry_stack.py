@@ -130,6 +130,7 @@ def _has_states(source: PrometheusSource, api: Api, namespace: str) -> bool:
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_the_stack_measures_itself_and_goes_without_a_trace(api: Api, stack: str) -> None:
     found = discover(api, prometheus_url=f"{stack}/prometheus:9090", jaeger_url=f"{stack}/jaeger:16686")
     assert found.otlp_http == f"http://jaeger.{stack}:4318"

@@ -22,7 +22,7 @@ from faultset.collector.platforms.kubernetes.kinds import path_of
 from faultset.collector.platforms.protocol import Delay, Loss, Partition
 from faultset.datasets.errors import PlatformError
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 IMAGE = app_image("1.0.0")
 SENT = 100
