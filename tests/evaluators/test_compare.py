@@ -89,7 +89,7 @@ def test_what_is_in_one_run_only_or_labelled_otherwise_is_named_and_not_paired(m
 def test_latent_faults_are_left_out(make, tmp_path: Path):
     latent = [make.row(make.truth("x", verdict="latent"), ranking=r) for r in (WRONG, RIGHT)]
     sides = [[*run_of(make, [RIGHT] * 2), row] for row in latent]
-    (entry,) = compared(*sides, tmp_path).tables[0].entries
+    (entry,) = compared(sides[0], sides[1], tmp_path).tables[0].entries
     assert (entry.episodes, entry.changed) == (2, False)
 
 
@@ -110,7 +110,7 @@ def test_changes_of_data_code_libraries_seeds_and_settings_are_listed(make, tmp_
 
 def test_applications_come_before_all_of_them(make, tmp_path: Path):
     sides = [[make.row(make.truth(app, app=app), ranking=answer) for app in ("x", "y")] for answer in (WRONG, RIGHT)]
-    assert [table.app for table in compared(*sides, tmp_path).tables] == ["x", "y", "all apps"]
+    assert [table.app for table in compared(sides[0], sides[1], tmp_path).tables] == ["x", "y", "all apps"]
 
 
 def test_nonsense_is_refused_in_one_sentence(make, tmp_path: Path):
