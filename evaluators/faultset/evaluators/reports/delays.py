@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from faultset.evaluators.leaderboards import wording
 from faultset.evaluators.leaderboards.records import ALL_APPS, Curve, Metric, Table, is_headline
 from faultset.evaluators.reports.facts import Facts, foremost
+from faultset.evaluators.reports.unsolved import what
 
 CURVES_DRAWN = 6
+TIPS_UP_TO = 60
+"""Faults of a table up to which every dot says what it is."""
 _HEIGHT, _LINE = 280.0, 15.0
 """Pixels of the chart and of a name beside it."""
 
@@ -52,7 +55,7 @@ def times_to_detect(facts: Facts, table: Table) -> TimesToDetect | None:
         longest = max([longest, *(one.window_s for one in episodes)])
         counts[entry.baseline] = len(episodes)
         found[entry.baseline] = sorted(
-            (one.delay_s, f"{one.truth.fault} on {', '.join(one.truth.targets)}: {one.delay_s:.1f} s")
+            (one.delay_s, what(one.truth) + f": {one.delay_s:.1f} s" if len(episodes) <= TIPS_UP_TO else "")
             for one in episodes
             if math.isfinite(one.delay_s)
         )
