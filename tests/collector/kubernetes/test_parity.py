@@ -43,7 +43,7 @@ SLOWER_STARTS = frozenset({"pod-kill", "memory-leak"})
 """Programs take a second to listen on a cluster and a fifth of it here, so that more calls fail while they start, and
 less restarts fit into a short phase; docs/platforms.md lists it."""
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
 def _collect(platform: str, root: Path, jobs: int) -> Path:
