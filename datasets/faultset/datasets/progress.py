@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,10 @@ _LINES = 10
 
 @contextmanager
 def shown(total: int, what: str) -> Iterator[Callable[[int], None]]:
-    """Show progress towards `total`; the yielded function is told how many steps were finished since."""
+    """Show progress towards `total`.
+
+    The yielded function is told how many steps were finished since, from any thread.
+    """
     if sys.stderr.isatty():
         with _bar(total, what) as advance:
             yield advance
@@ -58,11 +62,13 @@ class _Lines:
         self._done = 0
         self._next = 1
         self._started = time.monotonic()
+        self._lock = threading.Lock()
 
     def __call__(self, steps: int) -> None:
-        self._done += steps
-        if self._done * _LINES < self._total * self._next:
-            return
-        self._next = self._done * _LINES // self._total + 1
-        elapsed = time.monotonic() - self._started
-        print(f"{self._what} {self._done}/{self._total} after {elapsed:.0f} s", file=sys.stderr, flush=True)
+        with self._lock:
+            self._done += steps
+            if self._done * _LINES < self._total * self._next:
+                return
+            self._next = self._done * _LINES // self._total + 1
+            elapsed = time.monotonic() - self._started
+            print(f"{self._what} {self._done}/{self._total} after {elapsed:.0f} s", file=sys.stderr, flush=True)

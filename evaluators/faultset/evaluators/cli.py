@@ -161,7 +161,8 @@ class Order:
 def _run(order: Order, stack: ExitStack):
     """Open, check, plan and carry out, in the order in which mistakes are cheapest to find."""
     from faultset.baselines.registry import get
-    from faultset.evaluators import choices, progress
+    from faultset.datasets import progress
+    from faultset.evaluators import choices
     from faultset.evaluators.provenance import code_version
     from faultset.evaluators.running import evaluation
     from faultset.evaluators.running.ledger import Ledger
