@@ -72,9 +72,9 @@ def test_what_was_begun_is_undone_newest_first_even_when_the_act_never_ended(tmp
     with pytest.raises(RuntimeError), journal.act("patch", {}, [{"verb": "patch", "name": "three"}]):
         raise RuntimeError("torn")
     performer = Recorder()
-    replay(journal, performer)
+    replay(journal, performer.perform)
     assert performer.done == ["three", "two", "one"]
-    replay(journal, performer)
+    replay(journal, performer.perform)
     assert len(performer.done) == 3
 
 
@@ -96,6 +96,6 @@ def test_one_failing_undo_does_not_keep_the_others_and_stays_open(tmp_path: Path
             pass
     performer = Recorder(fails_on="two")
     with pytest.raises(PlatformError, match="faultset recover"):
-        replay(journal, performer)
+        replay(journal, performer.perform)
     assert performer.done == ["one"]
     assert [seq for seq, _ in journal.open_inverses()] == [2]

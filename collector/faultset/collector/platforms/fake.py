@@ -23,7 +23,7 @@ from faultset.collector.platforms.inverses import (
 )
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.protocol import Impairment, Object, Source
-from faultset.collector.platforms.undoing import replay
+from faultset.collector.platforms.undoing import Performer, replay
 from faultset.datasets.errors import PlatformError
 from faultset.datasets.schemas import TABLES
 
@@ -151,23 +151,7 @@ class FakePlatform:
 
     def undo(self) -> None:
         """Replay the journal."""
-        replay(self.journal, self)
-
-    def perform(self, inverse: Mapping[str, Any]) -> None:
-        """Do one inverse act."""
-        match inverse["verb"]:
-            case "patch":
-                self._patch(inverse["kind"], inverse["name"], inverse["change"])
-            case "apply":
-                made = inverse["object"]
-                if (made["kind"], made["metadata"]["name"]) not in self.objects:
-                    self.apply([made])
-            case "lift":
-                self.impairments.pop(inverse["pod"], None)
-            case "exec":
-                self.calls.append(("undo-exec", tuple(inverse["argv"])))
-            case "release-claim":
-                self.calls.append(("release-claim", inverse["volume"]))
+        replay(self.journal, _FakePerformer(self).perform)
 
     def sources(self) -> Sequence[Source]:
         """Return one source a table."""
@@ -233,3 +217,35 @@ class FakePlatform:
                     "status": {"phase": "Running", "containerStatuses": [status]},
                 }
             deployment["status"] = {"availableReplicas": wanted, "readyReplicas": wanted, "updatedReplicas": wanted}
+
+
+class _FakePerformer(Performer):
+    patience_s = pause_s = 0.0
+
+    def __init__(self, platform: FakePlatform):
+        self._platform = platform
+
+    def _find(self, kind: str, name: str) -> Object | None:
+        return self._platform.objects.get((kind, name))
+
+    def _list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
+        return self._platform.list(kind, labels)
+
+    def _create(self, wanted: Mapping[str, Any]) -> bool:
+        if self._find(wanted["kind"], wanted["metadata"]["name"]) is not None:
+            return False
+        self._platform.apply([wanted])
+        return True
+
+    def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        self._platform._patch(kind, name, change)
+
+    def _delete_pods(self, names: Sequence[str]) -> None:
+        for name in names:
+            del self._platform.objects["Pod", name]
+
+    def _run(self, pod: str, argv: Sequence[str]) -> None:
+        self._platform.calls.append(("undo-exec", tuple(argv)))
+
+    def _lift(self, pod: str) -> None:
+        self._platform.impairments.pop(pod, None)

@@ -9,9 +9,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from faultset.collector.apps.spec import AppSpec
+from faultset.datasets.errors import PlatformError
 
 Object = dict[str, Any]
 """A Kubernetes object as a plain dict: apiVersion, kind, metadata, spec, status, data."""
+
+
+class ObjectNotFound(PlatformError):
+    """No object of that kind and name exists."""
 
 
 @dataclass(frozen=True, kw_only=True)

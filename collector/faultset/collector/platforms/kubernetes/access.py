@@ -21,6 +21,7 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 
+from faultset.collector.platforms.protocol import ObjectNotFound
 from faultset.datasets.errors import PlatformError
 
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
@@ -34,7 +35,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 _Query = Mapping[str, str | int | bool | Sequence[str]]
 
 
-class NotFound(PlatformError):
+class NotFound(ObjectNotFound):
     """The object, or the path, does not exist."""
 
 

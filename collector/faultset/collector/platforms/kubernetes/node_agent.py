@@ -23,6 +23,7 @@ from faultset.collector.platforms.kubernetes.impairing import (
 )
 from faultset.collector.platforms.kubernetes.kinds import path_of
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
+from faultset.collector.platforms.pods import is_ready
 from faultset.collector.platforms.protocol import Impairment, Object
 from faultset.datasets.errors import PlatformError
 
@@ -153,7 +154,7 @@ class NodeAgents:
         wanted = status.get("desiredNumberScheduled", 0) if nodes_needed is None else nodes_needed
         if not wanted:
             return "no node has been given a node agent yet"
-        waiting = [_state_of(pod) for pod in self._agent_pods() if not _is_ready(pod)]
+        waiting = [_state_of(pod) for pod in self._agent_pods() if not is_ready(pod)]
         answering = status.get("numberReady", 0)
         if answering < wanted or waiting:
             said = f" ({'; '.join(waiting)})" if waiting else ""
@@ -265,7 +266,7 @@ class NodeAgents:
                 self._pods = {
                     pod["spec"]["nodeName"]: pod["metadata"]["name"]
                     for pod in self._agent_pods()
-                    if _is_ready(pod) and not pod["metadata"].get("deletionTimestamp")
+                    if is_ready(pod) and not pod["metadata"].get("deletionTimestamp")
                 }
             return dict(self._pods)
 
@@ -310,11 +311,6 @@ def _node_of(pod: Object) -> str:
     if not node:
         raise PlatformError(f"pod {pod['metadata']['name']} runs on no node yet, so nothing can be done to it")
     return node
-
-
-def _is_ready(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def _state_of(pod: Object) -> str:

@@ -44,7 +44,7 @@ from faultset.collector.platforms.kubernetes.preflight import await_agents
 from faultset.collector.platforms.kubernetes.prometheus import PrometheusSource
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
 from faultset.collector.platforms.kubernetes.starting import images_missing, unready
-from faultset.collector.platforms.kubernetes.undoing import Undoer
+from faultset.collector.platforms.kubernetes.undoing import ClusterPerformer
 from faultset.collector.platforms.kubernetes.watching import Observer
 from faultset.collector.platforms.observing.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.platforms.protocol import Impairment, Object, Source
@@ -204,11 +204,11 @@ class KubernetesPlatform(JournaledVerbs):
 
     def undo(self) -> None:
         """Replay the journal's open inverses backwards, then restart pods that wait in a back-off."""
-        undoer = Undoer(self._objects, run=self.run_in, lift=self._impairer.lift)
+        performer = ClusterPerformer(self._objects, run=self.run_in, lift=self._impairer.lift)
         try:
-            replay(self._journal, undoer)
+            replay(self._journal, performer.perform)
         finally:
-            undoer.restart_waiting(self._is_of_app)
+            performer.restart_waiting(self._is_of_app)
 
     def sources(self) -> Sequence[Source]:
         """Return the sources of every table."""

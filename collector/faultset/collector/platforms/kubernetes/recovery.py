@@ -18,7 +18,7 @@ from faultset.collector.platforms.kubernetes.namespaces import (
     remove_namespaces,
     remove_volumes,
 )
-from faultset.collector.platforms.kubernetes.undoing import Undoer
+from faultset.collector.platforms.kubernetes.undoing import ClusterPerformer
 from faultset.collector.platforms.undoing import replay
 
 
@@ -53,9 +53,9 @@ def _undo(api: Api, journal: Journal, plan: Plan, namespace: str) -> None:
         container = objects.get("Pod", pod)["spec"]["containers"][0]["name"]
         return run_in_pod(api, namespace, pod, container, argv)
 
-    undoer = Undoer(objects, run=run, lift=lambda pod: None)
-    replay(journal, undoer)
-    undoer.restart_waiting(lambda pod: (pod["metadata"].get("labels") or {}).get(app.label_key) in app.services)
+    performer = ClusterPerformer(objects, run=run, lift=lambda pod: None)
+    replay(journal, performer.perform)
+    performer.restart_waiting(lambda pod: (pod["metadata"].get("labels") or {}).get(app.label_key) in app.services)
 
 
 def remove_strays(api: Api) -> list[str]:

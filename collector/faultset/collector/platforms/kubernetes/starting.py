@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from faultset.collector.platforms.pods import is_ready
 from faultset.collector.platforms.protocol import Object
 
 _NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
@@ -23,13 +24,8 @@ def images_missing(pods: Iterable[Object]) -> tuple[str, ...]:
 
 def unready(pods: Iterable[Object]) -> str:
     """Return one sentence about the pods that are not ready, with the cluster's reasons."""
-    said = [_describe(pod) for pod in pods if not _is_ready(pod)]
+    said = [_describe(pod) for pod in pods if not is_ready(pod)]
     return "; ".join(said[:5]) + (f"; {len(said) - 5} more" if len(said) > 5 else "") if said else "all pods are ready"
-
-
-def _is_ready(pod: Mapping[str, Any]) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or []
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def _describe(pod: Mapping[str, Any]) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.platforms.local.controllers.replica_sets import is_ready
 from faultset.collector.platforms.local.objects import Object, ObjectStore
 from faultset.collector.platforms.local.processes import tail
+from faultset.collector.platforms.pods import is_ready
 
 LogFile = Callable[[str, str, int], Path]
 

@@ -11,9 +11,9 @@ from typing import Any
 from faultset.collector.platforms.inverses import merge
 from faultset.collector.platforms.local.defaults import with_defaults
 from faultset.collector.platforms.observing.clock import rfc3339
+from faultset.collector.platforms.protocol import Object, ObjectNotFound
 from faultset.datasets.errors import PlatformError
 
-Object = dict[str, Any]
 Listener = Callable[[str, str, Object | None], None]
 
 PROTECTED = {
@@ -24,14 +24,6 @@ PROTECTED = {
 _OWNED_BY_SERVER = ("uid", "creationTimestamp", "generation", "namespace", "resourceVersion")
 _OWNED_BY_SERVER += ("deletionTimestamp", "deletionGracePeriodSeconds")
 _KEPT_BY_APPLY = ("ownerReferences", "finalizers")
-
-
-class ObjectNotFound(PlatformError):
-    """No object of that kind and name exists."""
-
-    def __init__(self, kind: str, name: str):
-        self.kind, self.object_name = kind, name
-        super().__init__(f'{kind} "{name}" not found')
 
 
 class ObjectStore:
@@ -155,7 +147,7 @@ class ObjectStore:
     def _existing(self, kind: str, name: str) -> Object:
         found = self.find(kind, name)
         if found is None:
-            raise ObjectNotFound(kind, name)
+            raise ObjectNotFound(f'{kind} "{name}" not found')
         return found
 
     def _mark_deleted(self, current: Object, grace_s: float) -> None:

@@ -23,7 +23,7 @@ from faultset.collector.platforms.local.objects import Object
 from faultset.collector.platforms.local.programs import write_scripts
 from faultset.collector.platforms.local.routing import SPANS_PORT
 from faultset.collector.platforms.local.telemetry_source import TelemetrySource
-from faultset.collector.platforms.local.undoing import Undoer
+from faultset.collector.platforms.local.undoing import LocalPerformer
 from faultset.collector.platforms.observing.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.platforms.protocol import Impairment, Source
 from faultset.collector.platforms.undoing import replay
@@ -171,11 +171,11 @@ class LocalPlatform(JournaledVerbs):
 
     def undo(self) -> None:
         """Replay the journal's open inverses backwards, then restart pods that wait in a back-off."""
-        undoer = Undoer(self, self._running())
+        performer = LocalPerformer(self, self._running())
         try:
-            replay(self._journal, undoer)
+            replay(self._journal, performer.perform)
         finally:
-            undoer.restart_waiting()
+            performer.restart_waiting()
 
     def sources(self) -> Sequence[Source]:
         """Return the sources of every table."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from faultset.collector.platforms.local.controllers.context import Context
 from faultset.collector.platforms.local.objects import Object, owner_reference
+from faultset.collector.platforms.pods import is_active, is_ready
 
 
 def reconcile_replica_sets(context: Context) -> None:
@@ -28,18 +29,6 @@ def reconcile_replica_sets(context: Context) -> None:
             "observedGeneration": replica_set["metadata"]["generation"],
         }
         context.store.set_status("ReplicaSet", replica_set["metadata"]["name"], status)
-
-
-def is_active(pod: Object) -> bool:
-    """Say whether a pod counts for its owner: neither ended nor being deleted."""
-    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return not ended and not pod["metadata"].get("deletionTimestamp")
-
-
-def is_ready(pod: Object) -> bool:
-    """Say whether the pod's Ready condition holds."""
-    conditions = pod.get("status", {}).get("conditions", [])
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _first_to_go(pod: Object) -> tuple[bool, bool, bool, int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from faultset.collector.platforms.local.controllers.context import Context
-from faultset.collector.platforms.local.controllers.replica_sets import is_active, is_ready
 from faultset.collector.platforms.local.objects import Object, owner_reference
+from faultset.collector.platforms.pods import is_active, is_ready
 
 
 def reconcile_services(context: Context) -> None:

@@ -1,0 +1,144 @@
+"""What every platform's undo does alike: each act may come twice, and what is in its way is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from faultset.collector.platforms.pods import waits_in_back_off
+from faultset.collector.platforms.protocol import Object, ObjectNotFound
+from faultset.collector.platforms.undoing import Performer
+from faultset.datasets.errors import PlatformError
+
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:09Z"}
+
+
+class Objects(Performer):
+    """Objects in memory; one that is being deleted is gone after a few looks at it."""
+
+    patience_s, pause_s = 5.0, 0.0
+
+    def __init__(self, *objects: Object):
+        self.objects = {(one["kind"], one["metadata"]["name"]): one for one in objects}
+        self.looks = 0
+        self.done: list[Any] = []
+        self.failing = 0
+
+    def _find(self, kind: str, name: str) -> Object | None:
+        self.looks += 1
+        found = self.objects.get((kind, name))
+        if found and found["metadata"].get("deletionTimestamp") and self.looks > 2:
+            del self.objects[kind, name]
+        return found
+
+    def _list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
+        return [one for (found, _), one in self.objects.items() if found == kind]
+
+    def _create(self, wanted: Mapping[str, Any]) -> bool:
+        key = wanted["kind"], wanted["metadata"]["name"]
+        is_new = key not in self.objects
+        self.objects.setdefault(key, dict(wanted))
+        return is_new
+
+    def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        if (kind, name) not in self.objects:
+            raise ObjectNotFound(f"no {kind} {name}")
+        self.done.append((kind, name, change))
+
+    def _delete_pods(self, names: Sequence[str]) -> None:
+        self.done += names
+
+    def _run(self, pod: str, argv: Sequence[str]) -> None:
+        if self.failing:
+            self.failing -= 1
+            raise PlatformError("the container does not run yet")
+        self.done.append((pod, *argv))
+
+    def _lift(self, pod: str) -> None:
+        self.done.append(pod)
+
+
+def pod(name: str, second: int = 0, *, phase: str = "Running", reason: str | None = None, **metadata: Any) -> Object:
+    state = {"waiting": {"reason": reason}} if reason else {"running": {}}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "creationTimestamp": f"2026-01-01T00:00:{second:02d}Z", **metadata},
+        "status": {"phase": phase, "containerStatuses": [{"state": state}]},
+    }
+
+
+EXEC = {"verb": "exec", "labels": {"app": "geo"}, "argv": ["true"]}
+VOLUME = {"kind": "PersistentVolume", "metadata": {"name": "geo-pv"}}
+
+
+def test_a_command_runs_in_the_newest_pod_that_is_there_to_stay() -> None:
+    pods = [pod("new", 5), pod("old", 1), pod("failed", 7, phase="Failed"), pod("leaving", 9, **DELETED)]
+    subject = Objects(*pods)
+    subject.perform(EXEC)
+    assert subject.done == [("new", "true")]
+
+
+def test_a_command_is_tried_again_until_the_container_runs() -> None:
+    subject = Objects(pod("geo-1"))
+    subject.failing = 3
+    subject.perform(EXEC)
+    assert subject.done == [("geo-1", "true")]
+
+
+def test_a_command_without_a_pod_fails_once_patience_ends() -> None:
+    subject = Objects()
+    subject.patience_s = 0.0
+    with pytest.raises(PlatformError, match="no pod carries the labels"):
+        subject.perform(EXEC)
+
+
+def test_an_object_that_exists_is_left_as_it_is() -> None:
+    subject = Objects(VOLUME)
+    subject.perform({"verb": "apply", "object": {**VOLUME, "spec": {}}})
+    assert subject.objects["PersistentVolume", "geo-pv"] is VOLUME
+
+
+def test_an_object_that_is_being_deleted_is_waited_for_and_created_again() -> None:
+    leaving = {"kind": "Service", "metadata": {"name": "geo", **DELETED}}
+    subject = Objects(leaving)
+    subject.perform({"verb": "apply", "object": {"kind": "Service", "metadata": {"name": "geo"}}})
+    assert subject.objects["Service", "geo"]["metadata"] == {"name": "geo"}
+
+
+def test_an_object_that_never_goes_is_an_error() -> None:
+    subject = Objects({"kind": "Service", "metadata": {"name": "geo", **DELETED}})
+    subject.patience_s, subject.looks = 0.0, -1000
+    with pytest.raises(PlatformError, match='Service "geo" is still being deleted'):
+        subject.perform({"verb": "apply", "object": {"kind": "Service", "metadata": {"name": "geo"}}})
+
+
+def test_a_pod_that_is_gone_needs_no_patch_but_anything_else_does() -> None:
+    subject = Objects()
+    subject.perform({"verb": "patch", "kind": "Pod", "name": "geo-1", "change": {}})
+    with pytest.raises(ObjectNotFound):
+        subject.perform({"verb": "patch", "kind": "Service", "name": "geo", "change": {}})
+
+
+def test_a_released_volume_has_no_claim() -> None:
+    subject = Objects(VOLUME)
+    subject.perform({"verb": "release-claim", "volume": "geo-pv"})
+    assert subject.done == [("PersistentVolume", "geo-pv", {"spec": {"claimRef": None}})]
+
+
+def test_an_act_of_a_later_release_is_refused() -> None:
+    with pytest.raises(PlatformError, match="'dance' that this release does not know"):
+        Objects().perform({"verb": "dance"})
+
+
+def test_only_pods_in_question_that_wait_in_a_back_off_are_replaced() -> None:
+    waiting = [pod("a", reason="CrashLoopBackOff"), pod("b", reason="ImagePullBackOff")]
+    subject = Objects(*waiting, pod("c"), pod("d", reason="ContainerCreating"))
+    subject.restart_waiting(lambda one: one["metadata"]["name"] != "b")
+    assert subject.done == ["a"]
+
+
+def test_a_pod_without_containers_or_with_an_empty_state_does_not_wait() -> None:
+    assert not waits_in_back_off({"metadata": {}})
+    assert not waits_in_back_off({"status": {"containerStatuses": [{"state": {"waiting": None}}]}})
