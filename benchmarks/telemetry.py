@@ -24,9 +24,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from faultset.collector.platforms.local.channel import Channel
 from faultset.collector.platforms.local.telemetry import main as telemetry_main
-from faultset.collector.platforms.local.telemetry.metric_store import MetricStore
 from faultset.collector.platforms.local.telemetry.process import write_window
 from faultset.collector.sources.exposition import ExpositionReader
+from faultset.collector.sources.metric_store import MetricStore
 from faultset.collector.sources.series import Series
 
 SERIES_PER_POD = 74

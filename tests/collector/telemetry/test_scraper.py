@@ -13,9 +13,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from faultset.collector.platforms.local.channel import serve
-from faultset.collector.platforms.local.telemetry.metric_store import MetricStore
 from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.platforms.local.telemetry.scraping import Scraper
+from faultset.collector.sources.metric_store import MetricStore
 
 Serve = Callable[[CollectorRegistry], tuple[str, int]]
 Rows = list[dict[str, Any]]

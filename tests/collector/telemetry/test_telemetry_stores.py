@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from faultset.collector.platforms.local.telemetry.metric_store import MetricStore
-from faultset.collector.platforms.local.telemetry.span_store import SpanStore
+from faultset.collector.sources.metric_store import MetricStore
 from faultset.collector.sources.otlp import SpanRow
 from faultset.collector.sources.series import Series
+from faultset.collector.sources.span_store import SpanStore
 from faultset.datasets.schemas import TABLES
 
 

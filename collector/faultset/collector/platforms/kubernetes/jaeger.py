@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from faultset.collector.platforms.kubernetes.endpoints import CutAnswer, Endpoint
 from faultset.collector.platforms.kubernetes.jaeger_spans import NAMESPACE_TAG, Sent, sent_spans
-from faultset.collector.platforms.local.telemetry.span_store import SpanStore
+from faultset.collector.sources.span_store import SpanStore
 from faultset.datasets.errors import PlatformError
 
 TRACES_PER_PAGE = 1_000

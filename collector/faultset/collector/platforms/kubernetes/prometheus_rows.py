@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from faultset.collector.platforms.kubernetes.prometheus_series import Named
-from faultset.collector.platforms.local.kube_state import TERMINATED_REASONS, WAITING_REASONS
-from faultset.collector.platforms.local.telemetry.metric_store import MetricWindow
+from faultset.collector.sources.kube_states import TERMINATED_REASONS, WAITING_REASONS
+from faultset.collector.sources.metric_store import MetricWindow
 from faultset.collector.sources.series import Series, canonical_labels
 
 Times = npt.NDArray[np.int64]

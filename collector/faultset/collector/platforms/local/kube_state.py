@@ -6,22 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from faultset.collector.platforms.local.objects import Object, ObjectStore
+from faultset.collector.sources.kube_states import (
+    CLAIM_PHASES,
+    POD_PHASES,
+    TERMINATED_REASONS,
+    VOLUME_PHASES,
+    WAITING_REASONS,
+)
 
 Row = list[Any]
 """metric, service, pod, container, labels, kind, value"""
-
-POD_PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
-CLAIM_PHASES = ("Pending", "Bound", "Lost")
-VOLUME_PHASES = ("Available", "Bound", "Released", "Failed", "Pending")
-WAITING_REASONS = (
-    "ContainerCreating",
-    "CrashLoopBackOff",
-    "CreateContainerConfigError",
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "RunContainerError",
-)
-TERMINATED_REASONS = ("Completed", "Error", "OOMKilled", "StartError")
 
 
 def state_rows(store: ObjectStore, service_of: Callable[[Mapping[str, Any]], str | None]) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Logs, events and object states of the local platform as sources of an episode."""
+"""Logs, events and object states as sources of an episode, on every platform."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from faultset.collector.platforms.local.channel import serve
 from faultset.collector.platforms.local.launch import die_with_parent
-from faultset.collector.platforms.local.telemetry.metric_store import MetricStore, MetricWindow
 from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.platforms.local.telemetry.receiver import Receiver
 from faultset.collector.platforms.local.telemetry.scraping import Scraper
-from faultset.collector.platforms.local.telemetry.span_store import SpanStore, SpanWindow
+from faultset.collector.sources.metric_store import MetricStore, MetricWindow
+from faultset.collector.sources.span_store import SpanStore, SpanWindow
 
 TABLES = ("metrics", "spans")
 _BATCH_ROWS = 1 << 16

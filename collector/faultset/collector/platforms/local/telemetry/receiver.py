@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from faultset.collector.platforms.local.telemetry.span_store import SpanStore
 from faultset.collector.sources.otlp import read_spans
+from faultset.collector.sources.span_store import SpanStore
 
 _PROTOBUF = "application/x-protobuf"
 _LARGEST_BODY = 64 << 20

@@ -11,9 +11,9 @@ from typing import Any
 
 import aiohttp
 
-from faultset.collector.platforms.local.telemetry.metric_store import MetricStore
 from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.sources.exposition import ExpositionReader
+from faultset.collector.sources.metric_store import MetricStore
 from faultset.collector.sources.series import Series, canonical_labels
 from faultset.datasets.errors import PlatformError
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from faultset.collector.platforms.local.telemetry.columns import (
+from faultset.collector.sources.columns import (
     Numbers,
     Words,
     frozen,
