@@ -51,7 +51,7 @@ def refusals(api: Api, faults: Sequence[FaultSpec], repository: str = REPOSITORY
     try:
         found, privileged = probe(api, repository), True
     except Forbidden:
-        found, privileged = EphemeralImpairer(api, "", app_image(RUNTIME_TAG, repository)).capabilities(), False
+        found, privileged = probe_inside(api, repository), False
     for fault in faults:
         reason = unsupported(found, fault.needs & _OF_NODES)
         if reason:
@@ -75,6 +75,35 @@ def probe(api: Api, repository: str = REPOSITORY) -> Capabilities:
             objects.apply(wanted)
         await_agents(agents, objects, timeout_s=_TIMEOUT_S)
         return agents.capabilities()
+    finally:
+        with contextlib.suppress(PlatformError):
+            remove_namespaces(api, (name,), timeout_s=0.0)
+
+
+def probe_inside(api: Api, repository: str = REPOSITORY) -> Capabilities:
+    """Return what a container inside of a pod can do, as one in a pod of its own finds out.
+
+    Raises
+    ------
+    PlatformError
+        The image is missing, or such containers are forbidden as well.
+    """
+    name, image = f"check-{secrets.token_hex(4)}", app_image(RUNTIME_TAG, repository)
+    make_namespace(api, name, {EPISODE: "none", **PRIVILEGED})
+    try:
+        container = {"name": "idle", "image": image, "command": ["sleep", str(round(2 * _TIMEOUT_S))]}
+        spec = {"containers": [container], "restartPolicy": "Never", "automountServiceAccountToken": False}
+        objects = Objects(api, name)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "idle"}, "spec": spec}
+        objects.create(pod)
+        inside = EphemeralImpairer(api, name, image)
+        try:
+            inside.prepare(objects.list("Pod"))
+        except PlatformError:
+            if images := images_missing(objects.list("Pod")):
+                raise PlatformError(missing_images_sentence(images)) from None
+            raise
+        return inside.capabilities()
     finally:
         with contextlib.suppress(PlatformError):
             remove_namespaces(api, (name,), timeout_s=0.0)
