@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -26,29 +25,42 @@ def placed(objects: Iterable[Mapping[str, Any]], app: AppSpec, namespace: str, *
     """
     made = []
     for wanted in objects:
-        found = copy.deepcopy(dict(wanted))
+        found = with_images_of(wanted, repository)
         if found["kind"] == "PersistentVolume":
             labels = found["metadata"].setdefault("labels", {})
             labels.update({**MANAGED, PAIR: namespace})
             found["spec"]["hostPath"]["path"] = f"{VOLUME_ROOT}/{namespace}/{found['metadata']['name']}"
         elif found["kind"] == "Deployment":
-            _place_pods(found, app, repository)
+            _place_pods(found, app)
         made.append(found)
     return made
 
 
-def _place_pods(deployment: Object, app: AppSpec, repository: str) -> None:
+def _place_pods(deployment: Object, app: AppSpec) -> None:
     spec = deployment["spec"]["template"]["spec"]
     service = app.services[deployment["metadata"]["name"]]
     if not service.claim:
         spec["securityContext"] = {"runAsUser": USER_ID, "runAsGroup": USER_ID, "runAsNonRoot": True}
     spec["automountServiceAccountToken"] = False
     for container in spec["containers"]:
-        container["image"] = with_repository(container["image"], repository)
         container["workingDir"] = WORKING_FOLDER
         container.setdefault("env", []).append(
             {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
         )
+
+
+def with_images_of(found: Any, repository: str) -> Any:
+    """Return a copy of an object, or of a change of one, with the images of ours as the nodes find them.
+
+    >>> with_images_of({"containers": [{"image": "faultset/app:1.0.0"}]}, "registry/app")
+    {'containers': [{'image': 'registry/app:1.0.0'}]}
+    """
+    if isinstance(found, Mapping):
+        return {
+            key: with_repository(value, repository) if key == "image" else with_images_of(value, repository)
+            for key, value in found.items()
+        }
+    return [with_images_of(one, repository) for one in found] if isinstance(found, list) else found
 
 
 def with_repository(image: str, repository: str) -> str:

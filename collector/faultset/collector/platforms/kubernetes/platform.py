@@ -39,7 +39,7 @@ from faultset.collector.platforms.kubernetes.namespaces import (
 )
 from faultset.collector.platforms.kubernetes.node_agent import NodeAgents, agent_manifests
 from faultset.collector.platforms.kubernetes.objects import Objects
-from faultset.collector.platforms.kubernetes.placing import VOLUME_ROOT, placed, with_repository
+from faultset.collector.platforms.kubernetes.placing import VOLUME_ROOT, placed, with_images_of, with_repository
 from faultset.collector.platforms.kubernetes.preflight import await_agents
 from faultset.collector.platforms.kubernetes.prometheus import PrometheusSource
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
@@ -174,7 +174,7 @@ class KubernetesPlatform(JournaledVerbs):
         return run_in_pod(self.api, self.pair.app, pod, container, argv)
 
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
-        self._objects.patch(kind, name, _with_images_of(change, self._settings.repository))
+        self._objects.patch(kind, name, with_images_of(change, self._settings.repository))
 
     def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
         self._objects.delete(kind, name, grace_period_s=grace_period_s)
@@ -194,12 +194,10 @@ class KubernetesPlatform(JournaledVerbs):
         deadline = time.monotonic() + timeout_s
         while not condition():
             self._check()
-            pods = self._objects.list("Pod")
-            missing = images_missing(pods) if not self._load_wanted else ()
-            if missing:
+            if not self._load_wanted and (missing := images_missing(self._objects.list("Pod"))):
                 raise PlatformError(missing_images_sentence(missing))
             if time.monotonic() > deadline:
-                raise PlatformError(f"waited {timeout_s:g} s in vain for {what}; {unready(pods)}")
+                raise PlatformError(f"waited {timeout_s:g} s in vain for {what}; {unready(self._objects.list('Pod'))}")
             time.sleep(_POLL_S)
 
     def undo(self) -> None:
@@ -308,13 +306,3 @@ class KubernetesPlatform(JournaledVerbs):
                 with contextlib.suppress(PlatformError):
                     renew(self.api, self.pair.control)
                     renew(self.api, self.pair.app)
-
-
-def _with_images_of(change: Any, repository: str) -> Any:
-    """Return a change with the images of ours as the nodes find them."""
-    if isinstance(change, Mapping):
-        return {
-            key: with_repository(value, repository) if key == "image" else _with_images_of(value, repository)
-            for key, value in change.items()
-        }
-    return [_with_images_of(item, repository) for item in change] if isinstance(change, list) else change
