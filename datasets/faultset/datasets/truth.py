@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.datasets.episodes import TRUTH
 from faultset.datasets.errors import DataError
+from faultset.datasets.json_lines import read_json_lines
 from faultset.datasets.schemas import LABEL_JSON_FIELDS
 from faultset.datasets.storage import damage_named, open_parquet
 
@@ -47,15 +48,6 @@ def read_journal(episode_path: Path | str) -> list[dict[str, Any]]:
     """Return the records of what was done to the platform, in order; lines torn by a crash are left out."""
     path = Path(episode_path) / TRUTH / "journal.jsonl"
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return read_json_lines(path)
     except FileNotFoundError:
         raise DataError(f"{path} is missing; restore it or collect the episode again") from None
-    records = []
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            records.append(record)
-    return records

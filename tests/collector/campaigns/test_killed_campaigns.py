@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from faultset.collector.platforms.journal import read_journal
+from faultset.datasets.json_lines import read_json_lines
 from faultset.datasets.verification import verify
 from faultset.datasets.versions import open_dataset
 
@@ -43,7 +43,7 @@ def scratch_of(root: Path) -> Path | None:
 
 def phases_of(folder: Path) -> list[str]:
     journal = folder / "journal.jsonl"
-    records = read_journal(journal) if journal.exists() else []
+    records = read_json_lines(journal) if journal.exists() else []
     return [record["args"]["name"] for record in records if record.get("verb") == "phase"]
 
 

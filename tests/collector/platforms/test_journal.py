@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from faultset.collector.platforms.inverses import inverse_change, inverse_of_delete, merge
-from faultset.collector.platforms.journal import Journal, read_journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.undoing import replay
 from faultset.datasets.errors import PlatformError
+from faultset.datasets.json_lines import read_json_lines
 
 OBJECT = {"spec": {"replicas": 1, "selector": {"a": "b"}, "ports": [{"port": 1}]}, "metadata": {"labels": {}}}
 
@@ -86,7 +87,7 @@ def test_a_journal_read_again_after_a_crash_knows_what_is_open(tmp_path: Path) -
     path.write_bytes(path.read_bytes() + b'{"seq": 9, "sta')
     again = Journal(path)
     assert [seq for seq, _ in again.open_inverses()] == [1]
-    assert len(read_journal(path)) == 2
+    assert len(read_json_lines(path)) == 2
 
 
 def test_one_failing_undo_does_not_keep_the_others_and_stays_open(tmp_path: Path) -> None:

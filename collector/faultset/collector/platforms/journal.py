@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.platforms.inverses import Inverse
+from faultset.datasets.json_lines import read_json_lines
 
 
 class Journal:
@@ -28,7 +29,7 @@ class Journal:
 
     def __init__(self, path: Path):
         self.path = path
-        self.records: list[dict[str, Any]] = read_journal(path) if path.exists() else []
+        self.records: list[dict[str, Any]] = read_json_lines(path) if path.exists() else []
         self._next = 1 + max((record["seq"] for record in self.records), default=0)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
@@ -95,14 +96,3 @@ def open_inverses(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[
     undone = {record["seq"] for record in records if record["state"] == "undone"}
     intents = [record for record in records if record["state"] == "intent" and record["inverse"]]
     return [(record["seq"], list(record["inverse"])) for record in reversed(intents) if record["seq"] not in undone]
-
-
-def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Read all whole lines of a journal; a line torn by a crash is left out."""
-    records = []
-    for line in path.read_bytes().splitlines():
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return records
