@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from faultset.baselines.protocol import Detection, Detector, Diagnoser, Diagnosis, Labelled, Localizer, Ranking
 from faultset.baselines.registry import BaselineSpec, baselines
+from faultset.baselines.tables import read_table
 from faultset.baselines.windows import episode_resolution_s
 from faultset.datasets.schemas import TABLES
 from faultset.datasets.views import EpisodeView
@@ -110,6 +112,18 @@ def assert_same(one: Answer, other: Answer) -> None:
         assert one == other
 
 
+def owners_of_pods(view: EpisodeView) -> dict[str, set[str]]:
+    """Services of every pod that some table of an episode names."""
+    owners: dict[str, set[str]] = {}
+    for name, pod in {"metrics": "pod", "spans": "pod", "logs": "pod", "events": "name", "objects": "name"}.items():
+        rows = read_table(view, name, ("service", pod) if pod == "pod" else ("service", pod, "kind"))
+        if pod == "name":
+            rows = rows.filter(pc.field("kind") == "Pod")
+        for service, named in set(zip(rows["service"].to_pylist(), rows[pod].to_pylist(), strict=True)):
+            owners.setdefault(named, set()).add(service)
+    return owners
+
+
 def assert_sound(found: Answer, view: EpisodeView) -> None:
     """Check what holds for any answer, however little there was to go by."""
     services = set(view.services)
@@ -131,6 +145,9 @@ def assert_sound(found: Answer, view: EpisodeView) -> None:
         assert set(found.ordered) == set(found.scores)
         assert {service for service, _ in found.metrics} <= set(found.scores)
         assert all(0 < score < np.inf for score in found.metrics.values())
+        assert all(0 < score < np.inf for score in found.pods.values())
+        owners = owners_of_pods(view) if found.pods else {}
+        assert all(owners.get(pod, set()) & set(found.scores) for pod in found.pods)
     for item in found.evidence:
         assert item.service in services
         assert np.isfinite(item.score)

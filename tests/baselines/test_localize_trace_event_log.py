@@ -72,6 +72,11 @@ def test_a_caller_that_complains_of_a_service_points_at_it(told) -> None:
     assert ranking.ordered == ("geo",)
 
 
+def test_pods_are_named_by_events_about_them_and_by_their_own_complaints(told) -> None:
+    ranking = told([(65, "geo", "BackOff")], [(70, "rate", "cache error"), (71, "search", "geo refused")])
+    assert ranking.pods == {"n": 1.0, "p": 0.5}
+
+
 def test_names_count_only_where_the_writer_calls_that_service() -> None:
     called = {"search": ["geo", "rate"]}
     assert blame(["search"], ["rate failed"], called) == ["rate"]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from faultset.baselines.metric_alarms import MetricAlarm
 from faultset.baselines.nezha import follows_lost, span_depths
 from faultset.baselines.pattern_contrast import (
     Observations,
@@ -81,6 +82,7 @@ class Act:
             "parent_span_id": parent,
             "service": service,
             "reported_service": service,
+            "pod": f"{service}-{self.number % 2}",
             "peer_service": peer,
             "operation": operation,
             "kind": kind,
@@ -164,6 +166,16 @@ def test_nobody_is_blamed_when_nothing_changed(method: str, acted) -> None:
     assert asked(method, acted(usual, usual)).abstains
 
 
+def test_the_pod_whose_events_follow_otherwise_is_told_from_its_replica(acted) -> None:
+    def half(number: int) -> Sequence[Any]:
+        return (CHANGES["another line instead"] if number % 2 else usual)(number)
+
+    ranking = asked("nezha-patterns", acted(usual, half))
+    assert ranking.ordered[0] == "geo"
+    assert set(ranking.pods) == {"geo-1"}
+    assert ranking.pods["geo-1"] == pytest.approx(ranking.scores["geo"])
+
+
 def test_other_requests_are_no_change_of_what_services_do(acted) -> None:
     def others(number: int) -> Sequence[Any]:
         profile = ("profile", "profile.go:1 > read")
@@ -217,6 +229,15 @@ def test_a_metric_far_from_its_reference_speaks_against_its_service(acted, fault
     ranking = asked("nezha-patterns", acted(usual, usual, metrics=raise_cpu))
     assert ranking.ordered == ("rate",)
     assert set(ranking.metrics) == {("rate", "container_cpu_usage_seconds_total")}
+    assert ranking.pods == {}
+
+
+def test_a_metric_of_a_service_speaks_against_its_pods_alike(acted, monkeypatch) -> None:
+    alarm = MetricAlarm(service="geo", metric="cpu", share=1.0, z=9.0)
+    monkeypatch.setattr("faultset.baselines.nezha_patterns.metric_alarms", lambda episode, alarm_ns: [alarm])
+    ranking = asked("nezha-patterns", acted(usual, usual))
+    assert ranking.ordered == ("geo",)
+    assert ranking.pods == dict.fromkeys(("geo-0", "geo-1"), pytest.approx(ranking.scores["geo"] / 2))
 
 
 def test_events_of_calls_carry_the_name_that_the_called_service_uses(acted) -> None:
@@ -277,6 +298,7 @@ def observations(source: Sequence[int], target: Sequence[int]) -> Observations:
         source=np.array(source),
         target=np.array(target),
         blamed=np.zeros(size, dtype=int),
+        pod=np.zeros(size, dtype=int),
         trace=times,
         began_ns=times,
         known_ns=times,

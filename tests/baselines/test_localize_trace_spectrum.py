@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from faultset.baselines.protocol import Ranking
 from faultset.baselines.registry import get
-from faultset.baselines.spans import invocations, read_spans, trace_health
+from faultset.baselines.spans import invocations, read_spans
 from faultset.baselines.spectrum import spectrum_scores
+from faultset.baselines.trace_health import trace_health
 from faultset.baselines.trace_rca import jaccard, severities
 from faultset.datasets.schemas import TABLES
 from faultset.datasets.views import EpisodeView
@@ -48,6 +50,7 @@ def request(number: int, at_ns: int, calls: list[Call]) -> list[dict[str, Any]]:
                 "span_id": f"{number:08x}{place:04x}000d",
                 "parent_span_id": client["span_id"],
                 "service": call["to"],
+                "pod": call.get("pod", f"{call['to']}-1"),
                 "time": at,
                 "operation": f"serve {number}",
                 "duration_ns": call["ms"] * MS,
@@ -56,7 +59,7 @@ def request(number: int, at_ns: int, calls: list[Call]) -> list[dict[str, Any]]:
         at += call["ms"] * MS
     root = {"span_id": f"{number:08x}ffff0000", "service": "frontend", "time": at_ns, "operation": "GET /"}
     trace = [*rows, root | {"duration_ns": at + MS - at_ns}]
-    return [row | {"trace_id": f"{number:032x}"} for row in trace]
+    return [{"pod": "frontend-1"} | row | {"trace_id": f"{number:032x}"} for row in trace]
 
 
 @pytest.fixture
@@ -84,9 +87,13 @@ def calls(**changed: Mapping[str, Any]) -> list[Call]:
     return [call | changed.get(call["to"], {}) for call in usual]
 
 
-def first(view: EpisodeView, name: str) -> str:
+def asked(view: EpisodeView, name: str) -> Ranking:
     onset = view.reference[1] + (view.view[1] - view.reference[1]) // 2
-    ranking = get(name).build().localize(view, onset)  # type: ignore[union-attr]
+    return get(name).build().localize(view, onset)  # type: ignore[union-attr]
+
+
+def first(view: EpisodeView, name: str) -> str:
+    ranking = asked(view, name)
     return ranking.ordered[0] if ranking.ordered else ""
 
 
@@ -99,6 +106,38 @@ def first(view: EpisodeView, name: str) -> str:
 def test_the_service_whose_calls_go_wrong_is_first(method: str, changed: Mapping[str, Any], traced) -> None:
     assert first(traced(calls(), calls(geo=changed)), method) == "geo"
     assert first(traced(calls(), calls(rate=changed)), method) == "rate"
+
+
+def replicas(**changed: Any) -> list[Call]:
+    """Requests in turn reach the one and the other pod of geo."""
+    return [
+        {"to": "geo", "ms": 20, "pod": "geo-1"},
+        {"to": "geo", "ms": 20, "pod": "geo-2", **changed},
+        {"to": "rate", "ms": 20},
+        {"to": "rate", "ms": 20},
+    ]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("changed", [{"ms": 400}, {"status": "error"}], ids=["slow", "failing"])
+def test_the_pod_that_goes_wrong_is_told_from_its_replica(method: str, changed: Mapping[str, Any], traced) -> None:
+    ranking = asked(traced(replicas(), replicas(**changed)), method)
+    assert max(ranking.pods, key=lambda pod: ranking.pods[pod]) == "geo-2"
+    assert ranking.pods["geo-2"] > 1.5 * ranking.pods.get("geo-1", 0.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_pods_stand_where_their_services_do_if_each_has_but_one(method: str, traced) -> None:
+    gone = {"status": "error", "answers": False}
+    ranking = asked(traced(calls(), calls(geo=gone, rate={"ms": 60})), method)
+    assert {pod.removesuffix("-1"): score for pod, score in ranking.pods.items()} == pytest.approx(ranking.scores)
+
+
+def test_a_call_without_an_answer_speaks_against_no_pod_where_there_are_several(traced) -> None:
+    gone = {"status": "error", "answers": False}
+    ranking = asked(traced(replicas(), replicas(**gone)), "tracerca")
+    assert ranking.ordered[0] == "geo"
+    assert "geo-2" not in ranking.pods
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -80,6 +80,8 @@ def test_loudest_log_hears_levels_and_words(example, faulty) -> None:
     label = example.label(faulty)
     ranking = LoudestLog().localize(example.view(faulty), int(label["inject_start"]) + 4 * SECOND)
     assert ranking.ordered == (label["targets"][0],)
+    assert len(ranking.pods) == 1
+    assert next(iter(ranking.pods)).startswith(f"{label['targets'][0]}-")
 
 
 def test_constants_are_constant(example) -> None:

@@ -76,6 +76,8 @@ def test_a_short_rollout_counts_less_than_an_outage(observe) -> None:
     })  # fmt: skip
     ranking = KubernetesState().localize(view, alarm)
     assert ranking.ordered == ("rate", "geo")
+    assert ranking.pods["rate-2"] > 5 * ranking.pods["geo-2"] > 0
+    assert ranking.pods.keys() == {"rate-2", "geo-2"}
 
 
 def test_what_was_so_before_is_no_sign(observe) -> None:
@@ -107,6 +109,7 @@ def test_restarts_are_counted_since_the_reference(observe) -> None:
     })  # fmt: skip
     ranking = MostRestarts().localize(view, alarm)
     assert dict(ranking.scores) == {"geo": 2, "profile": 1}
+    assert dict(ranking.pods) == {"geo-1": 2, "profile-2": 1}
 
 
 def test_the_latest_change_before_the_alarm_is_blamed(observe) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,52 +47,66 @@ class EventLog(Untrained):
         """Rank services by new kinds of warnings, then by their share of the complaints."""
         stretch = stretch_after(episode, alarm_ns, episode_resolution_s(episode))
         scores: dict[str, float] = defaultdict(float)
+        pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
         for service, reasons in new_warnings(episode, stretch).items():
             scores[service] += len(reasons)
             evidence += [
                 Evidence(service=service, subject=reason, score=1.0, detail="new warning event") for reason in reasons
             ]
-        complaints = pointed_complaints(episode, stretch)
+            for named in reasons.values():
+                for pod in named:
+                    pods[service, pod] += 1
+        complaints, of_pods = pointed_complaints(episode, stretch)
         total = sum(complaints.values())
+        for pod, count in of_pods.items():
+            pods[pod] += count / max(total, count)
         for service, count in sorted(complaints.items(), key=lambda item: (-item[1], item[0])):
             if count > 0:
                 scores[service] += count / total
                 evidence.append(
                     Evidence(service=service, subject="log lines", score=count, detail="complaints beyond the usual")
                 )
-        return Ranking.of(scores, episode.services, evidence)
+        return Ranking.of(scores, episode.services, evidence, pods=pods)
 
 
-def new_warnings(episode: EpisodeView, stretch: Stretch) -> dict[str, list[str]]:
-    """Reasons of warnings per service that came up within a stretch and not within its healthy part."""
-    frame = read_frame(episode, "events", ("time", "type", "reason", "service"))
+def new_warnings(episode: EpisodeView, stretch: Stretch) -> dict[str, dict[str, list[str]]]:
+    """Reasons of warnings per service that came up within a stretch and not within its healthy part.
+
+    Each comes with the pods that it was about; a service's reason may be about other objects, and then has none.
+    """
+    frame = read_frame(episode, "events", ("time", "type", "reason", "kind", "name", "service"))
     frame = frame[(frame["type"] == "Warning") & frame["service"].isin(episode.services)]
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, list[str]]] = {}
     for service, rows in frame.groupby("service", observed=True, sort=True):
-        now = (rows["time"] >= stretch.start_ns) & (rows["time"] < stretch.end_ns)
-        usual = rows["time"] < stretch.healthy_end_ns
-        reasons = sorted(set(rows.loc[now, "reason"].astype(str)) - set(rows.loc[usual, "reason"].astype(str)))
+        now = rows[(rows["time"] >= stretch.start_ns) & (rows["time"] < stretch.end_ns)]
+        usual = set(rows.loc[rows["time"] < stretch.healthy_end_ns, "reason"].astype(str))
+        reasons = sorted(set(now["reason"].astype(str)) - usual)
         if reasons:
-            found[str(service)] = reasons
+            pods = now[now["kind"] == "Pod"]
+            found[str(service)] = {
+                reason: sorted(set(pods.loc[pods["reason"] == reason, "name"])) for reason in reasons
+            }
     return found
 
 
-def pointed_complaints(episode: EpisodeView, stretch: Stretch) -> dict[str, float]:
-    """Complaints beyond the usual per service that they point at."""
-    lines = complaining_lines(read_table(episode, "logs", ("time", "service", "message", "level")))
+def pointed_complaints(episode: EpisodeView, stretch: Stretch) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
+    """Complaints beyond the usual per service that they point at, and per (service, pod) of those about the writer."""
+    lines = complaining_lines(read_table(episode, "logs", ("time", "service", "pod", "message", "level")))
     times = lines["time"].cast("int64").to_numpy()
     called: dict[str, list[str]] = defaultdict(list)
     for caller, callee in episode.calls:
         called[caller].append(callee)
-    blamed = blame(lines["service"].cast("string").to_pylist(), lines["message"].to_pylist(), called)
-    counts: list[dict[str, float]] = []
+    writers, pods = (lines[column].cast("string").to_pylist() for column in ("service", "pod"))
+    blamed = blame(writers, lines["message"].to_pylist(), called)
+    services: list[Counter[str]] = []
+    of_pods: list[Counter[tuple[str, str]]] = []
     for start, end in ((stretch.start_ns, stretch.end_ns), (stretch.healthy_start_ns, stretch.healthy_end_ns)):
-        names = [blamed[row] for row in np.flatnonzero((times >= start) & (times < end)) if blamed[row] is not None]
-        found, number = np.unique(np.array(names, dtype=str), return_counts=True)
-        counts.append(dict(zip(found.tolist(), number.astype(float).tolist(), strict=True)))
-    kept = log_excess(counts[0], counts[1], stretch.length_ratio)
-    return {service: count for service, count in kept.items() if service in set(episode.services)}
+        rows = [row for row in np.flatnonzero((times >= start) & (times < end)) if blamed[row] in episode.services]
+        services.append(Counter(str(blamed[row]) for row in rows))
+        of_pods.append(Counter((str(blamed[row]), str(pods[row])) for row in rows if blamed[row] == writers[row]))
+    ratio = stretch.length_ratio
+    return log_excess(services[0], services[1], ratio), log_excess(of_pods[0], of_pods[1], ratio)
 
 
 def complaining_lines(logs: pa.Table) -> pa.Table:

@@ -11,8 +11,9 @@ from faultset.baselines.metric_alarms import metric_alarms
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix
-from faultset.baselines.spans import Flags, Spans, read_spans, trace_start_ns
+from faultset.baselines.spans import Flags, Spans, read_spans
 from faultset.baselines.trace_events import BEGIN, Events, own_events, read_log_events
+from faultset.baselines.trace_health import trace_start_ns
 from faultset.baselines.traces import Ints
 
 if TYPE_CHECKING:

@@ -29,6 +29,8 @@ class Observations:
     target: Ints
     blamed: Ints
     """Number of the service that a change here speaks against."""
+    pod: Ints
+    """Number of its pod, or -1 where that is not known."""
     trace: Ints
     began_ns: Ints
     known_ns: Ints

@@ -124,6 +124,8 @@ class Ranking:
     """Between 0 (abstains) and 1."""
     metrics: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(service, metric name) to score, higher is more suspicious; empty where the method names no metrics."""
+    pods: Mapping[str, float] = field(default_factory=dict)
+    """Pod name to score, higher is more suspicious; empty where the method names no pods."""
 
     @classmethod
     def of(
@@ -132,17 +134,20 @@ class Ranking:
         services: Sequence[str],
         evidence: Sequence[Evidence] = (),
         metrics: Mapping[tuple[str, str], float] | None = None,
+        pods: Mapping[tuple[str, str], float] | None = None,
     ) -> Self:
-        """Keep candidates with a positive finite score, and their metrics; abstain when none is left."""
+        """Keep candidates with a positive finite score, with their metrics and pods; abstain when none is left.
+
+        Metrics and pods are given by (service, name).
+        """
         kept = {name: float(scores[name]) for name in services if 0 < scores.get(name, 0.0) < np.inf}
         if not kept:
             return cls.abstain()
         return cls(
             scores=kept,
             evidence=tuple(item for item in evidence if item.service in kept),
-            metrics={
-                key: float(score) for key, score in (metrics or {}).items() if key[0] in kept and 0 < score < np.inf
-            },
+            metrics={key: float(score) for key, score in (metrics or {}).items() if _counts(key[0], score, kept)},
+            pods={pod: float(score) for (owner, pod), score in (pods or {}).items() if _counts(owner, score, kept)},
         )
 
     @classmethod
@@ -159,6 +164,10 @@ class Ranking:
     def ordered(self) -> tuple[str, ...]:
         """Named services, most suspicious first; ties by name."""
         return tuple(sorted(self.scores, key=lambda service: (-self.scores[service], service)))
+
+
+def _counts(service: str, score: float, kept: Mapping[str, float]) -> bool:
+    return service in kept and 0 < score < np.inf
 
 
 @dataclass(frozen=True, kw_only=True)

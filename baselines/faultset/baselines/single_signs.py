@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.log_keywords import keyword_excess
+from faultset.baselines.log_keywords import excess_by, keyword_excess
 from faultset.baselines.max_z import rank_by_series
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
@@ -64,10 +64,11 @@ class LoudestLog(Untrained):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by complaints."""
         stretch = stretch_after(episode, alarm_ns, episode_resolution_s(episode))
-        logs = read_table(episode, "logs", ("time", "service", "message", "level"))
+        logs = read_table(episode, "logs", ("time", "service", "pod", "message", "level"))
         counts = keyword_excess(logs, stretch)
+        pods = {(service, pod): count for (service, pod), count in excess_by(logs, stretch, ("service", "pod")).items()}
         evidence = [
             Evidence(service=name, subject="log lines", score=count, detail="complaints beyond the usual")
             for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         ]
-        return Ranking.of(counts, episode.services, evidence)
+        return Ranking.of(counts, episode.services, evidence, pods=pods)

@@ -20,19 +20,19 @@ import pyarrow.compute as pc
 from faultset.baselines.scaling import Matrix
 from faultset.baselines.table_memos import once_per_table
 from faultset.baselines.tables import read_table
-from faultset.baselines.traces import SD_FLOOR, Ints, exclusive_durations
+from faultset.baselines.traces import Ints, exclusive_durations
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 Flags = npt.NDArray[np.bool_]
-USUAL_ERRORS = 0.1
 _COLUMNS = (
     "time",
     "trace_id",
     "span_id",
     "parent_span_id",
     "service",
+    "pod",
     "peer_service",
     "operation",
     "duration_ns",
@@ -58,6 +58,10 @@ class Spans:
     """Row of the parent, or -1."""
     service: Ints
     """Index into `names`, or -1 for a service that is no candidate."""
+    pod: Ints
+    """Index into `pods`, or -1 where the span names none."""
+    pods: tuple[str, ...]
+    """Names of pods, sorted."""
     peer: Ints
     """Service that a client span calls, as index into `names`, or -1."""
     operation: Ints
@@ -117,6 +121,7 @@ def _spans(table: pa.Table, services: tuple[str, ...]) -> Spans:
     table = table.take(order)
     names = tuple(sorted(services))
     position = {name: code for code, name in enumerate(names)}
+    pods = tuple(sorted(name for name in _dictionary(table["pod"])[0] if name))
     masked, operation = _labels(table["operation"])
     code = _numbers(table["status_code"])
     span_ids = _flat(table["span_id"].cast(pa.string()))
@@ -133,6 +138,8 @@ def _spans(table: pa.Table, services: tuple[str, ...]) -> Spans:
         trace=trace,
         parent=parent,
         service=_mapped(table["service"], position),
+        pod=_mapped(table["pod"], {name: code for code, name in enumerate(pods)}),
+        pods=pods,
         peer=_mapped(table["peer_service"], position),
         operation=operation,
         # HTTP counts server errors only; every RPC status but 0 is one.
@@ -167,6 +174,32 @@ def _labels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Ints]:
     labels = tuple(sorted(set(masked)))
     position = {label: code for code, label in enumerate(labels)}
     return labels, np.array([*(position[word] for word in masked), -1], dtype=np.int64)[codes]
+
+
+def only_pods(spans: Spans) -> Ints:
+    """[services] the one pod that sends a service's spans, or -1 where there is none or there are several.
+
+    Only that one can be meant by a call which was not answered.
+    """
+    there = np.flatnonzero((spans.service >= 0) & (spans.pod >= 0))
+    width = len(spans.pods) + 1
+    owner, pod = np.divmod(np.unique(spans.service[there] * width + spans.pod[there]), width)
+    only = np.full(len(spans.names), -1)
+    only[owner] = pod
+    only[np.bincount(owner, minlength=len(only)) > 1] = -1
+    return only
+
+
+def called_pods(spans: Spans, calls: Invocations) -> Ints:
+    """[m] pod that was called, as index into `pods`, or -1 where it is not known."""
+    return np.where(spans.service[calls.row] == calls.callee, spans.pod[calls.row], only_pods(spans)[calls.callee])
+
+
+def calling_pods(spans: Spans, calls: Invocations) -> Ints:
+    """[m] pod that made the call, as index into `pods`, or -1 for the clients."""
+    above = spans.parent[calls.row]
+    row = np.where(spans.service[calls.row] == calls.callee, above, calls.row)
+    return np.where((row >= 0) & (calls.caller >= 0), spans.pod[row], -1)
 
 
 def invocations(spans: Spans) -> Invocations:
@@ -221,66 +254,3 @@ def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answ
 def operation_of_parent(spans: Spans) -> Ints:
     """[n] operation of each span's parent, or -1."""
     return np.where(spans.parent >= 0, spans.operation[spans.parent], -1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TraceHealth:
-    """[traces] which traces belong to the healthy part, which to the questioned one, and which of these went wrong."""
-
-    healthy: Flags
-    questioned: Flags
-    abnormal: Flags
-    """A questioned trace that took longer than its operations explain, or failed as it does not when healthy."""
-
-
-def trace_start_ns(spans: Spans) -> Ints:
-    """[traces] start of the first span of each trace."""
-    began = np.full(spans.traces, np.iinfo(np.int64).max)
-    np.minimum.at(began, spans.trace, spans.start_ns)
-    return began
-
-
-def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: float = 1.5) -> TraceHealth:
-    """Judge whole traces: too long is more than the sum over its operations of mean + `sigmas` sd.
-
-    Means are of the time that an operation spends itself, and are taken over spans that ended before
-    `healthy_end_ns`. Operations that were not seen by then are not held against a trace. A trace is questioned
-    when it began at or after `start_ns`.
-    """
-    count = spans.traces
-    began = trace_start_ns(spans)
-    ended = np.full(count, np.iinfo(np.int64).min)
-    np.maximum.at(ended, spans.trace, spans.end_ns)
-    known = spans.end_ns < healthy_end_ns
-    group = spans.service * len(spans.operations) + spans.operation
-    _, group = np.unique(group, return_inverse=True)
-    own = spans.own_ns
-    limit = span_limits(group, own, known, sigmas=sigmas)
-    allowed = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own), minlength=count)
-    odd = spans.error & (usual_share(group, spans.error, known) < USUAL_ERRORS)
-    failed = np.bincount(spans.trace, weights=odd, minlength=count) > 0
-    questioned = began >= start_ns
-    return TraceHealth(
-        healthy=ended < healthy_end_ns,
-        questioned=questioned,
-        abnormal=questioned & (failed | (ended - began > allowed)),
-    )
-
-
-def span_limits(groups: Ints, durations: Matrix, known: Flags, *, sigmas: float) -> Matrix:
-    """Mean + `sigmas` sd of each row's group over the known rows; infinite for a group without any."""
-    size = int(groups.max()) + 1 if len(groups) else 0
-    there = groups[known]
-    count = np.bincount(there, minlength=size)
-    mean = np.bincount(there, weights=durations[known], minlength=size) / np.maximum(count, 1)
-    squares = np.bincount(there, weights=(durations[known] - mean[there]) ** 2, minlength=size)
-    sd = np.maximum(np.sqrt(squares / np.maximum(count - 1, 1)), SD_FLOOR * mean)
-    return np.where(count > 0, mean + sigmas * sd, np.inf)[groups]
-
-
-def usual_share(groups: Ints, flags: Flags, known: Flags) -> Matrix:
-    """Share of flagged rows of each row's group among the known ones; 0 for a group without any."""
-    size = int(groups.max()) + 1 if len(groups) else 0
-    count = np.bincount(groups[known], minlength=size)
-    hits = np.bincount(groups[known], weights=flags[known], minlength=size)
-    return (hits / np.maximum(count, 1))[groups]

@@ -11,7 +11,8 @@ from scipy import sparse
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix
-from faultset.baselines.spans import Flags, Spans, TraceHealth, invocations, read_spans, trace_health
+from faultset.baselines.spans import Flags, Spans, called_pods, invocations, read_spans
+from faultset.baselines.trace_health import TraceHealth, trace_health
 from faultset.baselines.traces import Ints
 from faultset.baselines.windows import SECOND_NS, episode_resolution_s
 
@@ -34,24 +35,31 @@ class Coverage:
 
     operations: tuple[tuple[str, str], ...]
     """(service, span name) of each column."""
+    pods: tuple[str | None, ...]
+    """Pod of each column, where pods are told apart and the call was answered."""
+    kind: Ints
+    """[calls] column of each call."""
     matrix: sparse.csr_matrix
     """[traces, operations] ones and zeros."""
 
 
-def coverage(spans: Spans) -> Coverage:
-    """Tell which services, by what operation, each trace called."""
+def coverage(spans: Spans, *, by_pod: bool = False) -> Coverage:
+    """Tell which services, by what operation, each trace called; the same operation of each pod `by_pod`."""
     calls = invocations(spans)
     trace = spans.trace[calls.row]
-    kinds, first = np.unique(calls.kind, return_index=True)
-    matrix = sparse.csr_matrix(
-        (np.ones(len(trace)), (trace, calls.kind)), shape=(spans.traces, len(kinds)), dtype=float
-    )
+    pod = called_pods(spans, calls) if by_pod else np.full(len(trace), -1)
+    _, first, kind = np.unique(calls.kind * (len(spans.pods) + 1) + pod + 1, return_index=True, return_inverse=True)
+    matrix = sparse.csr_matrix((np.ones(len(trace)), (trace, kind)), shape=(spans.traces, len(first)), dtype=float)
     matrix.data[:] = 1.0
-    operations = [
-        (spans.names[callee], spans.operations[operation])
-        for callee, operation in zip(calls.callee[first], calls.operation[first], strict=True)
-    ]
-    return Coverage(operations=tuple(operations), matrix=matrix)
+    return Coverage(
+        operations=tuple(
+            (spans.names[callee], spans.operations[operation])
+            for callee, operation in zip(calls.callee[first], calls.operation[first], strict=True)
+        ),
+        pods=tuple(spans.pods[code] if code >= 0 else None for code in pod[first].tolist()),
+        kind=kind.astype(np.int64),
+        matrix=matrix,
+    )
 
 
 def spectrum_scores(failed_with: Matrix, failed: Matrix, passed_with: Matrix, formula: Formula = "ochiai") -> Matrix:
@@ -145,7 +153,16 @@ class _Spectrum(Untrained):
             for column in order
             if scores[column] > 0
         ]
-        return Ranking.of(best, episode.services, evidence)
+        return Ranking.of(best, episode.services, evidence, pods=self._pods(spans, health, normal))
+
+    def _pods(self, spans: Spans, health: TraceHealth, normal: Flags) -> dict[tuple[str, str], float]:
+        found = coverage(spans, by_pod=True)
+        best: dict[tuple[str, str], float] = {}
+        scores = self._scores(spans, found, health, normal).tolist()
+        for (service, _), pod, score in zip(found.operations, found.pods, scores, strict=True):
+            if pod is not None:
+                best[service, pod] = max(best.get((service, pod), 0.0), score)
+        return best
 
     def _scores(self, spans: Spans, found: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
         raise NotImplementedError
@@ -220,7 +237,7 @@ class MicroRank(_Spectrum):
     """
 
     def _scores(self, spans: Spans, found: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
-        calls = _operation_calls(spans, len(found.operations))
+        calls = _operation_calls(spans, found)
         kinds = _trace_kinds(found.matrix)
         abnormal_traces, normal_traces = found.matrix[health.abnormal], found.matrix[normal]
         few = 1.0 / np.maximum(np.asarray(abnormal_traces.sum(axis=1)).ravel(), 1.0)
@@ -251,11 +268,11 @@ def _trace_kinds(matrix: sparse.csr_matrix) -> Ints:
     return np.unique(matrix @ key, return_inverse=True)[1].astype(np.int64)
 
 
-def _operation_calls(spans: Spans, count: int) -> sparse.csr_matrix:
+def _operation_calls(spans: Spans, found: Coverage) -> sparse.csr_matrix:
     """Count calls from operation to operation, as shares of all that the calling one makes."""
     calls = invocations(spans)
     kind_of = np.full(len(spans), -1)
-    kind_of[calls.row] = calls.kind
+    kind_of[calls.row] = found.kind
     # The caller's own entry stands some spans above the one that made the call.
     above = spans.parent[calls.row]
     for _ in range(8):
@@ -264,8 +281,9 @@ def _operation_calls(spans: Spans, count: int) -> sparse.csr_matrix:
             break
         above = np.where(unknown, spans.parent[above], above)
     known = (above >= 0) & (kind_of[above] >= 0)
+    count = len(found.operations)
     matrix = sparse.csr_matrix(
-        (np.ones(int(known.sum())), (kind_of[above[known]], calls.kind[known])), shape=(count, count)
+        (np.ones(int(known.sum())), (kind_of[above[known]], found.kind[known])), shape=(count, count)
     )
     made = np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), 1.0)
     return sparse.diags(1.0 / made) @ matrix

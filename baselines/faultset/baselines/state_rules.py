@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -89,6 +89,7 @@ class KubernetesState(Untrained):
         end_ns = episode.view[1]
         since_ns = max(healthy_end_ns, alarm_ns - SAMPLING_NS)
         scores: dict[str, float] = defaultdict(float)
+        pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
         for seen in histories(frame):
             kind, name, service, times = seen.kind, seen.name, seen.service, seen.times_ns
@@ -110,11 +111,16 @@ class KubernetesState(Untrained):
             for sign, length in sorted(lasted.items()):
                 share = min(1.0, length / max(1, end_ns - since_ns))
                 scores[service] += share
+                if kind == "Pod":
+                    pods[service, name] += share
                 evidence.append(Evidence(service=service, subject=f"{kind}/{name}", score=share, detail=sign))
-        for service, count in _restarts(frame, healthy_end_ns).items():
-            scores[service] += float(count)
-            evidence.append(Evidence(service=service, subject="containers", score=float(count), detail="restarts"))
-        return Ranking.of(scores, episode.services, evidence)
+        restarted = _restarts(frame, healthy_end_ns)
+        for pod, count in restarted.items():
+            pods[pod] += count
+        for service, count in _by_service(restarted).items():
+            scores[service] += count
+            evidence.append(Evidence(service=service, subject="containers", score=count, detail="restarts"))
+        return Ranking.of(scores, episode.services, evidence, pods=pods)
 
 
 @baseline(
@@ -139,34 +145,44 @@ class MostRestarts(Untrained):
         counts = _restarts(frame, min(episode.reference[1], alarm_ns))
         if not (frame["kind"] == "Pod").any():
             counts = _restarts_by_metric(episode, min(episode.reference[1], alarm_ns))
+        scores = _by_service(counts)
         evidence = [
-            Evidence(service=name, subject="containers", score=float(count), detail="restarts")
-            for name, count in counts.items()
+            Evidence(service=name, subject="containers", score=count, detail="restarts")
+            for name, count in scores.items()
         ]
-        return Ranking.of({name: float(count) for name, count in counts.items()}, episode.services, evidence)
+        return Ranking.of(
+            scores, episode.services, evidence, pods={owner: count for owner, count in counts.items() if owner[1]}
+        )
 
 
-def _restarts(frame: pd.DataFrame, since_ns: int) -> dict[str, int]:
-    """Restarts per service after an instant; a pod that appears later starts at zero."""
-    counts: dict[str, int] = defaultdict(int)
+def _by_service(counts: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    scores: dict[str, float] = defaultdict(float)
+    for (service, _), count in counts.items():
+        scores[service] += count
+    return dict(scores)
+
+
+def _restarts(frame: pd.DataFrame, since_ns: int) -> dict[tuple[str, str], float]:
+    """Restarts per (service, pod) after an instant; a pod that appears later starts at zero."""
+    counts: dict[tuple[str, str], float] = {}
     for pod in histories(frame[frame["kind"] == "Pod"]):
         seen = [restarts(parse_state(text)) for text in pod.texts]
         before = [count for count, time in zip(seen, pod.times_ns, strict=True) if time < since_ns]
         grown = max(seen) - (max(before) if before else 0)
         if grown > 0:
-            counts[pod.service] += grown
-    return dict(counts)
+            counts[pod.service, pod.name] = float(grown)
+    return counts
 
 
-def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[str, int]:
+def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[tuple[str, str], float]:
     frame = read_frame(episode, "metrics", ("time", "service", "pod", "container", "metric", "value"))
     frame = frame[(frame["metric"] == "kube_pod_container_status_restarts_total") & frame["service"].notna()]
-    counts: dict[str, int] = defaultdict(int)
-    for (service, _, _), rows in frame.groupby(["service", "pod", "container"], observed=True, dropna=False):
+    counts: dict[tuple[str, str], float] = defaultdict(float)
+    for (service, pod, _), rows in frame.groupby(["service", "pod", "container"], observed=True, dropna=False):
         before = rows.loc[rows["time"] < since_ns, "value"]
         grown = int(rows["value"].max() - (before.max() if len(before) else 0))
         if grown > 0:
-            counts[str(service)] += grown
+            counts[str(service), pod if isinstance(pod, str) else ""] += grown
     return dict(counts)
 
 

@@ -10,7 +10,7 @@ from scipy import sparse
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix
-from faultset.baselines.spans import Flags, Invocations, Spans, invocations, read_spans
+from faultset.baselines.spans import Flags, Invocations, Spans, called_pods, calling_pods, invocations, read_spans
 from faultset.baselines.traces import SD_FLOOR, Ints
 from faultset.baselines.windows import SECOND_NS, episode_resolution_s
 
@@ -96,11 +96,15 @@ class TraceRCA(Untrained):
         odd = questioned & self._abnormal(spans, calls, known, questioned)
         if not odd.any():
             return Ranking.abstain()
-        services = len(spans.names)
-        set_score = self._set_scores(spans, calls, questioned, odd)
-        entered = _share(calls.callee, odd, questioned, services)
-        made = _share(calls.caller, odd, questioned & (calls.caller >= 0), services)
-        scores = set_score * np.abs(entered - made)
+        judged = (spans, calls, questioned, odd)
+        scores, entered, made = self._suspicion(*judged, calls.callee, calls.caller, len(spans.names))
+        called = called_pods(spans, calls)
+        of_pods, _, _ = self._suspicion(*judged, called, calling_pods(spans, calls), len(spans.pods))
+        owner = np.full(len(spans.pods), -1)
+        owner[called[called >= 0]] = calls.callee[called >= 0]
+        pods = {
+            (spans.names[owner[code]], spans.pods[code]): float(of_pods[code]) for code in np.flatnonzero(owner >= 0)
+        }
         evidence = [
             Evidence(
                 service=spans.names[code],
@@ -111,7 +115,17 @@ class TraceRCA(Untrained):
             for code in np.argsort(-scores, kind="stable")[:5]
             if scores[code] > 0
         ]
-        return Ranking.of(dict(zip(spans.names, scores.tolist(), strict=True)), episode.services, evidence)
+        services = dict(zip(spans.names, scores.tolist(), strict=True))
+        return Ranking.of(services, episode.services, evidence, pods=pods)
+
+    def _suspicion(
+        self, spans: Spans, calls: Invocations, questioned: Flags, odd: Flags, callee: Ints, caller: Ints, size: int
+    ) -> tuple[Matrix, Matrix, Matrix]:
+        """Score services or pods: the best set, times the share of odd calls to each beyond that of calls it makes."""
+        set_score = self._set_scores(spans, calls, questioned & (callee >= 0), odd, callee, size)
+        entered = _share(callee, odd, questioned & (callee >= 0), size)
+        made = _share(caller, odd, questioned & (caller >= 0), size)
+        return set_score * np.abs(entered - made), entered, made
 
     def _abnormal(self, spans: Spans, calls: Invocations, known: Flags, questioned: Flags) -> Flags:
         found = np.zeros(len(calls.row), dtype=bool)
@@ -122,11 +136,12 @@ class TraceRCA(Untrained):
                 found |= severity > self.severity
         return found
 
-    def _set_scores(self, spans: Spans, calls: Invocations, questioned: Flags, odd: Flags) -> Matrix:
-        """[services] best Jaccard index of a frequent set that holds the service."""
-        services = len(spans.names)
-        trace, callee = spans.trace[calls.row[questioned]], calls.callee[questioned]
-        members = sparse.csr_matrix((np.ones(len(trace)), (trace, callee)), shape=(spans.traces, services))
+    def _set_scores(
+        self, spans: Spans, calls: Invocations, questioned: Flags, odd: Flags, callee: Ints, size: int
+    ) -> Matrix:
+        """[size] best Jaccard index of a frequent set that holds the service, or the pod."""
+        trace = spans.trace[calls.row[questioned]]
+        members = sparse.csr_matrix((np.ones(len(trace)), (trace, callee[questioned])), shape=(spans.traces, size))
         members.data[:] = 1.0
         abnormal = np.zeros(spans.traces, dtype=bool)
         abnormal[spans.trace[calls.row[odd]]] = True

@@ -88,6 +88,11 @@ def _environment(view: tuple[int, int], onset: int, app: str) -> dict[str, str]:
     return {"NAMESPACE": app, "DB_TIMEZONE": "UTC"} | {name: str(number) for name, number in numbers.items()}
 
 
+def _names_a_pod(cause: Mapping[str, Any]) -> bool:
+    """Tell whether a cause is one pod; under its service's name it is any pod of that service."""
+    return cause["kind"] == "Pod" and cause["name"] != cause["service"]
+
+
 def _injection(name: str, label: Mapping[str, Any]) -> dict[str, Any]:
     def iso(instant: int | None) -> str | None:
         if instant is None:
@@ -99,7 +104,7 @@ def _injection(name: str, label: Mapping[str, Any]) -> dict[str, Any]:
     truths = [
         {
             "service": [service],
-            "pod": [cause["name"] for cause in causes if cause["service"] == service and cause["kind"] == "Pod"],
+            "pod": [cause["name"] for cause in causes if cause["service"] == service and _names_a_pod(cause)],
             "container": [],
             "metric": [cause["metric"] for cause in causes if cause["service"] == service and cause["metric"]],
             "function": [],

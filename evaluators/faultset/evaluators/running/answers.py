@@ -91,9 +91,9 @@ def plain_ranking(answer: object, candidates: Sequence[str]) -> dict[str, Any]:
     metrics = _plain_metrics(answer.metrics)
     if metrics:
         content |= {"metrics": metrics[:METRICS_KEPT], "metrics_named": len(metrics)}
-    pods = getattr(answer, "pods", None)
+    pods = _plain_pods(answer.pods)
     if pods:
-        content["pods"] = {str(name): _number(f"pod {name!r}", value) for name, value in pods.items()}
+        content["pods"] = pods
     return {"ranking": ordered, "text": answer_text(content)}
 
 
@@ -120,6 +120,15 @@ def _plain_metrics(metrics: Mapping[tuple[str, str], float]) -> list[tuple[str, 
     except (TypeError, ValueError, AttributeError):
         raise InvalidAnswer("metrics must map (service, metric) to numbers") from None
     return sorted(named, key=lambda item: (-item[2], item[0], item[1]))
+
+
+def _plain_pods(pods: Mapping[str, float]) -> dict[str, float]:
+    """Return scores of pods, best first."""
+    try:
+        named = [(str(pod), _number(f"pod {pod!r}", value)) for pod, value in pods.items()]
+    except (TypeError, ValueError, AttributeError):
+        raise InvalidAnswer("pods must map names to numbers") from None
+    return dict(sorted(named, key=lambda item: (-item[1], item[0])))
 
 
 def _number(what: str, value: Any) -> float:

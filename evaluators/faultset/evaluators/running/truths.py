@@ -13,7 +13,8 @@ def truth_of(label: Mapping[str, Any], context: EpisodeContext) -> Truth:
     """Take what scoring needs from an episode's label.
 
     The onset is the first act of the injection. A root cause is found by its service or by any accepted name that is
-    a candidate; a fault whose causes are no candidates has none and is no localization case.
+    a candidate; a fault whose causes are no candidates has none and is no localization case. A cause of kind Pod
+    under its service's own name says that a pod of that service is at fault, but not which.
     """
     fault = label["fault"]
     candidates = tuple(context.services)
@@ -26,7 +27,7 @@ def truth_of(label: Mapping[str, Any], context: EpisodeContext) -> Truth:
         targets=tuple(label["targets"]),
         causes=tuple(dict.fromkeys(_accepted(causes, candidates))),
         candidates=candidates,
-        pod_causes=tuple(dict.fromkeys(cause["name"] for cause in causes if cause["kind"] == "Pod" and cause["name"])),
+        pod_causes=tuple(dict.fromkeys(cause["name"] for cause in causes if _names_a_pod(cause))),
         metric_causes=tuple(
             dict.fromkeys((cause["service"], cause["metric"]) for cause in causes if cause.get("metric"))
         ),
@@ -41,6 +42,10 @@ def truth_of(label: Mapping[str, Any], context: EpisodeContext) -> Truth:
         onset_ns=label["inject_start"] if fault is not None else None,
         manifest_ns=label["first_manifest"] if fault is not None else None,
     )
+
+
+def _names_a_pod(cause: Mapping[str, Any]) -> bool:
+    return cause["kind"] == "Pod" and bool(cause["name"]) and cause["name"] != cause["service"]
 
 
 def _accepted(causes: Iterable[Mapping[str, Any]], candidates: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
