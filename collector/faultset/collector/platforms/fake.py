@@ -14,15 +14,10 @@ import pyarrow as pa
 
 from faultset.collector.apps.manifests import manifests
 from faultset.collector.apps.spec import AppSpec
-from faultset.collector.platforms.inverses import (
-    inverse_of_delete,
-    inverse_of_exec,
-    inverse_of_impairment,
-    inverse_of_patch,
-    merge,
-)
+from faultset.collector.platforms.inverses import merge
 from faultset.collector.platforms.journal import Journal
-from faultset.collector.platforms.protocol import Impairment, Object, Source
+from faultset.collector.platforms.journaled import JournaledVerbs
+from faultset.collector.platforms.protocol import Impairment, Object, ObjectNotFound, Source
 from faultset.collector.platforms.undoing import Performer, replay
 from faultset.datasets.errors import PlatformError
 from faultset.datasets.schemas import TABLES
@@ -50,14 +45,15 @@ class FakeSource:
         """Nothing to close."""
 
 
-class FakePlatform:
+class FakePlatform(JournaledVerbs):
     """See the module; `calls` lists all verbs in order."""
 
     name = "fake"
     ready_timeout_s = 1.0
 
     def __init__(self, app: AppSpec, journal: Journal):
-        self.app, self.journal = app, journal
+        super().__init__(app, journal)
+        self.journal = journal
         self.objects: dict[tuple[str, str], Object] = {}
         self.calls: list[tuple[Any, ...]] = []
         self.impairments: dict[str, Impairment] = {}
@@ -89,7 +85,7 @@ class FakePlatform:
     def get(self, kind: str, name: str) -> Object:
         """Return a copy."""
         if (kind, name) not in self.objects:
-            raise PlatformError(f"there is no {kind} {name}")
+            raise ObjectNotFound(f"there is no {kind} {name}")
         return copy.deepcopy(self.objects[kind, name])
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
@@ -101,44 +97,30 @@ class FakePlatform:
             if found_kind == kind and wanted <= found["metadata"].get("labels", {}).items()
         ]
 
-    def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> Object:
-        """Merge, through the journal."""
-        before = self.get(kind, name)
-        with self.journal.act("patch", {"kind": kind, "name": name}, inverse_of_patch(before, change)):
-            self._patch(kind, name, change)
-        return self.get(kind, name)
+    def run_in(self, pod: str, argv: Sequence[str]) -> str:
+        """Note it."""
+        self.calls.append(("exec", pod, tuple(argv)))
+        return ""
 
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        if (kind, name) not in self.objects:
+            raise ObjectNotFound(f"there is no {kind} {name}")
         self.calls.append(("patch", kind, name, copy.deepcopy(dict(change))))
         self.objects[kind, name] = merge(self.objects[kind, name], change)
         self._reconcile()
 
-    def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
-        """Remove, through the journal."""
-        before = self.get(kind, name)
-        with self.journal.act("delete", {"kind": kind, "name": name}, inverse_of_delete(before)):
-            self.calls.append(("delete", kind, name))
-            del self.objects[kind, name]
-            self._reconcile()
+    def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
+        self.calls.append(("delete", kind, name))
+        del self.objects[kind, name]
+        self._reconcile()
 
-    def exec(self, pod: str, argv: Sequence[str], *, undo: Sequence[str] | None = None) -> str:
-        """Note it, through the journal when there is an undo."""
-        labels = self.get("Pod", pod)["metadata"]["labels"]
-        inverse = inverse_of_exec(labels, undo) if undo else None
-        with self.journal.act("exec", {"pod": pod, "argv": list(argv)}, inverse):
-            self.calls.append(("exec", pod, tuple(argv)))
-        return ""
+    def _kill(self, pod: Object, container: str) -> None:
+        self.calls.append(("kill", pod["metadata"]["name"]))
 
-    def kill(self, pod: str) -> None:
-        """Note it."""
-        with self.journal.act("kill", {"pod": pod}):
-            self.calls.append(("kill", pod))
-
-    def impair(self, pod: str, impairment: Impairment) -> None:
-        """Note it, through the journal."""
-        with self.journal.act("impair", {"pod": pod}, inverse_of_impairment(pod)):
-            self.calls.append(("impair", pod, impairment))
-            self.impairments[pod] = impairment
+    def _impair(self, pod: Object, impairment: Impairment) -> None:
+        name = pod["metadata"]["name"]
+        self.calls.append(("impair", name, impairment))
+        self.impairments[name] = impairment
 
     def impaired_packets(self, pod: str) -> int:
         """Return 1 while the pod is impaired."""
