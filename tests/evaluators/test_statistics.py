@@ -92,6 +92,29 @@ def test_a_perfect_score_does_not_get_an_interval_of_no_width():
     assert estimate.method == "Wilson over clusters"
 
 
+@pytest.mark.parametrize("same", [0.0, 1.0])
+def test_what_is_no_share_gets_no_interval_of_shares(same: float):
+    estimate = clustered_mean([same] * 8, list("aabbccdd"), shares=False)
+    assert (estimate.value, estimate.n, estimate.interval_known) == (same, 8, False)
+    assert estimate.reason == "no spread between clusters"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "value"),
+    [([1, 0, 1, 0.5], [1, 0, 1, 0.5], 0.0), ([1] * 4, [0] * 4, 1.0), ([0] * 4, [1] * 4, -1.0)],
+)
+def test_a_difference_that_is_the_same_everywhere_has_no_interval(first, second, value):
+    difference = paired_difference(first, second, list("abcd")).difference
+    assert (difference.value, difference.n, difference.interval_known) == (value, 4, False)
+    assert difference.method == ""
+
+
+def test_differences_that_cancel_out_have_an_interval_on_both_sides():
+    difference = paired_difference([1, 0, 1, 0], [0, 1, 0, 1], list("abcd")).difference
+    assert difference.value == 0
+    assert difference.low < 0 < difference.high
+
+
 def test_one_cluster_gives_a_value_but_no_interval():
     estimate = clustered_mean([1.0, 0.0], ["a", "a"])
     assert estimate.value == 0.5

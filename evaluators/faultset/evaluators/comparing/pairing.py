@@ -18,7 +18,6 @@ from faultset.evaluators.reports.facts import Facts, facts_of
 from faultset.evaluators.rows import ResultRow, Truth
 from faultset.evaluators.statistics.clusters import MINIMUM_FOR_TESTS
 from faultset.evaluators.statistics.comparison import holm, paired_difference
-from faultset.evaluators.statistics.estimates import Estimate
 
 Values = Mapping[str, Mapping[str, float]]
 """Measure -> episode -> value."""
@@ -146,7 +145,8 @@ def _entry(
         pair = [[values[measure.name][e] for e in own] for values in (before, after)]
         for side, numbers in enumerate(pair):
             means[side][measure.name] = float(np.mean(numbers)) if numbers else math.nan
-        differences[measure.name] = _difference(pair[1], pair[0], [truths[e].cluster for e in own], seed)
+        own_keys = [truths[e].cluster for e in own]
+        differences[measure.name] = paired_difference(pair[1], pair[0], own_keys, seed).difference
     keys = [truths[e].cluster for e in episodes]
     rise = {e: after[first][e] - before[first][e] for e in episodes}
     rows = [one.rows[where][name] for one in facts]
@@ -166,14 +166,6 @@ def _entry(
         old_seconds=_seconds(rows[0], episodes),
         new_seconds=_seconds(rows[1], episodes),
     )
-
-
-def _difference(new: Sequence[float], old: Sequence[float], keys: Sequence[Any], seed: int) -> Estimate:
-    """Mean difference; where no episode differs there is no spread, and an interval would be invented."""
-    estimate = paired_difference(new, old, keys, seed).difference
-    if estimate.known and all(a == b for a, b in zip(new, old, strict=True)):
-        return Estimate(value=0.0, n=estimate.n, reason="equal in every episode")
-    return estimate
 
 
 def _values(facts: Facts, where: Where, name: str) -> Values:

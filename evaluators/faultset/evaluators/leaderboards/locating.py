@@ -208,7 +208,10 @@ def localization_estimates(
     """
     keys = [one.truth.cluster for one in episodes]
     names = [name for name in (*_MEANS, *_SETS, "answered") if name != "rank"]
-    estimates = {name: clustered_mean([getattr(one, name) for one in episodes], keys, seed) for name in names}
+    estimates = {
+        name: clustered_mean([getattr(one, name) for one in episodes], keys, seed, shares=name != "lift1")
+        for name in names
+    }
     estimates["median_rank"] = clustered_median([one.rank for one in episodes], keys, seed)
     estimates["rerank"] = _rerank(episodes, keys, seed)
     mine = [own[one.truth.episode] for one in episodes if own and one.truth.episode in own]

@@ -72,11 +72,19 @@ def resampled_means(values: npt.ArrayLike, keys: Sequence[Hashable], seed: int =
     return (times @ sums) / (times @ sizes)
 
 
-def clustered_mean(values: Sequence[float], keys: Sequence[Hashable], seed: int = 0) -> Estimate:
+def clustered_mean(
+    values: Sequence[float], keys: Sequence[Hashable], seed: int = 0, *, shares: bool = True
+) -> Estimate:
     """Mean over episodes with a percentile interval from the clustered bootstrap.
 
-    NaN values are unscored: left out and counted, as `n` tells. Where every episode has the same value 0 or 1
-    resampling cannot see any spread; the interval is then Wilson's with clusters as the number of trials.
+    NaN values are unscored: left out and counted, as `n` tells. Where every episode has the same value, resampling
+    cannot see any spread. For shares that are all 0 or all 1 the interval is then Wilson's with clusters as the number
+    of trials; elsewhere there is none.
+
+    Parameters
+    ----------
+    shares
+        The values lie between 0 and 1, which are the worst and the best; not so for seconds, or for differences.
     """
     kept = [(v, k) for v, k in zip(values, keys, strict=True) if not math.isnan(v)]
     if not kept:
@@ -89,7 +97,7 @@ def clustered_mean(values: Sequence[float], keys: Sequence[Hashable], seed: int 
     if count < 2:
         return Estimate(value=mean, n=len(data), k=total, reason="one cluster: no interval")
     if data.min() == data.max():
-        if mean not in (0.0, 1.0):
+        if not shares or mean not in (0.0, 1.0):
             return Estimate(value=mean, n=len(data), k=total, reason="no spread between clusters")
         low, high = wilson_interval(mean * count, count)
         return Estimate(value=mean, low=low, high=high, n=len(data), k=total, method="Wilson over clusters")

@@ -31,6 +31,7 @@ class PairedDifference:
     """Mean difference of two methods on the same episodes, and how surprising it would be without any."""
 
     difference: Estimate
+    """Without an interval where all episodes have the same: it would be invented."""
     test: PairedTest
     """Flips the signs of whole clusters."""
     mcnemar: PairedTest = field(default_factory=lambda: PairedTest(p=math.nan, reason="not computed"))
@@ -97,7 +98,7 @@ def paired_difference(
     else:
         mcnemar = mcnemar_exact(better, worse)
     return PairedDifference(
-        difference=clustered_mean(differences, keys, seed),
+        difference=clustered_mean(differences, keys, seed, shares=False),
         test=sign_flip(differences, keys, seed),
         mcnemar=mcnemar,
         only_first=better,
