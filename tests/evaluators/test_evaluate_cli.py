@@ -162,8 +162,11 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
     assert first.exit_code == 130, first.output
     assert (tmp_path / LEDGER).exists()
     assert not (tmp_path / "results.parquet").exists()
-    again = invoke(*arguments)
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "dashboard_of", lambda client: None)
+        again = invoke(*arguments)
     assert again.exit_code == 0, again.output
+    assert 'Dashboard: none without bokeh; pip install "faultset[dashboard]" gives one\n' in again.stderr
     assert "answers of an interrupted evaluation are used" in again.stderr
     assert not (tmp_path / LEDGER).exists()
     assert "interrupted" not in invoke(*arguments).stderr

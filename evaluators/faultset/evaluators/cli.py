@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 
 RESULTS = "results.parquet"
+NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 
 
 @command("evaluate", short_help="Score detection, localization and root cause methods on a dataset.")
@@ -215,10 +216,10 @@ def _opened(order: Order, stack: ExitStack):
     return read
 
 
-def _announce(plan: Plan, dashboard: str, order: Order) -> None:
+def _announce(plan: Plan, dashboard: str | None, order: Order) -> None:
     from faultset.evaluators import choices
 
-    click.echo(f"Dashboard: {dashboard}", err=True)
+    click.echo(f"Dashboard: {dashboard or NO_DASHBOARD}", err=True)
     if plan.kept:
         click.echo(f"{len(plan.kept)} answers of an interrupted evaluation are used; --fresh asks again", err=True)
     slow = choices.left_out(plan.specs) if not order.names else []

@@ -233,18 +233,16 @@ def _leave() -> None:
     forget_fetched()
 
 
-def dashboard_of(client: Client) -> str:
-    """Where a browser shows what dask is doing; without bokeh there are plain pages only."""
+def dashboard_of(client: Client) -> str | None:
+    """Where a browser shows what dask is doing; None where the local scheduler lacks what it needs for its pages."""
     from importlib.util import find_spec
 
-    link = str(client.dashboard_link)
-    if isinstance(client.cluster, _local_cluster()):
-        # dask names the machine's address, but the page of a local evaluation is on loopback only
-        port = client.scheduler_info()["services"]["dashboard"]
-        link = f"http://127.0.0.1:{port}/status"
+    if not isinstance(client.cluster, _local_cluster()):
+        return str(client.dashboard_link)
     if find_spec("bokeh") is None:
-        return f"{link.removesuffix('/status')}/info/main/workers.html (plain pages; install bokeh for the dashboard)"
-    return link
+        return None
+    # dask names the machine's address, but the page of a local evaluation is on loopback only
+    return f"http://127.0.0.1:{client.scheduler_info()['services']['dashboard']}/status"
 
 
 def _local_cluster() -> type:
