@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from faultset.collector.platforms.local.launch import die_with_parent, name_process
 from faultset.collector.platforms.local.quotas import Quota
 from faultset.collector.platforms.local.usage import ProcessUse, process_use, resident_bytes
 from faultset.collector.platforms.observing.clock import rfc3339_ns
@@ -52,66 +48,6 @@ class LogFile:
     @staticmethod
     def _line(stamp_ns: int, stream: str, flag: str, text: bytes) -> bytes:
         return f"{rfc3339_ns(stamp_ns)} {stream} {flag} ".encode() + text + b"\n"
-
-
-def become(
-    program: Callable[[list[str]], object] | str,
-    argv: Sequence[str],
-    *,
-    parent: int,
-    group: int,
-    output: tuple[int, int],
-    env: Mapping[str, str],
-    folder: Path,
-) -> None:
-    """Turn a forked child into a program; never returns.
-
-    Parameters
-    ----------
-    program
-        A function that takes the arguments after the program's name, or the file to execute.
-    group
-        Process group to join; 0 to lead a new one.
-    output
-        File descriptors for stdout and stderr.
-    """
-    code = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.setpgid(0, group)
-        die_with_parent(parent)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(output[0], 1)
-        os.dup2(output[1], 2)
-        os.closerange(3, 4096)
-        sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-        os.chdir(folder)
-        os.environ.clear()
-        os.environ.update(env)
-        if isinstance(program, str):
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.execve(program, list(argv), dict(env))
-        name_process(argv[-1] if len(argv) == 2 else os.path.basename(argv[0]))
-        sys.argv = list(argv)
-        result = program(list(argv[1:]))
-        code = result if isinstance(result, int) else 0
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
-        if isinstance(leaving.code, str):
-            print(leaving.code, file=sys.stderr)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                continue
-        os._exit(code & 0xFF)
 
 
 def send(call: Callable[[int, int], None], target: int, number: int) -> bool:

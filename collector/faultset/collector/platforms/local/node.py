@@ -1,4 +1,4 @@
-"""The node of the local platform: forks containers, reaps them, captures their output, holds their limits.
+"""The node of the local platform: starts containers, watches over them, tells of their end.
 
 One thread, one selector loop, no asyncio and no grpc, so that forking is safe at any time. Programs are imported
 before the first fork; a container starts in milliseconds and shares their pages.
@@ -11,22 +11,22 @@ import importlib
 import os
 import selectors
 import signal
-import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.platforms.local.containers import Container, LogFile, become, send
+from faultset.collector.platforms.local.children import Ended, Reaper, end_all, spawn
+from faultset.collector.platforms.local.containers import Container, LogFile, send
 from faultset.collector.platforms.local.executions import Execution
 from faultset.collector.platforms.local.launch import adopt_orphans, call, die_with_parent
 from faultset.collector.platforms.local.limiting import Limiter
+from faultset.collector.platforms.local.outputs import Outputs
 from faultset.collector.platforms.local.programs import PRELOADED, PROGRAMS, find_program
+from faultset.collector.platforms.local.reports import Reports
 from faultset.collector.platforms.local.rpc import Deferred, Server
 from faultset.collector.platforms.local.usage import MARK, ProcessTable
-
-_READ = 1 << 16
 
 
 class Node:
@@ -43,19 +43,18 @@ class Node:
         self._containers: dict[tuple[str, str], Container] = {}
         self._by_group: dict[int, Container] = {}
         self._executions: dict[int, Execution] = {}
-        self._pipes: dict[int, tuple[Container, str]] = {}
+        self._outputs = Outputs(self._selector)
         self._jobs: dict[int, str] = {}
-        self._reports: list[dict[str, Any]] = []
-        self._polls: list[tuple[float, Deferred]] = []
+        self._reports = Reports()
         self._stopping = False
         self._table = ProcessTable(os.getpid())
         self._limiter = Limiter(self._table, self._by_group)
-        self._wake()
+        self._reaper = Reaper(self._selector, self._ended, self._finish_containers)
         verbs = (
             self.start,
             self.signal,
             self.limit,
-            self.poll,
+            self._reports.poll,
             self.exec,
             self.stats,
             self.run,
@@ -72,8 +71,10 @@ class Node:
                 key.data(mask)
             now = time.monotonic()
             self._limiter.run(now)
-            self._expire(now)
-        self.end_all()
+            self._reports.answer(now)
+            for execution in self._executions.values():
+                execution.expire(now)
+        end_all(self._table)
 
     def start(
         self,
@@ -94,13 +95,8 @@ class Node:
         if program is None:
             return {"error": f'exec: "{argv[0] if argv else ""}": executable file not found in $PATH'}
         out, err = os.pipe(), os.pipe()
-        node, pid = os.getpid(), os.fork()
-        if pid == 0:
-            marked = {**env, MARK: f"{uid}/{container}/{attempt}"}
-            become(program, argv, parent=node, group=0, output=(out[1], err[1]), env=marked, folder=Path(folder))
-        _join(pid, pid)
-        os.close(out[1])
-        os.close(err[1])
+        marked = {**env, MARK: f"{uid}/{container}/{attempt}"}
+        pid = spawn(program, argv, group=0, output=(out[1], err[1]), env=marked, folder=Path(folder))
         made = Container(
             uid=uid,
             pod=pod,
@@ -115,10 +111,7 @@ class Node:
             oom_events=self._limiter.oom_events(uid, container),
         )
         self._containers[(uid, container)] = self._by_group[pid] = made
-        for stream, descriptor in (("stdout", out[0]), ("stderr", err[0])):
-            os.set_blocking(descriptor, False)
-            self._pipes[descriptor] = (made, stream)
-            self._selector.register(descriptor, selectors.EVENT_READ, lambda _, fd=descriptor: self._capture(fd))
+        self._outputs.open(made, stdout=out[0], stderr=err[0])
         return {"pid": pid, "time_ns": made.started_ns}
 
     def signal(self, uid: str, container: str, signal_name: str, main_only: bool = False) -> bool:
@@ -140,13 +133,6 @@ class Node:
             found.quota.limit, found.memory_limit = cpu_limit, memory_limit
         return found is not None
 
-    def poll(self, timeout_s: float) -> Deferred:
-        """Answer with what has happened since the last poll, at once or when something does."""
-        reply = Deferred()
-        self._polls.append((time.monotonic() + timeout_s, reply))
-        self._answer_polls(time.monotonic())
-        return reply
-
     def exec(self, uid: str, container: str, argv: Sequence[str], timeout_s: float = 30.0) -> Deferred:
         """Run a command in a container's process group; answer with its exit code and output when it ends."""
         reply = Deferred()
@@ -159,12 +145,8 @@ class Node:
             reply.fail(f'exec: "{argv[0]}": executable file not found in $PATH')
             return reply
         output = os.pipe()
-        node, pid = os.getpid(), os.fork()
-        if pid == 0:
-            env, ends = {**found.env, MARK: found.mark}, (output[1], output[1])
-            become(program, argv, parent=node, group=found.pid, output=ends, env=env, folder=found.folder)
-        _join(pid, found.pid)
-        os.close(output[1])
+        env, ends = {**found.env, MARK: found.mark}, (output[1], output[1])
+        pid = spawn(program, argv, group=found.pid, output=ends, env=env, folder=found.folder)
         found.members.append(pid)
         deadline = time.monotonic() + timeout_s
         self._executions[pid] = Execution(
@@ -195,19 +177,14 @@ class Node:
     def run(self, *, name: str, function: str, argv: Sequence[str], env: Mapping[str, str], log: str) -> int:
         """Fork a process that belongs to no pod, such as the load; its end is reported under `name`."""
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        node, pid = os.getpid(), os.fork()
-        if pid == 0:
-            become(
-                lambda arguments: call(function, [arguments]),
-                [name, *argv],
-                parent=node,
-                group=0,
-                output=(output, output),
-                env=env,
-                folder=Path(log).parent,
-            )
-        _join(pid, pid)
-        os.close(output)
+        pid = spawn(
+            lambda arguments: call(function, [arguments]),
+            [name, *argv],
+            group=0,
+            output=(output, output),
+            env=env,
+            folder=Path(log).parent,
+        )
         self._jobs[pid] = name
         return pid
 
@@ -223,19 +200,6 @@ class Node:
         self._stopping = True
         return True
 
-    def end_all(self) -> None:
-        """Kill every descendant, also those that have left their groups."""
-        while remaining := self._table.descendants():
-            for pid in remaining:
-                send(os.kill, pid, signal.SIGKILL)
-            while True:
-                try:
-                    if os.waitpid(-1, os.WNOHANG) == (0, 0):
-                        break
-                except ChildProcessError:
-                    return
-            time.sleep(0.002)
-
     def _program(self, argv: Sequence[str], env: Mapping[str, str]) -> Any:
         if not argv:
             return None
@@ -243,44 +207,17 @@ class Node:
             return lambda arguments: call(PROGRAMS[argv[0]], [arguments])
         return find_program(list(argv), env.get("PATH", ""))
 
-    def _wake(self) -> None:
-        """Have the loop wake up when a child ends."""
-        reader, writer = socket.socketpair()
-        for end in (reader, writer):
-            end.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        self._wakeup = (reader, writer)
-        self._selector.register(reader, selectors.EVENT_READ, self._reap)
-
-    def _reap(self, _: int) -> None:
-        self._wakeup[0].recv(_READ)
-        while True:
-            try:
-                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                break
-            if ended is None:
-                break
-            pid = ended.si_pid
-            try:
-                group = os.getpgid(pid)
-            except ProcessLookupError:
-                group = 0
-            _, status, used = os.wait4(pid, 0)
-            self._ended(pid, group, os.waitstatus_to_exitcode(status), used.ru_utime, used.ru_stime)
-        self._finish_containers()
-
-    def _ended(self, pid: int, group: int, code: int, user_s: float, system_s: float) -> None:
+    def _ended(self, ended: Ended) -> None:
+        pid, code = ended.pid, ended.code
         if pid in self._jobs:
-            self._reports.append({"job": self._jobs.pop(pid), "exit_code": code, "time_ns": time.time_ns()})
+            self._reports.add({"job": self._jobs.pop(pid), "exit_code": code, "time_ns": time.time_ns()})
             return
-        container = self._by_group.get(group) or next(
+        container = self._by_group.get(ended.group) or next(
             (found for found in self._containers.values() if pid in found.members), None
         )
         if container is None:
             return
-        container.ended_process(user_s, system_s)
+        container.ended_process(ended.user_s, ended.system_s)
         if pid in container.members:
             container.members.remove(pid)
         execution = self._executions.pop(pid, None)
@@ -298,14 +235,11 @@ class Node:
             if container.exit_code is None or container.exists():
                 continue
             del self._containers[key], self._by_group[container.pid]
-            for descriptor in [fd for fd, (owner, _) in self._pipes.items() if owner is container]:
-                self._capture(descriptor)
-                self._close_pipe(descriptor)
-            container.log.close()
+            self._outputs.close(container)
             for execution in [found for found in self._executions.values() if found.container is container]:
                 del self._executions[execution.pid]
                 execution.fail(f"container {container.name} ended")
-            self._reports.append(
+            self._reports.add(
                 {
                     "uid": container.uid,
                     "container": container.name,
@@ -316,56 +250,11 @@ class Node:
                     "detail": container.oom_detail,
                 }
             )
-        self._answer_polls(time.monotonic())
-
-    def _capture(self, descriptor: int) -> None:
-        container, stream = self._pipes.get(descriptor, (None, ""))
-        while container is not None:
-            try:
-                data = os.read(descriptor, _READ)
-            except BlockingIOError:
-                return
-            if not data:
-                self._close_pipe(descriptor)
-                return
-            container.log.feed(stream, data)
-            if len(data) < _READ:
-                return
-
-    def _close_pipe(self, descriptor: int) -> None:
-        if self._pipes.pop(descriptor, None) is not None:
-            self._selector.unregister(descriptor)
-            os.close(descriptor)
+        self._reports.answer(time.monotonic())
 
     def _timeout(self) -> float:
         now = time.monotonic()
-        until = self._limiter.timeout_s(now)
-        if self._polls:
-            until = min(until, min(deadline for deadline, _ in self._polls) - now)
-        return max(0.0, until)
-
-    def _answer_polls(self, now: float) -> None:
-        waiting, self._polls = self._polls, []
-        for deadline, reply in waiting:
-            if self._reports or now >= deadline:
-                reply.resolve(self._reports)
-                self._reports = []
-            else:
-                self._polls.append((deadline, reply))
-
-    def _expire(self, now: float) -> None:
-        if self._polls or self._reports:
-            self._answer_polls(now)
-        for execution in self._executions.values():
-            execution.expire(now)
-
-
-def _join(pid: int, group: int) -> None:
-    """Put a child into its group from this side too, so that it is there when fork returns."""
-    try:
-        os.setpgid(pid, group)
-    except (PermissionError, ProcessLookupError):
-        return
+        return max(0.0, min(self._limiter.timeout_s(now), self._reports.timeout_s(now)))
 
 
 def main(socket_path: str, preload: Sequence[str] = PRELOADED) -> None:
