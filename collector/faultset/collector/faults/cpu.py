@@ -7,17 +7,15 @@ import time
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.collector.platforms.protocol import Platform
+from faultset.collector.platforms.protocol import AnswersForOneSeries, Platform
 
 
 def _samples(platform: Platform, pod: str, metric: str, window_s: float) -> pa.Table:
     end_ns = time.time_ns()
     source = next(source for source in platform.sources() if source.table == "metrics")
     window_s = max(window_s, 4 * (source.interval_s or 1.0))
-    recent = getattr(source, "recent", None)
-    if recent is not None:
-        # a source that is asked over a network answers for one series much sooner than for all
-        table = recent(metric, pod, window_s)
+    if isinstance(source, AnswersForOneSeries):
+        table = source.recent(metric, pod, window_s)
         return table.set_column(0, "time", table["time"].cast(pa.int64())).sort_by("time")
     batches = list(source.snapshot(end_ns - int(window_s * 1e9), end_ns))
     if not batches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -62,6 +62,15 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections; may be called twice."""
+        ...
+
+
+@runtime_checkable
+class AnswersForOneSeries(Protocol):
+    """A source of metrics that answers for one series much sooner than for all, as over a network."""
+
+    def recent(self, metric: str, pod: str, window_s: float) -> pa.Table:
+        """Return time (nanoseconds, UTC) and value of one pod's metric in the last `window_s` seconds, in order."""
         ...
 
 

@@ -248,9 +248,8 @@ class KubernetesPlatform(JournaledVerbs):
         """Return how far the clock of each source is ahead of the collector's, in seconds."""
         made: dict[str, float] = {}
         for source in self.sources():
-            measure = getattr(source, "clock_offset_s", None)
-            if measure is not None:
-                made[source.table] = measure()
+            if isinstance(source, PrometheusSource):
+                made[source.table] = source.clock_offset_s()
         made["requests"] = self._load.clock_offset_s()
         if self._agents is not None:
             made["logs"] = self._agents.clock_offset_s()
