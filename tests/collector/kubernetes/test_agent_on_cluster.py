@@ -10,18 +10,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from datagrams import ECHO, RECEIVER, answered, is_gone, until
 
-from faultset.collector.platforms.kubernetes.access import APPLY_PATCH, Api, NotFound
+from faultset.collector.platforms.kubernetes.access import APPLY_PATCH, Api
 from faultset.collector.platforms.kubernetes.executing import run_in_pod
 from faultset.collector.platforms.kubernetes.images import app_image
 from faultset.collector.platforms.kubernetes.kinds import path_of
 from faultset.collector.platforms.kubernetes.namespaces import PRIVILEGED
 from faultset.collector.platforms.kubernetes.node_agent import NodeAgents, agent_manifests
+from faultset.collector.platforms.pods import is_ready
 from faultset.collector.platforms.protocol import Delay, Loss, Partition
 from faultset.datasets.errors import PlatformError
 
@@ -29,32 +31,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 IMAGE = app_image("1.0.0")
 SENT = 300
-ECHO = """
-import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("", 9000))
-while True:
-    data, peer = s.recvfrom(100)
-    s.sendto(data, peer)
-"""
-ASK = f"""
-import select, socket, sys, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-answers = 0
-def read(wait):
-    global answers
-    while select.select([s], [], [], wait)[0]:
-        s.recv(100)
-        answers += 1
-for number in range({SENT}):
-    try:
-        s.sendto(b"%d" % number, (sys.argv[1], 9000))
-    except PermissionError:
-        pass
-    read(0.002)
-read(0.3)
-print(answers)
-"""
 RENEWING = """
 import sys, time
 from faultset.collector.platforms.kubernetes.access import Api
@@ -85,15 +61,14 @@ class Bench:
         return self.api.get(path_of("Pod", self.app, name))
 
     def answers(self) -> int:
-        address = self.pod("receiver")["status"]["podIP"]
-        return int(run_in_pod(self.api, self.app, "sender", "main", ["python3", "-c", ASK, address]))
+        return answered(self.api, self.app, SENT)
 
     def start(self, name: str) -> None:
-        command = ["python3", "-c", ECHO] if name == "receiver" else ["sleep", "3600"]
+        command = ["python3", "-c", ECHO] if name == RECEIVER else ["sleep", "3600"]
         container = {"name": "main", "image": IMAGE, "command": command}
         spec = {"containers": [container], "terminationGracePeriodSeconds": 1, "securityContext": {"runAsUser": 1000}}
         self.api.post(path_of("Pod", self.app), {"kind": "Pod", "metadata": {"name": name}, "spec": spec})
-        until(lambda: _is_ready(self.pod(name)), 60)
+        until(lambda: is_ready(self.pod(name)), 60)
 
     def rules(self) -> str:
         """Return the rules of iptables in the sender's network, seen from the agent."""
@@ -120,18 +95,6 @@ class Bench:
         )
         with contextlib.suppress(PlatformError):
             self.in_agent("python3", "-c", code)
-
-
-def until(condition: Callable[[], bool], timeout_s: float) -> float:
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() - started < timeout_s, "waited in vain"
-        time.sleep(0.5)
-    return time.monotonic() - started
-
-
-def _is_ready(pod: dict[str, Any]) -> bool:
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +204,7 @@ def test_an_agent_that_is_told_to_end_lifts_everything(bench: Bench) -> None:
     name = bench.api.get(path)["items"][0]["metadata"]["name"]
     bench.api.call("DELETE", f"{path}/{name}")
     until(lambda: bench.answers() == SENT, 20)
-    until(lambda: _is_gone(bench.api, f"{path}/{name}") and not bench.agents().ready(), 60)
+    until(lambda: is_gone(bench.api, f"{path}/{name}") and not bench.agents().ready(), 60)
 
 
 def test_a_killed_container_shows_code_137_and_restarts(bench: Bench, agents: NodeAgents) -> None:
@@ -299,16 +262,8 @@ def test_a_pod_that_is_deleted_while_impaired_leaves_nothing_to_do(bench: Bench,
     agents.impair(bench.pod(), Partition())
     path = path_of("Pod", bench.app, "sender")
     bench.api.call("DELETE", path, query={"gracePeriodSeconds": 0})
-    until(lambda: _is_gone(bench.api, path), 30)
+    until(lambda: is_gone(bench.api, path), 30)
     agents.renew()
     agents.lift("sender")
     bench.start("sender")
     assert bench.answers() == SENT
-
-
-def _is_gone(api: Api, path: str) -> bool:
-    try:
-        api.get(path)
-    except NotFound:
-        return True
-    return False

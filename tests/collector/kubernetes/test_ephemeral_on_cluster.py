@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from datagrams import ECHO, answered, is_gone, until
 
-from faultset.collector.platforms.kubernetes.access import Api, NotFound
+from faultset.collector.platforms.kubernetes.access import Api
 from faultset.collector.platforms.kubernetes.ephemeral import EphemeralImpairer
 from faultset.collector.platforms.kubernetes.executing import run_in_pod
 from faultset.collector.platforms.kubernetes.images import app_image
@@ -26,26 +27,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 IMAGE = app_image("1.0.0")
 SENT = 100
-ECHO = """
-import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("", 9000))
-while True:
-    data, peer = s.recvfrom(100)
-    s.sendto(data, peer)
-"""
-ASK = f"""
-import contextlib, socket, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(0.5 if sys.argv[2] == "healthy" else 0.05)
-answers = 0
-for number in range({SENT}):
-    with contextlib.suppress(OSError):
-        s.sendto(b"x", (sys.argv[1], 9000))
-        s.recv(100)
-        answers += 1
-print(answers)
-"""
 RENEWING = """
 import sys, time
 from faultset.collector.platforms.kubernetes.access import Api
@@ -58,13 +39,6 @@ impairer.impair(api.get(f"/api/v1/namespaces/{namespace}/pods/sender"), Partitio
 print("impaired", flush=True)
 time.sleep(600)
 """
-
-
-def until(condition: Callable[[], bool], timeout_s: float) -> None:
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() - started < timeout_s, "waited in vain"
-        time.sleep(0.5)
 
 
 class Namespace:
@@ -91,10 +65,8 @@ class Namespace:
     def pod(self, name: str = "sender") -> dict[str, Any]:
         return self.api.get(path_of("Pod", self.name, name))
 
-    def answers(self, state: str = "healthy") -> int:
-        """Return how many datagrams of `SENT` are answered; one of a healthy network is waited for longer."""
-        address = self.pod("receiver")["status"]["podIP"]
-        return int(run_in_pod(self.api, self.name, "sender", "main", ["python3", "-c", ASK, address, state]))
+    def answers(self) -> int:
+        return answered(self.api, self.name, SENT)
 
     def rules(self) -> str:
         return run_in_pod(self.api, self.name, "sender", EPHEMERAL, ["iptables", "-S"])
@@ -138,10 +110,10 @@ def test_a_partition_and_a_loss_show_in_traffic_and_are_counted(
 ) -> None:
     assert namespace.answers() == SENT
     impairer.impair(namespace.pod(), Partition())
-    assert namespace.answers("cut") == 0
+    assert namespace.answers() == 0
     assert impairer.impaired_packets(namespace.pod()) >= SENT
     impairer.impair(namespace.pod(), Loss(probability=0.5))
-    assert 0 < namespace.answers("lossy") < SENT
+    assert 0 < namespace.answers() < SENT
     impairer.lift("sender")
     assert namespace.answers() == SENT
     assert impairer.impaired_packets(namespace.pod()) == 0
@@ -156,9 +128,9 @@ def test_rules_end_by_themselves_after_the_collector_was_killed(
         assert collector.stdout is not None
         assert collector.stdout.readline() == "impaired\n"
         time.sleep(35)
-        assert namespace.answers("cut") == 0, "renewed leases go on"
+        assert namespace.answers() == 0, "renewed leases go on"
         os.kill(collector.pid, signal.SIGKILL)
-    until(lambda: namespace.answers("cut") > 0, 60)
+    until(lambda: namespace.answers() > 0, 60)
     assert namespace.answers() == SENT
     assert "FAULTSET" not in namespace.rules()
 
@@ -183,15 +155,7 @@ def test_a_pod_that_is_gone_has_nothing_to_lift(namespace: Namespace, impairer: 
     impairer.impair(namespace.pod(), Partition())
     path = path_of("Pod", namespace.name, "sender")
     namespace.api.call("DELETE", path, query={"gracePeriodSeconds": 0})
-
-    def is_gone() -> bool:
-        try:
-            namespace.api.get(path)
-        except NotFound:
-            return True
-        return False
-
-    until(is_gone, 30)
+    until(lambda: is_gone(namespace.api, path), 30)
     impairer.renew()
     impairer.lift("sender")
     namespace.start("sender")
