@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.scaling import MAD_TO_SD, median_and_iqr, median_and_mad, quantiles, with_floor
+from faultset.baselines.healthy_spreads import CLIP, healthy_spreads
+from faultset.baselines.scaling import ABSENT_Z, MAD_TO_SD, median_and_iqr, median_and_mad, quantiles, with_floor
+from faultset.baselines.windows import Windows
 
 
 @pytest.fixture
@@ -36,3 +38,18 @@ def test_medians_and_spreads_leave_gaps_out(values: np.ndarray) -> None:
     median, mad = median_and_mad(values)
     expected = MAD_TO_SD * np.nanmedian(np.abs(values - median), axis=0)
     np.testing.assert_allclose(mad, with_floor(expected, median))
+
+
+def test_both_windows_are_measured_in_healthy_spreads_and_cut() -> None:
+    windows = Windows(
+        series=(("a", "x"), ("b", "y")),
+        step_ns=1,
+        reference=np.array([[9.0, 50.0], [11.0, 52.0]]),
+        values=np.array([[13.0, np.nan], [1e6, np.nan]]),
+        absent=np.array([[False, False], [False, True]]),
+        times_ns=np.arange(2),
+    )
+    healthy, since = healthy_spreads(windows)
+    np.testing.assert_allclose(healthy, [[-1, -1], [1, 1]])
+    assert since.tolist() == [[3, 0], [CLIP, ABSENT_Z]]
+    assert healthy_spreads(windows, stopped=False)[1].tolist() == [[3, 0], [CLIP, 0]]

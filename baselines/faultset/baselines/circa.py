@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from faultset.baselines.healthy_spreads import CLIP, healthy_spreads
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
-from faultset.baselines.scaling import ABSENT_Z, Matrix, deviations, mean_and_sd, with_metric_floor
+from faultset.baselines.scaling import ABSENT_Z, Matrix
 from faultset.baselines.service_latency import call_graph
 from faultset.baselines.windows import localization_windows
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 THRESHOLD = 3.0
-CLIP = 100.0
 SPREAD_FLOOR = 0.1
 SIGNALS: Mapping[str, str] = {
     "traffic": "traffic",
@@ -177,11 +177,7 @@ class CIRCA(Untrained):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        mean, sd = mean_and_sd(windows.reference)
-        scale = with_metric_floor(sd, windows.series)
-        nothing = np.zeros(windows.reference.shape, dtype=bool)
-        healthy = np.clip(deviations(windows.reference, mean, scale, nothing), -CLIP, CLIP)
-        since = np.clip(deviations(windows.values, mean, scale, np.zeros_like(windows.absent)), -CLIP, CLIP)
+        healthy, since = healthy_spreads(windows, stopped=False)
         parents = signal_parents(episode.services, call_graph(episode), episode.context.workload_entry)
         role = episode.catalogue.role_of
         members: dict[Node, list[int]] = {}

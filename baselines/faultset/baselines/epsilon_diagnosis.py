@@ -8,9 +8,9 @@ import numpy as np
 
 from faultset.baselines.controls import episode_rng
 from faultset.baselines.energy_distances import permutation_p_values
+from faultset.baselines.healthy_spreads import healthy_spreads
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
-from faultset.baselines.scaling import deviations, mean_and_sd, with_metric_floor
 from faultset.baselines.windows import localization_windows
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 DRAWS = 499
 LEVEL = 0.05
-CLIP = 100.0
 
 
 @baseline(
@@ -60,11 +59,7 @@ class EpsilonDiagnosis(Untrained):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        mean, sd = mean_and_sd(windows.reference)
-        scale = with_metric_floor(sd, windows.series)
-        nothing = np.zeros(windows.reference.shape, dtype=bool)
-        healthy = np.clip(deviations(windows.reference, mean, scale, nothing), -CLIP, CLIP)
-        since = np.clip(deviations(windows.values, mean, scale, windows.absent), -CLIP, CLIP)
+        healthy, since = healthy_spreads(windows)
         rng = episode_rng(self.seed, episode.episode)
         distance, p = permutation_p_values(healthy, since, draws=self.draws, rng=rng)
         # The integer part counts beaten permutations, the rest orders series that beat equally many.

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from faultset.baselines.healthy_spreads import healthy_spreads
 from faultset.baselines.independence_tests import partial_correlation
 from faultset.baselines.ksigma import bonferroni_sigmas, sustained
 from faultset.baselines.lagged_links import LaggedLinks, lagged_links
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix
-from faultset.baselines.series_choice import healthy_spreads, most_deviating
+from faultset.baselines.series_choice import most_deviating
 from faultset.baselines.windows import Windows, localization_windows
 
 if TYPE_CHECKING:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from faultset.baselines.controls import episode_rng
+from faultset.baselines.healthy_spreads import healthy_spreads
 from faultset.baselines.independence_tests import Codes, chi_square, kmeans_bins
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix
-from faultset.baselines.series_choice import healthy_spreads, most_deviating
+from faultset.baselines.series_choice import most_deviating
 from faultset.baselines.windows import localization_windows, sampling_step_s
 
 if TYPE_CHECKING:

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from faultset.baselines.ksigma import sustained
-from faultset.baselines.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
+from faultset.baselines.scaling import Matrix
 
 if TYPE_CHECKING:
     from faultset.baselines.windows import Windows
     from faultset.datasets.views import EpisodeView
 
 SUSTAINED = 3
-CLIP = 100.0
-
-
-def healthy_spreads(windows: Windows) -> tuple[Matrix, Matrix]:
-    """Reference and questioned part in healthy spreads, cut at a hundred; a series that stopped stands at ten."""
-    mean, sd = mean_and_sd(windows.reference)
-    scale = with_metric_floor(sd, windows.series)
-    nothing = np.zeros(windows.reference.shape, dtype=bool)
-    healthy = deviations(windows.reference, mean, scale, nothing)
-    since = deviations(windows.values, mean, scale, windows.absent)
-    return np.clip(healthy, -CLIP, CLIP), np.clip(since, -CLIP, CLIP)
 
 
 def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per_service: int) -> list[int]:

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from faultset.baselines.controls import episode_rng
+from faultset.baselines.healthy_spreads import CLIP, healthy_spreads
 from faultset.baselines.line_shapes import shape_counts
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.rcd import RUNS, FNodeTests, mean_reciprocal_ranks
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix
-from faultset.baselines.series_choice import CLIP, healthy_spreads, most_deviating
+from faultset.baselines.series_choice import most_deviating
 from faultset.baselines.service_latency import call_series, service_latency
 from faultset.baselines.windows import SECOND_NS, episode_resolution_s, localization_windows
 
