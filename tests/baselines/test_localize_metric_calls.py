@@ -9,22 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.call_graph_walks import (
-    Microscope,
-    MonitorRank,
-    anomalous_services,
-    descent_ends,
-    similarity_to_front,
-    visits,
-    walk_graph,
-)
+from faultset.baselines.call_graph_walks import MonitorRank, visits, walk_graph
 from faultset.baselines.line_shapes import shape_counts
+from faultset.baselines.log_masks import masked, masked_column
+from faultset.baselines.microscope import Microscope, descent_ends
 from faultset.baselines.service_latency import (
     ServiceLatency,
+    anomalous_services,
     call_graph,
     call_series,
     correlations,
     service_latency,
+    similarity_to_front,
 )
 from faultset.baselines.simple_rca import slow_operations
 from faultset.baselines.torai import count_severity
@@ -195,6 +191,13 @@ def test_an_operation_is_slow_from_three_times_its_healthy_percentile_on() -> No
     assert slow_operations(spoken(spans=rows), stretch) == {("cart", "cart.Get"): pytest.approx(3.1)}
 
 
+def test_texts_and_columns_are_masked_alike() -> None:
+    lines = ["took 12.5ms", "id 4BF92F35 at 0X1f", "no digits in feed", "0x10", ""]
+    column = masked_column(pa.chunked_array([lines])).to_pylist()
+    assert column == [masked(line) for line in lines]
+    assert column == ["took <*>.<*>ms", "id <*> at <*>", "no digits in feed", "<*>", ""]
+
+
 def test_lines_count_by_service_and_by_how_they_begin() -> None:
     def line(second: float, service: str, message: str) -> dict[str, Any]:
         time = START + round(second * SECOND)
@@ -210,7 +213,7 @@ def test_lines_count_by_service_and_by_how_they_begin() -> None:
         line(3.0, "stranger", "hello"),
     ]
     found = shape_counts(spoken(logs=rows), 1.0)
-    assert found.shapes == (("cart", "got item #"), ("db", "connection # lost"), ("db", "got item #"))
+    assert found.shapes == (("cart", "got item <*>"), ("db", "connection <*> lost"), ("db", "got item <*>"))
     assert found.counts[:2].tolist() == [[2.0, 0.0, 0.0], [1.0, 0.0, 1.0]]
     assert found.counts[39].tolist() == [0.0, 1.0, 0.0]
     assert shape_counts(spoken(), 1.0).counts.shape == (40, 0)

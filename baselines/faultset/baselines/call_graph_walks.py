@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.ksigma import sustained
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import deviations, mean_and_sd
-from faultset.baselines.service_latency import ServiceLatency, call_graph, call_series, correlations, service_latency
+from faultset.baselines.service_latency import (
+    FROM_SPANS,
+    ServiceLatency,
+    anomalous_services,
+    call_graph,
+    call_series,
+    correlations,
+    service_latency,
+    similarity_to_front,
+)
 from faultset.baselines.windows import Windows, localization_windows
 
 if TYPE_CHECKING:
@@ -21,24 +29,9 @@ if TYPE_CHECKING:
 
 DAMPING = 0.85
 BACKWARD = 0.2
-SUSTAINED = 3
-SIGMAS = 3.0
 ANOMALOUS_EDGE = 0.55
 LEAST = 0.01
 RESOURCES = frozenset({"cpu", "memory", "network"})
-_FROM_SPANS = (
-    "Latency is what callers' spans say, or metrics of the role latency where there are no spans; a step without calls "
-    "has the healthy mean.",
-)
-
-
-def similarity_to_front(latency: ServiceLatency, front: str) -> dict[str, float]:
-    """Absolute correlation of each service's latency with the front end's; empty where that never moves."""
-    target = latency.column(front)
-    if target is None:
-        return {}
-    found = np.abs(correlations(latency.all, target))
-    return dict(zip(latency.services, found.tolist(), strict=True))
 
 
 def walk_graph(calls: tuple[tuple[str, str], ...], similarity: Mapping[str, float], *, backward: float) -> nx.DiGraph:
@@ -89,7 +82,7 @@ def visits(graph: nx.DiGraph, start: Mapping[str, float], *, damping: float = DA
     speed="instant",
     complexity="O(N + S·T + E·I), N spans, E calls, I iterations",
     departures=(
-        *_FROM_SPANS,
+        *FROM_SPANS,
         "Similarity to the front end is the absolute correlation of latencies; past anomalies are not clustered for "
         "what services share outside of their calls.",
         "The share of visits is computed and not simulated.",
@@ -142,7 +135,7 @@ class MonitorRank(Untrained):
     speed="instant",
     complexity="O(N + S·T + E·I)",
     departures=(
-        *_FROM_SPANS,
+        *FROM_SPANS,
         "A service is anomalous when its latency stays beyond three sigma for three steps, in place of BIRCH clusters.",
         "There are no nodes for hosts; resources are those of the service's own containers.",
         "The walk goes from callers to callees; the public implementation turns the edges around.",
@@ -200,14 +193,6 @@ def _related(latency: ServiceLatency, one: str, other: str) -> float:
     return max(LEAST, abs(float(correlations(a[:, None], b)[0])))
 
 
-def anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
-    """Services whose latency stays beyond some sigmas for three steps, with the sigmas it stays beyond."""
-    if not latency.services:
-        return {}
-    lasting = sustained(latency.values, SUSTAINED).max(axis=0)
-    return {name: float(z) for name, z in zip(latency.services, lasting, strict=True) if z > sigmas}
-
-
 def resource_correlations(
     windows: Windows, episode: EpisodeView, latency: ServiceLatency
 ) -> tuple[dict[str, float], list[Evidence]]:
@@ -242,65 +227,3 @@ def resource_correlations(
         )
     evidence.sort(key=lambda item: (-item.score, item.service))
     return best, evidence
-
-
-@baseline(
-    "microscope",
-    title="Microscope",
-    task="localization",
-    paper="Lin, Chen, Zheng, Microscope, ICSOC 2018",
-    kind="method",
-    tables=("spans", "metrics"),
-    speed="instant",
-    complexity="O(N + S·T + E)",
-    departures=(
-        *_FROM_SPANS,
-        "The graph is the call graph; the paper learns one from network connections and a parallel PC algorithm.",
-        "Candidates are compared with the front end, and not with the node visited last, as one public port does.",
-        "A service is anomalous when its latency stays beyond three sigma for three steps.",
-    ),
-)
-class Microscope(Untrained):
-    """Descend from the front end through anomalous services to those that call none; rank by correlation.
-
-    References
-    ----------
-    Lin, Chen, Zheng, Microscope: pinpoint performance issues with causal graphs in micro-service environments,
-    ICSOC 2018.
-    """
-
-    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the anomalous services at which the descent ends."""
-        front = episode.context.workload_entry
-        calls = call_series(episode)
-        latency = service_latency(episode, alarm_ns, calls)
-        anomalous = anomalous_services(latency)
-        similarity = similarity_to_front(latency, front)
-        ends = descent_ends(call_graph(episode, calls), front, anomalous)
-        scores = {name: similarity.get(name, 0.0) for name in ends}
-        evidence = [
-            Evidence(service=name, subject="latency", score=anomalous[name], detail="sigmas for three steps")
-            for name in sorted(ends, key=lambda name: (-scores[name], name))
-        ]
-        return Ranking.of(scores, episode.services, evidence)
-
-
-def descent_ends(calls: tuple[tuple[str, str], ...], front: str, anomalous: Mapping[str, float]) -> tuple[str, ...]:
-    """Anomalous services without anomalous callees that are reached from the front end through anomalous ones.
-
-    >>> descent_ends((("f", "a"), ("a", "b"), ("f", "c"), ("c", "d")), "f", {"f": 4, "a": 5, "b": 6, "d": 9})
-    ('b',)
-    """
-    seen: set[str] = set()
-    ends: set[str] = set()
-    waiting = [front] if front in anomalous else []
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        below = [callee for caller, callee in calls if caller == name and callee in anomalous]
-        waiting += below
-        if not below:
-            ends.add(name)
-    return tuple(sorted(ends))

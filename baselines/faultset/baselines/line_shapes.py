@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from faultset.baselines.log_masks import masked
 from faultset.baselines.scaling import Matrix
 from faultset.baselines.tables import read_table
 from faultset.baselines.windows import SECOND_NS
@@ -21,7 +21,6 @@ BEGINNINGS = (64, 40, 24, 16)
 PROBED = 4000
 MOST_DIFFERENT = 1000
 MOST_SHAPES = 2000
-_NUMBERS = re.compile(r"(?:0x)?[0-9a-f]*\d[0-9a-f]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +39,12 @@ def shape_of(beginning: str, length: int) -> str:
     """First words of a line with numbers and hexadecimal ids masked; a word that may be cut off is dropped.
 
     >>> shape_of("server.go:124 > in Nearby id=ad32e2", 35)
-    'server.go:# > in Nearby'
+    'server.go:<*> > in Nearby'
     >>> shape_of("server.go:124 > in Nearby", 35)
-    'server.go:# > in Nearby'
+    'server.go:<*> > in Nearby'
     """
     whole = len(beginning) < length
-    return _NUMBERS.sub("#", beginning if whole else beginning.rpartition(" ")[0] or beginning)
+    return masked(beginning if whole else beginning.rpartition(" ")[0] or beginning)
 
 
 def shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:

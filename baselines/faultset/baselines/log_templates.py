@@ -9,16 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.baselines.drain import WILDCARD, Drain
+from faultset.baselines.drain import Drain
+from faultset.baselines.log_masks import masked_column
 from faultset.baselines.step_counts import Ints
 from faultset.baselines.table_memos import once_per_table
 from faultset.baselines.tables import read_table
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
-
-# Whatever has a digit varies; with the letters of hexadecimal numbers around it, ids go as a whole.
-_VARIABLE = "[0-9a-f]*[0-9][0-9a-f]*"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +47,7 @@ def template_lines(table: pa.Table, services: tuple[str, ...]) -> TemplateLines:
     owner = pc.index_in(table["service"].cast(pa.string()), value_set=pa.array(sorted(services), pa.string()))  # type: ignore[attr-defined]
     code = owner.fill_null(-1).to_numpy().astype(np.int64)
     times = table["time"].cast(pa.int64()).to_numpy()
-    masked = pc.replace_substring_regex(table["message"], pattern=_VARIABLE, replacement=WILDCARD)  # type: ignore[attr-defined]
-    encoded = masked.combine_chunks().dictionary_encode()
+    encoded = masked_column(table["message"]).combine_chunks().dictionary_encode()
     chosen = np.flatnonzero(code >= 0)
     # Lines of one instant keep the order in which the table holds them, service by service.
     chosen = chosen[np.lexsort([chosen, code[chosen], times[chosen]])]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from faultset.baselines.ksigma import sustained
 from faultset.baselines.scaling import Matrix, deviations, mean_and_sd
 from faultset.baselines.tables import read_table
 from faultset.baselines.windows import SECOND_NS, episode_resolution_s, localization_windows
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 CLIP = 100.0
+SUSTAINED = 3
+SIGMAS = 3.0
+FROM_SPANS = (
+    "Latency is what callers' spans say, or metrics of the role latency where there are no spans; a step without calls "
+    "has the healthy mean.",
+)
+"""What every method on these latencies departs by from its paper."""
 LEAST_FILLED = 0.5
 _COLUMNS = ("time", "service", "peer_service", "kind", "duration_ns", "status")
 
@@ -149,6 +157,23 @@ def correlations(series: Matrix, target: Matrix) -> Matrix:
     a, b = series - series.mean(axis=0), target - target.mean()
     product = np.sqrt((a**2).sum(axis=0) * (b**2).sum())
     return np.divide(b @ a, product, out=np.zeros(a.shape[1]), where=product > 1e-12)
+
+
+def similarity_to_front(latency: ServiceLatency, front: str) -> dict[str, float]:
+    """Absolute correlation of each service's latency with the front end's; empty where that never moves."""
+    target = latency.column(front)
+    if target is None:
+        return {}
+    found = np.abs(correlations(latency.all, target))
+    return dict(zip(latency.services, found.tolist(), strict=True))
+
+
+def anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
+    """Services whose latency stays beyond some sigmas for three steps, with the sigmas it stays beyond."""
+    if not latency.services:
+        return {}
+    lasting = sustained(latency.values, SUSTAINED).max(axis=0)
+    return {name: float(z) for name, z in zip(latency.services, lasting, strict=True) if z > sigmas}
 
 
 def _in_spreads(values: Matrix, mean: Matrix, sd: Matrix) -> Matrix:
