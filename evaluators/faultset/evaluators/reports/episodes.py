@@ -2,75 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from faultset.evaluators.leaderboards import wording
-from faultset.evaluators.leaderboards.hearing import alarms_of
 from faultset.evaluators.leaderboards.records import Leaderboard, is_headline
-from faultset.evaluators.reports.alarmed import alarmed
-from faultset.evaluators.reports.facts import Facts, foremost
+from faultset.evaluators.reports.answer_lines import (
+    AlarmLine,
+    DiagnosisLine,
+    RankLine,
+    alarm_lines,
+    diagnosis_lines,
+    rank_lines,
+)
+from faultset.evaluators.reports.facts import Facts
 from faultset.evaluators.reports.telemetry import Panel, panels
+from faultset.evaluators.reports.time_axis import place, ticks
 from faultset.evaluators.reports.unsolved import Hardness, what
-from faultset.evaluators.rows import ResultRow, Truth
-from faultset.evaluators.scoring.alarms import timed_alarms
+from faultset.evaluators.rows import Truth
 
 EPISODES_SHOWN = 12
 _HEALTHY_SHOWN = 2
 """No-fault episodes that are drawn in any case."""
-_EVIDENCE_SHOWN = 110
-_S = 1_000_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlarmLine:
-    """Alarms of one detector on the episode's time axis, in percent of the view."""
-
-    name: str
-    kind: str
-    flags: tuple[tuple[float, float], ...]
-    """Runs of flags as (left, width)."""
-    alarms: tuple[tuple[float, bool, str], ...]
-    """(place, true alarm, text)."""
-    answer: str
-    right: bool
-    evidence: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What a localizer named under one protocol."""
-
-    rank: str
-    """Expected rank of the first cause; a word where there is no answer."""
-    right: bool
-    services: tuple[tuple[str, bool], ...]
-    """First three, and whether each is a cause."""
-    remark: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankLine:
-    """One localizer's answers when told the alarm and when told the onset, and what it gave as evidence."""
-
-    name: str
-    kind: str
-    detected: Answer | None
-    oracle: Answer | None
-    evidence: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiagnosisLine:
-    """Levels and types that a diagnoser named, and which of them are right."""
-
-    name: str
-    kind: str
-    answers: tuple[tuple[str, bool, str, bool], ...]
-    """(level, right, type, right) when told the alarm, then when told the onset."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +67,8 @@ def chosen(facts: Facts, order: Sequence[Hardness]) -> list[str]:
             wanted = repeat or facts.truths[one.episode].fault not in seen
             if wanted and one.episode not in picked and len(picked) < room:
                 picked.append(one.episode)
-    place = {one.episode: i for i, one in enumerate(order)}
-    return sorted(picked, key=lambda e: place[e]) + healthy
+    rank = {one.episode: i for i, one in enumerate(order)}
+    return sorted(picked, key=lambda e: rank[e]) + healthy
 
 
 def _draw(truth: Truth, board: Leaderboard, facts: Facts, hard: Hardness | None, dataset: Path) -> Drawing:
@@ -129,13 +82,13 @@ def _draw(truth: Truth, board: Leaderboard, facts: Facts, hard: Hardness | None,
         episode=truth.episode,
         title=what(truth),
         solved=_solved(truth, facts, hard),
-        reference=_place(truth.reference_end_ns, truth),
-        onset=None if truth.onset_ns is None else _place(truth.onset_ns, truth),
-        ticks=_ticks(truth),
+        reference=place(truth.reference_end_ns, truth),
+        onset=None if truth.onset_ns is None else place(truth.onset_ns, truth),
+        ticks=ticks(truth),
         panels=panels(truth, dataset),
-        alarms=_alarm_lines(truth, facts, board),
-        ranks=_rank_lines(truth, facts),
-        diagnoses=_diagnosis_lines(truth, facts),
+        alarms=alarm_lines(truth, facts, board),
+        ranks=rank_lines(truth, facts),
+        diagnoses=diagnosis_lines(truth, facts),
         facts=tuple((name, value) for name, value in about if value),
     )
 
@@ -151,155 +104,3 @@ def _solved(truth: Truth, facts: Facts, hard: Hardness | None) -> str:
         if task is not None and task.asked
     ]
     return ", ".join(parts) + ("" if is_headline(truth) else f" · {truth.verdict}")
-
-
-def _place(time_ns: int, truth: Truth) -> float:
-    share = (time_ns - truth.view_start_ns) / (truth.view_end_ns - truth.view_start_ns)
-    return round(100 * min(1.0, max(0.0, share)), 2)
-
-
-def _ticks(truth: Truth) -> tuple[tuple[float, str], ...]:
-    """Five or so round seconds; counted from the onset where there is one."""
-    zero = truth.onset_ns if truth.onset_ns is not None else truth.view_start_ns
-    length_s = (truth.view_end_ns - truth.view_start_ns) / _S
-    step = next((s for s in (5, 10, 15, 30, 60, 120, 300, 600) if length_s / s <= 6), 1800)
-    first = int(np.ceil((truth.view_start_ns - zero) / _S / step)) * step
-    marks = range(first, int((truth.view_end_ns - zero) / _S) + 1, step)
-    signed = truth.onset_ns is not None
-    return tuple(
-        (_place(zero + mark * _S, truth), f"{mark:+d} s" if signed and mark else f"{mark} s") for mark in marks
-    )
-
-
-def _alarm_lines(truth: Truth, facts: Facts, board: Leaderboard) -> tuple[tuple[AlarmLine, ...], tuple[AlarmLine, ...]]:
-    asked = facts.rows.get(("detection", "detected"), {})
-    lines = {
-        name: _alarm_line(name, facts.kinds[name], asked[name][truth.episode], truth)
-        for name in _by_place(board, "detection", asked)
-        if truth.episode in asked[name]
-    }
-    shown, folded = foremost(list(lines), facts.kinds, methods=8)
-    return tuple(lines[name] for name in shown), tuple(lines[name] for name in folded)
-
-
-def _by_place(board: Leaderboard, task: str, names: Mapping[str, object]) -> list[str]:
-    """Order methods as the last headline table of a task does; the others follow by name."""
-    place: dict[str, int] = {}
-    for table in board.tables:
-        if table.task == task and table.verdict == "manifest":
-            place |= {entry.baseline: i for i, entry in enumerate(table.entries)}
-    return sorted(names, key=lambda name: (place.get(name, len(place)), name))
-
-
-def _alarm_line(name: str, kind: str, rows: Sequence[ResultRow], truth: Truth) -> AlarmLine:
-    # flags of several seeds cannot be drawn on one line: the first speaks for them
-    row, one = rows[0], alarmed(rows[:1])
-    if row.status != "ok":
-        answer = row.status
-    elif truth.faulty:
-        answer = f"{one.delay_s:.1f} s" if one.found == 1.0 else ("too early" if one.yes else "missed")
-    else:
-        answer = "false alarm" if one.yes else "silent"
-    zero = truth.onset_ns or truth.view_start_ns
-    raised = alarms_of(row) if row.status == "ok" else []
-    return AlarmLine(
-        name=name,
-        kind=kind,
-        flags=_flag_runs(row.answer, truth),
-        alarms=tuple(
-            (
-                _place(start, truth),
-                truth.onset_ns is not None and start >= truth.onset_ns,
-                f"alarm at {(start - zero) / _S:+.1f} s",
-            )
-            for start, _ in raised
-        ),
-        answer=answer,
-        right=one.right == 1.0,
-        evidence=_evidence(row),
-    )
-
-
-def _flag_runs(answer: Mapping[str, object], truth: Truth) -> tuple[tuple[float, float], ...]:
-    times, flags = answer.get("times_ns"), answer.get("flags")
-    if not isinstance(times, list) or not isinstance(flags, str) or not times:
-        return ()
-    runs = timed_alarms(times, [flag == "1" for flag in flags], gap_ns=0)
-    return tuple((_place(a, truth), round(_place(b, truth) - _place(a, truth), 2)) for a, b in runs)
-
-
-def _rank_lines(truth: Truth, facts: Facts) -> tuple[tuple[RankLine, ...], tuple[RankLine, ...]]:
-    """Localizers that rank the cause best come first."""
-    if not truth.causes:
-        return (), ()
-    lines: dict[str, tuple[float, RankLine]] = {}
-    for name in facts.ordered({n for p in ("detected", "oracle") for n in facts.located.get(p, {})}):
-        answers: dict[str, Answer | None] = {}
-        ranks, evidence = [], ""
-        for protocol in ("detected", "oracle"):
-            one = facts.located.get(protocol, {}).get(name, {}).get(truth.episode)
-            rows = facts.rows.get(("localization", protocol), {}).get(name, {}).get(truth.episode)
-            answers[protocol] = _answer(rows, one.rank, truth) if one is not None and rows else None
-            if one is not None and rows:
-                ranks.append(one.rank)
-                evidence = _evidence(rows[0]) or evidence
-        if ranks:
-            line = RankLine(name=name, kind=facts.kinds[name], evidence=evidence, **answers)
-            lines[name] = (sum(ranks) / len(ranks), line)
-    order = sorted(lines, key=lambda name: (lines[name][0], name))
-    shown, folded = foremost(order, facts.kinds, methods=8)
-    return tuple(lines[name][1] for name in shown), tuple(lines[name][1] for name in folded)
-
-
-def _answer(rows: Sequence[ResultRow], rank: float, truth: Truth) -> Answer:
-    row = rows[0]
-    causes = {name for names in truth.causes for name in names}
-    failed = {"no_alarm": "no alarm"}.get(row.status, row.status) if row.status != "ok" else ""
-    remarks = []
-    if row.ranking:
-        top = max(row.ranking.values())
-        tied = sum(value == top for value in row.ranking.values())
-        remarks += [f"{tied} tied"] if tied > 1 else []
-    if row.told_early:
-        remarks.append("told too early")
-    if len(rows) > 1:
-        remarks.append(f"1 of {len(rows)} seeds")
-    ordered = sorted(row.ranking, key=lambda name: (-row.ranking[name], name))
-    return Answer(
-        rank=failed or ("nobody" if not row.ranking else wording.short(rank)),
-        right=not failed and rank < 1.01,
-        services=tuple((name, name in causes) for name in ordered[:3]),
-        remark=", ".join(remarks),
-    )
-
-
-def _diagnosis_lines(truth: Truth, facts: Facts) -> tuple[DiagnosisLine, ...]:
-    asked = [facts.diagnosed.get(protocol, {}) for protocol in ("detected", "oracle")]
-    names = facts.ordered({name for by in asked for name in by if truth.episode in by[name]})
-    lines = []
-    for name in names:
-        answers = []
-        for by in asked:
-            one = by.get(name, {}).get(truth.episode)
-            level, kind = one.said[0] if one is not None else (None, None)
-            answers.append(
-                (
-                    level or wording.NONE,
-                    level is not None and level == truth.system_level,
-                    kind or wording.NONE,
-                    kind is not None and kind == truth.fault_type,
-                )
-            )
-        lines.append(DiagnosisLine(name=name, kind=facts.kinds[name], answers=tuple(answers)))
-    return tuple(lines)
-
-
-def _evidence(row: ResultRow) -> str:
-    """First item of evidence in one line."""
-    items = row.answer.get("evidence") or ()
-    if not items:
-        return ""
-    first = items[0]
-    subject = " ".join(part for part in (first["service"], first["subject"]) if part)
-    text = f"{subject}: {first['score']:.3g}" + (f", {first['detail']}" if first["detail"] else "")
-    return text if len(text) <= _EVIDENCE_SHOWN else text[: _EVIDENCE_SHOWN - 1] + "…"

@@ -1,0 +1,201 @@
+"""What each method answered on one episode, a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from faultset.evaluators.leaderboards import wording
+from faultset.evaluators.leaderboards.hearing import alarms_of
+from faultset.evaluators.leaderboards.records import Leaderboard
+from faultset.evaluators.reports.alarmed import alarmed
+from faultset.evaluators.reports.facts import Facts, foremost
+from faultset.evaluators.reports.time_axis import SECOND_NS, place
+from faultset.evaluators.rows import ResultRow, Truth
+from faultset.evaluators.scoring.alarms import timed_alarms
+
+_EVIDENCE_SHOWN = 110
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlarmLine:
+    """Alarms of one detector on the episode's time axis, in percent of the view."""
+
+    name: str
+    kind: str
+    flags: tuple[tuple[float, float], ...]
+    """Runs of flags as (left, width)."""
+    alarms: tuple[tuple[float, bool, str], ...]
+    """(place, true alarm, text)."""
+    answer: str
+    right: bool
+    evidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a localizer named under one protocol."""
+
+    rank: str
+    """Expected rank of the first cause; a word where there is no answer."""
+    right: bool
+    services: tuple[tuple[str, bool], ...]
+    """First three, and whether each is a cause."""
+    remark: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankLine:
+    """One localizer's answers when told the alarm and when told the onset, and what it gave as evidence."""
+
+    name: str
+    kind: str
+    detected: Answer | None
+    oracle: Answer | None
+    evidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosisLine:
+    """Levels and types that a diagnoser named, and which of them are right."""
+
+    name: str
+    kind: str
+    answers: tuple[tuple[str, bool, str, bool], ...]
+    """(level, right, type, right) when told the alarm, then when told the onset."""
+
+
+def alarm_lines(truth: Truth, facts: Facts, board: Leaderboard) -> tuple[tuple[AlarmLine, ...], tuple[AlarmLine, ...]]:
+    """Say what detectors heard; those of the last headline table that stand first are shown, others folded."""
+    asked = facts.rows.get(("detection", "detected"), {})
+    lines = {
+        name: _alarm_line(name, facts.kinds[name], asked[name][truth.episode], truth)
+        for name in _by_place(board, "detection", asked)
+        if truth.episode in asked[name]
+    }
+    shown, folded = foremost(list(lines), facts.kinds, methods=8)
+    return tuple(lines[name] for name in shown), tuple(lines[name] for name in folded)
+
+
+def _by_place(board: Leaderboard, task: str, names: Mapping[str, object]) -> list[str]:
+    """Order methods as the last headline table of a task does; the others follow by name."""
+    rank: dict[str, int] = {}
+    for table in board.tables:
+        if table.task == task and table.verdict == "manifest":
+            rank |= {entry.baseline: i for i, entry in enumerate(table.entries)}
+    return sorted(names, key=lambda name: (rank.get(name, len(rank)), name))
+
+
+def _alarm_line(name: str, kind: str, rows: Sequence[ResultRow], truth: Truth) -> AlarmLine:
+    # flags of several seeds cannot be drawn on one line: the first speaks for them
+    row, one = rows[0], alarmed(rows[:1])
+    if row.status != "ok":
+        answer = row.status
+    elif truth.faulty:
+        answer = f"{one.delay_s:.1f} s" if one.found == 1.0 else ("too early" if one.yes else "missed")
+    else:
+        answer = "false alarm" if one.yes else "silent"
+    zero = truth.onset_ns or truth.view_start_ns
+    raised = alarms_of(row) if row.status == "ok" else []
+    return AlarmLine(
+        name=name,
+        kind=kind,
+        flags=_flag_runs(row.answer, truth),
+        alarms=tuple(
+            (
+                place(start, truth),
+                truth.onset_ns is not None and start >= truth.onset_ns,
+                f"alarm at {(start - zero) / SECOND_NS:+.1f} s",
+            )
+            for start, _ in raised
+        ),
+        answer=answer,
+        right=one.right == 1.0,
+        evidence=_evidence(row),
+    )
+
+
+def _flag_runs(answer: Mapping[str, object], truth: Truth) -> tuple[tuple[float, float], ...]:
+    times, flags = answer.get("times_ns"), answer.get("flags")
+    if not isinstance(times, list) or not isinstance(flags, str) or not times:
+        return ()
+    runs = timed_alarms(times, [flag == "1" for flag in flags], gap_ns=0)
+    return tuple((place(a, truth), round(place(b, truth) - place(a, truth), 2)) for a, b in runs)
+
+
+def rank_lines(truth: Truth, facts: Facts) -> tuple[tuple[RankLine, ...], tuple[RankLine, ...]]:
+    """Localizers that rank the cause best come first."""
+    if not truth.causes:
+        return (), ()
+    lines: dict[str, tuple[float, RankLine]] = {}
+    for name in facts.ordered({n for p in ("detected", "oracle") for n in facts.located.get(p, {})}):
+        answers: dict[str, Answer | None] = {}
+        ranks, evidence = [], ""
+        for protocol in ("detected", "oracle"):
+            one = facts.located.get(protocol, {}).get(name, {}).get(truth.episode)
+            rows = facts.rows.get(("localization", protocol), {}).get(name, {}).get(truth.episode)
+            answers[protocol] = _answer(rows, one.rank, truth) if one is not None and rows else None
+            if one is not None and rows:
+                ranks.append(one.rank)
+                evidence = _evidence(rows[0]) or evidence
+        if ranks:
+            line = RankLine(name=name, kind=facts.kinds[name], evidence=evidence, **answers)
+            lines[name] = (sum(ranks) / len(ranks), line)
+    order = sorted(lines, key=lambda name: (lines[name][0], name))
+    shown, folded = foremost(order, facts.kinds, methods=8)
+    return tuple(lines[name][1] for name in shown), tuple(lines[name][1] for name in folded)
+
+
+def _answer(rows: Sequence[ResultRow], rank: float, truth: Truth) -> Answer:
+    row = rows[0]
+    causes = {name for names in truth.causes for name in names}
+    failed = {"no_alarm": "no alarm"}.get(row.status, row.status) if row.status != "ok" else ""
+    remarks = []
+    if row.ranking:
+        top = max(row.ranking.values())
+        tied = sum(value == top for value in row.ranking.values())
+        remarks += [f"{tied} tied"] if tied > 1 else []
+    if row.told_early:
+        remarks.append("told too early")
+    if len(rows) > 1:
+        remarks.append(f"1 of {len(rows)} seeds")
+    ordered = sorted(row.ranking, key=lambda name: (-row.ranking[name], name))
+    return Answer(
+        rank=failed or ("nobody" if not row.ranking else wording.short(rank)),
+        right=not failed and rank < 1.01,
+        services=tuple((name, name in causes) for name in ordered[:3]),
+        remark=", ".join(remarks),
+    )
+
+
+def diagnosis_lines(truth: Truth, facts: Facts) -> tuple[DiagnosisLine, ...]:
+    """Say what diagnosers named, told the alarm and told the onset."""
+    asked = [facts.diagnosed.get(protocol, {}) for protocol in ("detected", "oracle")]
+    names = facts.ordered({name for by in asked for name in by if truth.episode in by[name]})
+    lines = []
+    for name in names:
+        answers = []
+        for by in asked:
+            one = by.get(name, {}).get(truth.episode)
+            level, kind = one.said[0] if one is not None else (None, None)
+            answers.append(
+                (
+                    level or wording.NONE,
+                    level is not None and level == truth.system_level,
+                    kind or wording.NONE,
+                    kind is not None and kind == truth.fault_type,
+                )
+            )
+        lines.append(DiagnosisLine(name=name, kind=facts.kinds[name], answers=tuple(answers)))
+    return tuple(lines)
+
+
+def _evidence(row: ResultRow) -> str:
+    """First item of evidence in one line."""
+    items = row.answer.get("evidence") or ()
+    if not items:
+        return ""
+    first = items[0]
+    subject = " ".join(part for part in (first["service"], first["subject"]) if part)
+    text = f"{subject}: {first['score']:.3g}" + (f", {first['detail']}" if first["detail"] else "")
+    return text if len(text) <= _EVIDENCE_SHOWN else text[: _EVIDENCE_SHOWN - 1] + "…"
