@@ -6,14 +6,32 @@ import time
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from faultset.collector.cli.doctor import doctor
+from faultset.collector.platforms.kubernetes import access, checks
 from faultset.collector.platforms.kubernetes.checks import check_cluster
 from faultset.collector.platforms.kubernetes.permissions import check_permissions
+from faultset.collector.platforms.requirements import unmet
 from faultset.datasets.errors import PlatformError
 
 CPU = "container_cpu_usage_seconds_total"
 POD = {"namespace": "kube-system", "pod": "coredns-1"}
 ANNOTATED = "global: {scrape_interval: 5s}\nx: [__meta_kubernetes_pod_annotation_prometheus_io_scrape]"
+
+
+@pytest.fixture(autouse=True)
+def probed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the node agent would find out; nothing is started here."""
+    made: dict[str, Any] = {"refused": {}, "privileged": True, "error": None}
+
+    def refusals(api: Any, faults: Any, repository: str) -> tuple[dict[str, str], bool]:
+        if made["error"]:
+            raise made["error"]
+        return made["refused"], made["privileged"]
+
+    monkeypatch.setattr(checks, "refusals", refusals)
+    return made
 
 
 @pytest.fixture
@@ -71,7 +89,9 @@ def test_metrics_of_pods_alone_are_enough_but_said(whole, connect, prometheus) -
     assert rows["container metrics"]["ok"]
     assert "1 series of pods, none of their containers" in rows["container metrics"]["found"]
     assert not rows["network metrics"]["ok"]
+    assert "views have no bytes, packets and drops of pods" in rows["network metrics"]["found"]
     assert "--containerd" in rows["network metrics"]["remedy"]
+    assert "network metrics" not in [row["check"] for row in unmet(list(rows.values()))]
     assert not rows["kube-state-metrics"]["ok"]
     assert "install kube-state-metrics" in rows["kube-state-metrics"]["remedy"]
 
@@ -99,3 +119,51 @@ def test_a_small_node_has_no_room(whole, connect) -> None:
     rows = _rows(connect(whole))
     assert not rows["room on the nodes"]["ok"]
     assert rows["room on the nodes"]["found"] == "for 0 episodes at a time"
+
+
+def test_faults_that_cannot_be_made_are_told_once_for_each_reason_and_keep_nobody(whole, connect, probed) -> None:
+    probed["refused"] = {"network-delay": "no netem", "cpu-throttle": "no resize", "container-kill": "no netem"}
+    probed["privileged"] = False
+    row = _rows(connect(whole))["faults"]
+    assert (row["ok"], row["needed"]) == (False, False)
+    assert "a container in every pod" in row["found"]
+    assert "; not network-delay, container-kill: no netem; not cpu-throttle: no resize" in row["found"]
+
+
+def test_all_faults_by_an_agent_need_no_remedy(whole, connect) -> None:
+    row = _rows(connect(whole))["faults"]
+    assert row["ok"]
+    assert "an agent on every node" in row["found"]
+
+
+def test_an_agent_that_does_not_start_keeps_episodes_from_running(whole, connect, probed) -> None:
+    probed["error"] = PlatformError("the node agent did not start within 60 s")
+    row = _rows(connect(whole))["faults"]
+    assert row in unmet([row])
+    assert row["found"] == "the node agent did not start within 60 s"
+
+
+@pytest.fixture
+def doctored(whole, connect, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what the command says of a cluster that may have our images."""
+    whole.nodes[0]["status"]["images"] = [{"names": [f"other:{n}"]} for n in range(50)]
+    api = connect(whole)
+    monkeypatch.setattr(access, "Api", lambda **options: api)
+    return lambda: CliRunner().invoke(doctor, ["--platform", "kubernetes"])
+
+
+def test_doctor_says_what_is_lost_without_what_is_not_needed_and_succeeds(doctored, prometheus) -> None:
+    whole = doctored()
+    assert whole.exit_code == 0, whole.output
+    assert whole.output.endswith("this cluster can run episodes\n")
+    prometheus.samples = [one for one in prometheus.samples if "network" not in one[0]["__name__"]]
+    without = doctored()
+    assert without.exit_code == 0, without.output
+    assert without.output.endswith("this cluster can run episodes; not all is there: network metrics\n")
+
+
+def test_doctor_fails_on_what_episodes_need(doctored, probed) -> None:
+    probed["error"] = PlatformError("the node agent did not start within 60 s")
+    done = doctored()
+    assert done.exit_code == 4
+    assert "checks failed; first: faults" in done.output

@@ -32,6 +32,7 @@ def doctor(
       faultset doctor --platform kubernetes --install-telemetry
     """
     from faultset.collector.platforms import PLATFORMS
+    from faultset.collector.platforms.requirements import unmet
     from faultset.datasets.console import show_records
     from faultset.datasets.errors import PlatformError, UsageError
     from faultset.datasets.suggestions import unknown_name
@@ -43,12 +44,13 @@ def doctor(
         raise UsageError("--install-telemetry is for --platform kubernetes, but the platform is local; add it")
     rows = _rows(platform, settings, install_telemetry)
     show_records(rows, columns={"check": "check", "ok": "ok", "found": "found", "remedy": "remedy"}, as_json=as_json)
-    wrong = [row for row in rows if not row["ok"]]
+    wrong = unmet(rows)
     if wrong:
         raise PlatformError(f"{len(wrong)} of {len(rows)} checks failed; first: {wrong[0]['check']}")
     if not as_json:
         place = "this machine can run the embedded platform" if platform == "local" else "this cluster can run episodes"
-        click.echo(place)
+        lacking = ", ".join(row["check"] for row in rows if not row["ok"])
+        click.echo(f"{place}; not all is there: {lacking}" if lacking else place)
 
 
 def _rows(platform: str, settings: dict[str, str], install_telemetry: bool) -> list[dict[str, Any]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
 
+from faultset.collector.faults.registry import faults
 from faultset.collector.platforms.kubernetes.access import Api
 from faultset.collector.platforms.kubernetes.discovery import find_jaeger, find_prometheus
 from faultset.collector.platforms.kubernetes.endpoints import Endpoint
@@ -17,12 +17,12 @@ from faultset.collector.platforms.kubernetes.images import (
     required_images,
 )
 from faultset.collector.platforms.kubernetes.permissions import ROLE_RULES, Rule, missing_permissions
+from faultset.collector.platforms.kubernetes.preflight import refusals
 from faultset.collector.platforms.kubernetes.prometheus_samples import SampleReader
 from faultset.collector.platforms.kubernetes.prometheus_targets import Targets, scrape_interval_s
 from faultset.collector.platforms.kubernetes.room import episodes_that_fit
+from faultset.collector.platforms.requirements import Row, requirement
 from faultset.datasets.errors import PlatformError
-
-Row = dict[str, Any]
 
 SLOW_S = 1.0
 LONGEST_INTERVAL_S = 15.0
@@ -36,9 +36,10 @@ def check_cluster(
     jaeger_url: str | None = None,
     repository: str = REPOSITORY,
 ) -> list[Row]:
-    """Return a row for each requirement: check, ok, found, remedy.
+    """Return a row for each requirement.
 
-    A cluster that cannot be reached has only the first row.
+    Runs the node agent for a moment, in a namespace of its own, to see which faults can be made. A cluster that
+    cannot be reached has only the first row.
     """
     rows = [_access(api)]
     if rows[0]["ok"]:
@@ -47,12 +48,8 @@ def check_cluster(
         rows.append(_jaeger(api, jaeger_url))
         rows.append(_images(api, repository))
         rows.append(_room(api))
-        rows.append(_row("network faults", True, "checked when the node agent runs", ""))
+        rows.append(_faults(api, repository))
     return rows
-
-
-def _row(check: str, ok: bool, found: str, remedy: str) -> Row:
-    return {"check": check, "ok": ok, "found": found, "remedy": "" if ok else remedy}
 
 
 def _access(api: Api) -> Row:
@@ -63,10 +60,10 @@ def _access(api: Api) -> Row:
             version = api.get("/version")["gitVersion"]
             took.append(time.monotonic() - before)
     except PlatformError as error:
-        return _row("cluster", False, str(error), "correct the kubeconfig, or choose another context")
+        return requirement("cluster", False, str(error), "correct the kubeconfig, or choose another context")
     latency_s = statistics.median(took)
     found = f"Kubernetes {version} at {api.server}, answers in {1e3 * latency_s:.0f} ms"
-    return _row("cluster", latency_s < SLOW_S, found, "work closer to the cluster: faults must be made on time")
+    return requirement("cluster", latency_s < SLOW_S, found, "work closer to the cluster: faults must be made on time")
 
 
 def _permissions(api: Api) -> list[Row]:
@@ -75,9 +72,9 @@ def _permissions(api: Api) -> list[Row]:
         for rule, resource, verbs in missing_permissions(api):
             refused.setdefault(rule, []).append(f"{'/'.join(verbs)} {resource}")
     except PlatformError as error:
-        return [_row("permissions", False, str(error), "let the user create selfsubjectaccessreviews")]
+        return [requirement("permissions", False, str(error), "let the user create selfsubjectaccessreviews")]
     return [
-        _row(
+        requirement(
             f"may {rule.purpose}",
             rule not in refused,
             "may not " + ", ".join(refused[rule]) if rule in refused else f"{', '.join(rule.resources)}: all verbs",
@@ -91,18 +88,17 @@ def _prometheus(api: Api, url: str | None) -> list[Row]:
     try:
         endpoint, why = find_prometheus(api, url)
     except PlatformError as error:
-        return [_row("Prometheus", False, str(error), "collect with --install-telemetry, or name it: --prometheus-url")]
+        return [
+            requirement(
+                "Prometheus", False, str(error), "collect with --install-telemetry, or name it: --prometheus-url"
+            )
+        ]
     reader = SampleReader(endpoint)
     return [
-        _row("Prometheus", True, why, ""),
+        requirement("Prometheus", True, why, ""),
         _interval(endpoint),
         _containers(reader),
-        _series(
-            reader,
-            "network metrics",
-            'container_network_receive_bytes_total{pod!=""}',
-            "let the kubelets' cAdvisor find the container runtime (kubelet --containerd); it has no network without",
-        ),
+        _network(reader),
         _series(
             reader,
             "kube-state-metrics",
@@ -119,8 +115,8 @@ def _interval(endpoint: Endpoint) -> Row:
     try:
         interval_s = scrape_interval_s(endpoint, targets)
     except PlatformError as error:
-        return _row("scrape interval", False, str(error), "let Prometheus show its configuration")
-    return _row(
+        return requirement("scrape interval", False, str(error), "let Prometheus show its configuration")
+    return requirement(
         "scrape interval",
         interval_s <= LONGEST_INTERVAL_S,
         f"{interval_s:g} s",
@@ -140,13 +136,22 @@ def _containers(reader: SampleReader) -> Row:
     return of_pods
 
 
+def _network(reader: SampleReader) -> Row:
+    remedy = "let the kubelets' cAdvisor find the container runtime (kubelet --containerd); it has no network without"
+    row = _series(reader, "network metrics", 'container_network_receive_bytes_total{pod!=""}', remedy)
+    row["needed"] = False
+    if not row["ok"]:
+        row["found"] += "; episodes run, but their views have no bytes, packets and drops of pods"
+    return row
+
+
 def _series(reader: SampleReader, check: str, selector: str, remedy: str) -> Row:
     try:
         found = reader.instant(f"count({selector})")
     except PlatformError as error:
-        return _row(check, False, str(error), remedy)
+        return requirement(check, False, str(error), remedy)
     count = int(found[0][1]) if found else 0
-    return _row(check, count > 0, f"{count} series" if count else "none", remedy)
+    return requirement(check, count > 0, f"{count} series" if count else "none", remedy)
 
 
 def _pods_are_scraped(endpoint: Endpoint) -> Row:
@@ -154,8 +159,8 @@ def _pods_are_scraped(endpoint: Endpoint) -> Row:
     try:
         ok = _ANNOTATION in endpoint.get("/api/v1/status/config")["data"]["yaml"]
     except (PlatformError, KeyError, TypeError) as error:
-        return _row("metrics of the services", False, str(error), remedy)
-    return _row("metrics of the services", ok, "annotated pods are scraped" if ok else "no job for them", remedy)
+        return requirement("metrics of the services", False, str(error), remedy)
+    return requirement("metrics of the services", ok, "annotated pods are scraped" if ok else "no job for them", remedy)
 
 
 def _jaeger(api: Api, url: str | None) -> Row:
@@ -168,10 +173,26 @@ def _images(api: Api, repository: str) -> Row:
         wanted = required_images(repository)
         absent = absent_images(api.get("/api/v1/nodes")["items"], wanted)
     except PlatformError as error:
-        return _row("images", False, str(error), "let the user list nodes")
+        return requirement("images", False, str(error), "let the user list nodes")
     if absent:
-        return _row("images", False, f"{len(absent)} of {len(wanted)} missing", missing_images_sentence(absent))
-    return _row("images", True, f"{len(wanted)} on every node", "")
+        return requirement("images", False, f"{len(absent)} of {len(wanted)} missing", missing_images_sentence(absent))
+    return requirement("images", True, f"{len(wanted)} on every node", "")
+
+
+def _faults(api: Api, repository: str) -> Row:
+    known = faults()
+    try:
+        refused, privileged = refusals(api, list(known.values()), repository)
+    except PlatformError as error:
+        return requirement("faults", False, str(error), "mend what the rows above name, then run doctor again")
+    how = "an agent on every node" if privileged else "a container in every pod, for no agent may run on the nodes"
+    found = f"{len(known) - len(refused)} of {len(known)} can be made, those of networks by {how}"
+    reasons: dict[str, list[str]] = {}
+    for name, reason in refused.items():
+        reasons.setdefault(reason, []).append(name)
+    found += "".join(f"; not {', '.join(names)}: {reason}" for reason, names in reasons.items())
+    remedy = "--faults all leaves the rest out; docs/kubernetes.md says what they need"
+    return requirement("faults", not refused, found, remedy, needed=False)
 
 
 def _room(api: Api) -> Row:
@@ -186,5 +207,5 @@ def _tried(check: str, look: Callable[[], tuple[bool, str]], remedy: str) -> Row
     try:
         ok, found = look()
     except PlatformError as error:
-        return _row(check, False, str(error), remedy)
-    return _row(check, ok, found, remedy)
+        return requirement(check, False, str(error), remedy)
+    return requirement(check, ok, found, remedy)

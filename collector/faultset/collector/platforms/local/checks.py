@@ -7,70 +7,68 @@ import socket
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
+from faultset.collector.platforms.requirements import Row, requirement
 from faultset.datasets.errors import PlatformError
 
 LEAST_MEMORY_MIB = 700
 LEAST_DISK_MIB = 500
 
 
-def checks() -> list[dict[str, Any]]:
-    """Return a row for each requirement: check, ok, found, remedy."""
+def checks() -> list[Row]:
+    """Return a row for each requirement."""
     return [_system(), _redis(), _addresses(), _proc(), _memory(), _disk(), _cores()]
 
 
-def _row(check: str, ok: bool, found: str, remedy: str) -> dict[str, Any]:
-    return {"check": check, "ok": ok, "found": found, "remedy": "" if ok else remedy}
-
-
-def _system() -> dict[str, Any]:
+def _system() -> Row:
     ok = sys.platform == "linux"
-    return _row("Linux", ok, sys.platform, "run it on Linux; datasets and evaluation work everywhere")
+    return requirement("Linux", ok, sys.platform, "run it on Linux; datasets and evaluation work everywhere")
 
 
-def _redis() -> dict[str, Any]:
+def _redis() -> Row:
     from faultset.collector.runtime.store import redis_programs
 
     try:
-        return _row("Redis server", True, redis_programs().server, "")
+        return requirement("Redis server", True, redis_programs().server, "")
     except PlatformError as error:
-        return _row("Redis server", False, "none", str(error))
+        return requirement("Redis server", False, "none", str(error))
 
 
-def _addresses() -> dict[str, Any]:
+def _addresses() -> Row:
     try:
         with socket.socket() as probe:
             probe.bind(("127.200.1.1", 0))
     except OSError as error:
-        return _row("addresses 127.0.0.0/8", False, str(error), "let the loopback interface have all of 127.0.0.0/8")
-    return _row("addresses 127.0.0.0/8", True, "can be bound", "")
+        return requirement(
+            "addresses 127.0.0.0/8", False, str(error), "let the loopback interface have all of 127.0.0.0/8"
+        )
+    return requirement("addresses 127.0.0.0/8", True, "can be bound", "")
 
 
-def _proc() -> dict[str, Any]:
+def _proc() -> Row:
     ok = Path(f"/proc/{os.getpid()}/stat").exists()
-    return _row("/proc", ok, "readable" if ok else "absent", "mount proc on /proc")
+    return requirement("/proc", ok, "readable" if ok else "absent", "mount proc on /proc")
 
 
-def _memory() -> dict[str, Any]:
+def _memory() -> Row:
     import psutil
 
     free = psutil.virtual_memory().available // 2**20
-    return _row("free memory", free >= LEAST_MEMORY_MIB, f"{free} MiB", f"free {LEAST_MEMORY_MIB} MiB")
+    return requirement("free memory", free >= LEAST_MEMORY_MIB, f"{free} MiB", f"free {LEAST_MEMORY_MIB} MiB")
 
 
-def _disk() -> dict[str, Any]:
+def _disk() -> Row:
     import psutil
 
     folder = tempfile.gettempdir()
     free = psutil.disk_usage(folder).free // 2**20
-    return _row(
+    return requirement(
         "free disk", free >= LEAST_DISK_MIB, f"{free} MiB in {folder}", "free some, or set TMPDIR to another disk"
     )
 
 
-def _cores() -> dict[str, Any]:
+def _cores() -> Row:
     from faultset.collector.platforms.local.site import default_jobs
 
     cores = len(os.sched_getaffinity(0))
-    return _row("cores", True, f"{cores}; collect runs {default_jobs()} episodes at a time", "")
+    return requirement("cores", True, f"{cores}; collect runs {default_jobs()} episodes at a time", "")

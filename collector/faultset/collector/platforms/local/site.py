@@ -14,6 +14,7 @@ from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.protocol import Platform
+from faultset.collector.platforms.requirements import unmet
 from faultset.datasets.errors import PlatformError
 
 EPISODES_PER_CORE = 2
@@ -37,9 +38,8 @@ class LocalSite:
         """Refuse a machine that lacks something."""
         from faultset.collector.platforms.local.checks import checks
 
-        for row in checks():
-            if not row["ok"]:
-                raise PlatformError(f"{row['check']} is needed, but found {row['found']}; {row['remedy']}")
+        for row in unmet(checks()):
+            raise PlatformError(f"{row['check']} is needed, but found {row['found']}; {row['remedy']}")
 
     def default_jobs(self) -> int:
         """Return two for each core, as far as there is memory."""
