@@ -169,6 +169,7 @@ def test_jaccard_of_support_and_confidence_as_computed_by_hand() -> None:
     harmonic = 2 * support * confidence / (support + confidence)
     np.testing.assert_allclose(harmonic, [0.8889, 0.5714, 0.25], atol=5e-5)
     np.testing.assert_allclose(jaccard(with_set, 4.0, all_with), harmonic / (2 - harmonic))
+    np.testing.assert_allclose(jaccard(with_set, 4.0, all_with), [0.8, 0.4, 0.1429], atol=5e-5)
 
 
 def test_a_drop_is_as_severe_as_a_rise() -> None:

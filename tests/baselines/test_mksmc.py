@@ -49,6 +49,25 @@ def test_a_thousand_directions_come_close_to_mahalanobis_from_below() -> None:
     assert (found <= np.array([1.441500, 2.637522, 0, 3.757169]) + 1e-6).all()
 
 
+def test_all_directions_together_are_mahalanobis() -> None:
+    angles = np.linspace(0, np.pi, 20_001)
+    around = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    inverse = np.linalg.inv(np.cov(REFERENCE.T, ddof=0))
+    away = POINTS - REFERENCE.mean(axis=0)
+    mahalanobis = np.sqrt(np.einsum("ij,jk,ik->i", away, inverse, away))
+    assert mahalanobis == pytest.approx([1.414214, 2.828427, 0, 3.952847], abs=1e-6)
+    assert score(around, 0.0) == pytest.approx(mahalanobis, abs=1e-6)
+
+
+def test_three_sigma_of_a_distance_grow_with_the_dimension() -> None:
+    limits = np.sqrt(stats.chi2.isf(tail_probability(3), [1, 2, 5, 20, 50, 200]))
+    assert limits == pytest.approx([3.00, 3.44, 4.27, 6.49, 9.07, 16.13], abs=0.005)
+    reference = np.vstack([np.eye(5), -np.eye(5)]) * np.sqrt(5)
+    model = Projection.fit(reference, random_directions(5, 4000, np.random.default_rng(0)), shrink=0.0)
+    null = model.simulate(20_000, np.random.default_rng(1))
+    assert 3.8 < np.quantile(null, 1 - tail_probability(3)) < 4.4
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_simulated_thresholds_agree_with_the_closed_form(seed: int) -> None:
     model = Projection.fit(REFERENCE, random_directions(2, 1000, np.random.default_rng(0)), shrink=0.1)

@@ -10,6 +10,7 @@ from faultset.baselines.drain import WILDCARD, Drain, split_variables
 from faultset.baselines.log_sequences import NextTemplate, binned_share, combined_score, odd_parameters
 from faultset.baselines.mutual_information import binned_information, knn_information
 from faultset.baselines.rmlad import RMLAD, association, candidate_series
+from faultset.baselines.service_latency import correlations
 
 CODES = {letter: code for code, letter in enumerate("ABCDX")}
 TRAINING = [CODES[letter] for letter in "ABCABCABDABC"]
@@ -42,6 +43,13 @@ def test_at_most_half_of_the_templates_count_as_expected() -> None:
 def test_binned_information_of_the_worked_example() -> None:
     series = np.array([(1, 1, 1, 5, 5, 1), (1, 1, 5, 5, 5, 1), (1, 2, 1, 2, 1, 2), (9,) * 6], dtype=float)
     assert binned_information(series, SHARE) == pytest.approx([0.636514, 0.318257, 0, 0], abs=1e-6)
+
+
+def test_correlation_of_the_worked_example_orders_alike() -> None:
+    series = np.array([(1, 1, 1, 5, 5, 1), (1, 1, 5, 5, 5, 1), (1, 2, 1, 2, 1, 2), (9,) * 6], dtype=float)
+    flags = np.array([0, 0, 0, 1, 1, 0], dtype=float)
+    assert np.abs(correlations(series.T, SHARE)) == pytest.approx([0.9449, 0.8018, 0, 0], abs=1e-4)
+    assert binned_information(series, flags) == pytest.approx(binned_information(series, SHARE))
 
 
 EIGHT = np.array([0, 0, 0, 0, 1, 1, 1, 1], dtype=float)

@@ -36,6 +36,12 @@ def test_events_are_half_open_runs():
     assert events([1, 1]) == [(0, 2)]
 
 
+def test_an_event_at_the_start_of_a_series_is_found_like_any_other():
+    assert time_to_detect(0, 2, alarms([0, 1, 0, 0, 0])) == 1
+    assert event_scores([(0, 2)], alarms([0, 1, 0, 0, 0])) == (1.0, 1.0)
+    assert event_scores([(0, 2)], alarms([1, 0, 0, 0, 0])) == (1.0, 1.0)
+
+
 @pytest.mark.parametrize(
     ("table", "balanced", "mcc"),
     [
@@ -106,6 +112,7 @@ def test_time_to_detect_censors_misses():
     assert summary.rate_at[60.0] == 0.6
     assert summary.median == 60.0
     assert summary.restricted_mean == 111.0
+    assert np.mean([time for time in times if time < math.inf]) == 63.75  # what leaving misses out would say
     assert (summary.found, summary.n) == (4, 5)
 
 
@@ -132,6 +139,7 @@ def test_timed_alarms_join_across_the_gap_in_nanoseconds():
 
 def test_average_precision_by_hand():
     assert math.isclose(average_precision(TRUTH, SCORES), (1 / 1 + 2 / 2 + 3 / 5 + 4 / 6) / 4)
+    assert round(average_precision(TRUTH, SCORES), 4) == 0.8167
 
 
 def test_average_precision_equals_scikit_learn_on_ties():

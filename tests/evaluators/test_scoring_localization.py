@@ -42,7 +42,9 @@ def test_averages_over_cases_count_a_cause_that_never_appears():
     means = [np.mean([s.ac[k] for s in scores]) for k in (1, 2, 3)]
     assert np.allclose(means, [1 / 3, 2 / 3, 2 / 3])
     assert math.isclose(float(np.mean(means)), 5 / 9)
-    assert np.mean([s.reciprocal_rank for s in scores]) == 0.5
+    found = [s.reciprocal_rank for s in scores]
+    assert np.mean(found) == 0.5
+    assert np.mean([rank for rank in found if rank]) == 0.75  # what leaving the third case out would say
 
 
 def test_ties_score_their_expected_value():
@@ -119,6 +121,8 @@ def test_a_service_ranks_by_its_best_indicator():
     indicators = [("cart", 5.0), ("cart", 4.0), ("cart", 3.0), ("pay", 2.0), ("db", 1.0)]
     services = services_by_first_occurrence(indicators)
     assert services == {"cart": 5.0, "pay": 2.0, "db": 1.0}
+    first_three = [service for service, _ in indicators[:3]]
+    assert first_three == ["cart"] * 3  # a ranking of metrics is none of services
     assert score_ranking(services, [{"pay"}], ["cart", "pay", "db"]).ac[3] == 1.0
 
 

@@ -19,7 +19,7 @@ from faultset.evaluators.scoring.agents import (
 from faultset.evaluators.scoring.alarms import events
 from faultset.evaluators.scoring.confusion import Confusion
 from faultset.evaluators.scoring.diagnosis import macro_f1, score_pairs
-from faultset.evaluators.scoring.localization import canonical, leading, score_ranking, score_set
+from faultset.evaluators.scoring.localization import canonical, leading, random_floor, score_ranking, score_set
 from faultset.evaluators.scoring.metric_rankings import metric_matches, score_metrics
 from faultset.evaluators.scoring.points import point_scores
 from faultset.evaluators.scoring.propagation import dependents, hops, kinds_of_answer
@@ -59,7 +59,10 @@ def test_random_flags_look_good_after_point_adjustment():
         plain.append(np.nan_to_num(point_scores(truth, flags)[2]))
         adjusted.append(np.nan_to_num(point_scores(truth, flags | (truth & flags[400:460].any()))[2]))
     assert 0.04 < np.mean(plain) < 0.07
-    assert 0.66 < np.mean(adjusted) < 0.70
+    found = 1 - 0.95**60
+    once_found = 2 * 60 / (2 * 60 + 0.05 * 940)
+    assert (round(found, 3), round(found * once_found, 3)) == (0.954, 0.685)
+    assert np.mean(adjusted) == pytest.approx(found * once_found, abs=0.015)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +183,24 @@ def test_parts_and_joint_of_a_published_example():
     said = [("V" if a else "x", "m" if b else "x") for a, b in zip(level, kind, strict=True)]
     score = score_pairs(said, [("V", "m")] * 4)
     assert (score.parts, score.joint) == (0.625, 0.5)
+
+
+@pytest.mark.parametrize(("right", "share"), [(9, 0.4091), (2, 0.0909), (10, 0.4545), (8, 0.3636)])
+def test_a_published_table_counts_parts_of_eleven_problems(right: int, share: float):
+    parts = [number < right for number in range(22)]
+    said = [("V" if level else "x", "m" if kind else "x") for level, kind in zip(parts[::2], parts[1::2], strict=True)]
+    score = score_pairs(said, [("V", "m")] * 11)
+    assert round(score.parts, 4) == share
+    assert score.joint == (right // 2) / 11
+
+
+@pytest.mark.parametrize(("services", "once", "twice"), [(19, 0.50, 0.15), (27, 0.39, 0.08)])
+def test_guessing_reaches_published_localization_scores_often(services: int, once: float, twice: float):
+    names = [f"s{number}" for number in range(services)]
+    chance = random_floor([{"s1"}], names).hit[1]
+    none, one = (1 - chance) ** 13, 13 * chance * (1 - chance) ** 12
+    assert 1 - none == pytest.approx(once, abs=0.01)
+    assert 1 - none - one == pytest.approx(twice, abs=0.01)
 
 
 def test_aiopslab_compares_names_as_they_stand():
