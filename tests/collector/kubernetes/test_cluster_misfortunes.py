@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from cluster_campaigns import COLLECT, SHORT, await_phase
 
 from faultset.collector.platforms.kubernetes.access import MERGE_PATCH, Api
 from faultset.collector.platforms.kubernetes.kinds import path_of
@@ -33,9 +33,7 @@ from faultset.datasets.errors import PlatformError
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[3]
-COLLECT = [sys.executable, "-c", "from faultset.datasets.console import collect; collect()"]
 FAULTSET = [sys.executable, "-c", "from faultset.datasets.console import main; main()"]
-SHORT = ["--warmup", "6s", "--baseline", "25s", "--fault", "25s", "--cooldown", "1s", "--platform", "kubernetes"]
 ONE = ["--faults", "target-port", "--apps", "hotel", "--normal", "0", *SHORT]
 
 
@@ -188,7 +186,7 @@ def test_what_a_killed_campaign_leaves_is_found_and_removed(
     log = tmp_path / "log"
     with log.open("w") as file:
         process = subprocess.Popen([*COLLECT, *ONE, "--out", str(out)], stderr=file, start_new_session=True)
-    _await_phase(out, moment, process, log)
+    await_phase(out, moment, process, lambda: tail(log))
     children = [int(p) for p in run("pgrep", "--parent", str(process.pid)).stdout.split()]
     for pid in (process.pid, *children):
         os.kill(pid, signal.SIGKILL)
@@ -200,17 +198,6 @@ def test_what_a_killed_campaign_leaves_is_found_and_removed(
     assert list((out / "episodes").glob("*")) == [] if (out / "episodes").exists() else True
     again = run(*FAULTSET, "recover", "--platform", "kubernetes", "--out", str(out))
     assert "nothing was left behind" in again.stdout
-
-
-def _await_phase(out: Path, phase: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline and process.poll() is None:
-        for note in (out / ".running").glob("*.json"):
-            journal = Path(json.loads(note.read_text())["folder"]) / "journal.jsonl"
-            if journal.exists() and f'"name": "{phase}"' in journal.read_text():
-                return
-        time.sleep(0.2)
-    raise AssertionError(f"phase {phase} was not reached: {tail(log)}")
 
 
 def test_namespaces_of_another_machines_dead_collector_are_removed_and_live_ones_stay(api: Api, tmp_path: Path) -> None:

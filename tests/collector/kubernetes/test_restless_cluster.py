@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import select
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from cluster_campaigns import COLLECT, SHORT, await_phase
 
 from faultset.collector.platforms.kubernetes.access import Api
 from faultset.collector.platforms.kubernetes.namespaces import ours
@@ -25,24 +24,14 @@ from faultset.datasets.views import EpisodeView
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-COLLECT = [sys.executable, "-c", "from faultset.datasets.console import collect; collect()"]
-SHORT = ["--warmup", "6s", "--baseline", "25s", "--fault", "25s", "--cooldown", "1s", "--platform", "kubernetes"]
-
 
 def begin(out: Path, fault: str, **environment: str) -> subprocess.Popen[str]:
     options = ["--faults", fault, "--apps", "hotel", "--normal", "0", *SHORT, "--out", str(out)]
     return subprocess.Popen([*COLLECT, *options], stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
 
 
-def await_phase(out: Path, phase: str, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline and process.poll() is None:
-        for note in (out / ".running").glob("*.json"):
-            journal = Path(json.loads(note.read_text())["folder"]) / "journal.jsonl"
-            if journal.exists() and f'"name": "{phase}"' in journal.read_text():
-                return
-        time.sleep(0.2)
-    raise AssertionError(f"phase {phase} was not reached: {process.stderr.read() if process.stderr else ''}")
+def printed(process: subprocess.Popen[str]) -> str:
+    return process.stderr.read() if process.stderr else ""
 
 
 def end(process: subprocess.Popen[str]) -> str:
@@ -53,7 +42,7 @@ def end(process: subprocess.Popen[str]) -> str:
 
 def test_an_episode_whose_load_was_evicted_is_repeated(api: Api, tmp_path: Path) -> None:
     process = begin(tmp_path / "d", "target-port")
-    await_phase(tmp_path / "d", "baseline", process)
+    await_phase(tmp_path / "d", "baseline", process, lambda: printed(process))
     (control,) = [n["metadata"]["name"] for n in ours(api) if n["metadata"]["name"].endswith("-control")]
     api.call("DELETE", f"/api/v1/namespaces/{control}/pods/load", body={"gracePeriodSeconds": 0})
     end(process)
@@ -128,7 +117,7 @@ def gate(api: Api, tmp_path: Path) -> Iterator[tuple[Gate, str]]:
 def test_an_api_server_that_is_away_for_a_while_costs_nothing(api: Api, gate: tuple[Gate, str], tmp_path: Path) -> None:
     made, config = gate
     process = begin(tmp_path / "d", "scale-to-zero", KUBECONFIG=config)
-    await_phase(tmp_path / "d", "fault", process)
+    await_phase(tmp_path / "d", "fault", process, lambda: printed(process))
     time.sleep(3)
     made.shut()
     time.sleep(8)
