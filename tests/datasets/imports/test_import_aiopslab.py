@@ -146,6 +146,81 @@ def test_windows_that_were_asked_for_twice_give_each_sample_once(tmp_path: Path)
     assert view.context.source_intervals_s["metrics"] == 15.0
 
 
+def test_a_pods_sample_is_the_largest_of_those_that_its_containers_have(export: Path, tmp_path: Path) -> None:
+    path = next(export.rglob(f"kpi_{CPU}.csv"))
+    lines = ["timestamp,cmdb_id,kpi_name,value"]
+    for row in range(3):
+        at = START + 15 * row
+        lines += [f"{at},10.0.0.7:10250.{USER},{CPU},{value + row}" for value in (0.5, 7.25, 3.0)]
+    path.write_text("\n".join(lines) + "\n")
+    metrics = only(export, tmp_path / "out").metrics()
+
+    assert metrics[metrics["metric"] == CPU]["value"].tolist() == [7.25, 8.25, 9.25]
+
+
+def test_workloads_come_from_the_names_of_pods_behind_the_last_dot(export: Path, tmp_path: Path) -> None:
+    path = next(export.rglob(f"kpi_{CPU}.csv"))
+    pods = {"media-mongodb-0": "media-mongodb", "nginx-thrift-6cf6f5bc7d-8wvxz": "nginx-thrift"}
+    rows = [f"{START},ip-10-0-0-7.eu.internal.{pod},{CPU},1" for pod in pods]
+    path.write_text("\n".join(["timestamp,cmdb_id,kpi_name,value", *rows]) + "\n")
+    metrics = only(export, tmp_path / "out").metrics()
+    cpu = metrics[metrics["metric"] == CPU]
+
+    assert dict(zip(cpu["pod"], cpu["service"], strict=True)) == pods
+
+
+def test_responses_that_are_no_code_have_none_and_errors_are_said_in_words(export: Path, tmp_path: Path) -> None:
+    header = "trace_id,span_id,parent_span,service_name,operation_name,start_time,duration,has_error,response"
+    micro = START * 1_000_000
+    rows = [
+        f"t,{name},ROOT,geo,op,{micro},1,{error},{response}"
+        for name, error, response in (("a", "True", "500"), ("b", "False", "Unknown"), ("c", "true", ""))
+    ]
+    (export / "trace" / "traces_1756135800.csv").write_text("\n".join([header, *rows]) + "\n")
+    spans = only(export, tmp_path / "out").spans().set_index("span_id")
+
+    assert spans["status"].to_dict() == {"a": "error", "b": "unset", "c": "error"}
+    assert spans["status_code"].dropna().to_dict() == {"a": 500}
+
+
+def test_headers_within_files_and_values_that_are_no_numbers_are_no_samples(export: Path, tmp_path: Path) -> None:
+    path = next(export.rglob(f"kpi_{CPU}.csv"))
+    header = "timestamp,cmdb_id,kpi_name,value"
+    rows = [f"{START + 15 * row},1.{USER},{CPU},{value}" for row, value in enumerate(("1.5", "NaN", "", "4.5"))]
+    path.write_text("\n".join([header, *rows[:2], header, *rows[2:]]) + "\n")
+    metrics = only(export, tmp_path / "out").metrics()
+
+    assert metrics[metrics["metric"] == CPU]["value"].tolist() == [1.5, 4.5]
+
+
+def test_an_export_of_usual_size_keeps_every_span_sample_and_line_once(tmp_path: Path) -> None:
+    export = tmp_path / "telemetry_data_20250825_153000"
+    folder = export / "metric" / "metric_1" / "container"
+    for number in range(12):
+        write_metrics(folder, f"container_metric_{number}_total", rows=480)
+    (export / "trace").mkdir()
+    header = "trace_id,span_id,parent_span,service_name,operation_name,start_time,duration,has_error,response"
+    rows = [
+        f"{trace:032x},{trace:012x}{span:04x},{f'{trace:012x}{span - 1:04x}' if span else 'ROOT'},service-{span},"
+        f"op,{START * 1_000_000 + trace * 1000 + span},{100 + span},False,200"
+        for trace in range(8000)
+        for span in range(4)
+    ]
+    # A trace stands there once for each of its four services, and answers come service by service.
+    (export / "trace" / "traces_1756135800.csv").write_text("\n".join([header, *rows * 4]) + "\n")
+    write_logs(export / "log", lines=7400)
+    view = only(export, tmp_path / "out")
+    spans = view.spans()
+
+    assert (len(view.metrics()), len(view.logs())) == (12 * 480 * 2, 7400)
+    assert len(spans) == 32_000
+    assert not spans[["trace_id", "span_id"]].duplicated().any()
+    assert spans["time"].is_monotonic_increasing
+    assert int(spans["parent_span_id"].isna().sum()) == 8000
+    children = spans[spans["parent_span_id"].notna()]
+    assert set(children["parent_span_id"]) <= set(spans["span_id"])
+
+
 def test_the_view_is_what_was_observed_and_its_reference_ends_before_the_fault(export: Path, tmp_path: Path) -> None:
     label(export)
     context = only(export, tmp_path / "out").context
@@ -187,6 +262,16 @@ def test_a_label_without_a_time_is_refused(export: Path, tmp_path: Path) -> None
 
     with pytest.raises(DataError, match="inject_time"):
         only(export, tmp_path / "out")
+
+
+def test_a_message_of_two_megabytes_is_read(export: Path, tmp_path: Path) -> None:
+    path = export / "log" / "log_1756135800.csv"
+    header, *_ = path.read_text().splitlines()
+    text = "at x.java:1\n" * 170_000
+    path.write_text(f'{header}\n0,a,{START},{iso(START)},{USER},hotel,test,node1,"{text}"\n')
+    logs = only(export, tmp_path / "out").logs()
+
+    assert logs["message"].tolist() == [text]
 
 
 def test_an_older_variant_names_pods_by_cmdb_id(export: Path, tmp_path: Path) -> None:

@@ -287,6 +287,127 @@ def test_another_record_before_the_onset_is_evidence_against_a_healthy_reference
     assert "JVM out of memory in Mysql02" in row["detail"]
 
 
+def test_all_times_of_telecom_are_milliseconds_in_every_file_of_metrics(tmp_path: Path) -> None:
+    system = telecom(tmp_path)
+    header = "itemid,name,bomc_id,timestamp,value,cmdb_id"
+    for kind, owner in (("node", "os_021"), ("middleware", "redis_003"), ("service", "db_003")):
+        write(
+            system / "telemetry" / "2021_03_04" / "metric" / f"metric_{kind}.csv",
+            header,
+            f"7,{kind}_kpi,ZJ-2,{(SLOT + 90) * 1000},0.5,{owner}",
+        )
+    view = only(tmp_path, tmp_path / "out")
+    metrics = view.metrics()
+    told = metrics[metrics["metric"].str.endswith("_kpi")]
+
+    assert {(s, m) for s, m in zip(told["service"], told["metric"], strict=True)} == {
+        ("os_021", "node_kpi"),
+        ("redis_003", "middleware_kpi"),
+        ("db_003", "service_kpi"),
+    }
+    assert set(told["time"].astype("int64")) == {(SLOT + 90) * SECOND}
+    assert set(metrics[~metrics["metric"].str.endswith("_kpi")]["time"].astype("int64")) == {SLOT * SECOND}
+    assert {"os_021", "redis_003", "db_003", "docker_003", "osb_001"} <= set(view.services)
+
+
+def test_words_for_success_come_in_any_case_and_roots_of_telecom_are_called_none(tmp_path: Path) -> None:
+    write(
+        telecom(tmp_path) / "telemetry" / "2021_03_04" / "trace" / "trace_span.csv",
+        "callType,startTime,elapsedTime,success,traceId,id,pid,cmdb_id,dsName,serviceName",
+        *[
+            f"CSF,{SLOT * 1000 + row},1.0,{word},t1,{row},{parent},docker_003,,x"
+            for row, (word, parent) in enumerate((("True", "None"), ("TRUE", "0"), ("False", "a"), ("FALSE", "a")))
+        ],
+    )
+    spans = only(tmp_path, tmp_path / "out").spans()
+
+    assert spans["status"].tolist() == ["ok", "ok", "error", "error"]
+    assert spans["parent_span_id"].isna().tolist() == [True, True, False, False]
+
+
+def test_both_logs_of_market_are_read_and_pods_are_kept_beside_their_service(tmp_path: Path) -> None:
+    system = market(tmp_path)
+    write(
+        system / "telemetry" / "2021_03_04" / "log" / "log_service.csv",
+        "log_id,timestamp,cmdb_id,log_name,value",
+        f"2,{SLOT + 1},adservice2-0,log_adservice2-service_application,severity: INFO",
+    )
+    logs = only(tmp_path, tmp_path / "out").logs()
+
+    assert logs["message"].tolist() == ["hello", "severity: INFO"]
+    assert logs[["service", "pod"]].to_numpy().tolist() == [["frontend", "frontend-0"], ["adservice", "adservice2-0"]]
+
+
+def test_records_in_the_next_half_hour_are_another_episode_and_times_may_have_fractions(tmp_path: Path) -> None:
+    system = bank(tmp_path)
+    rows = [(SLOT + 1799.5, "a"), (SLOT + 1800.0, "b"), (SLOT + 1801.25, "c")]
+    records(system, *[f"pod,Tomcat01,{at},2021-03-04 15:30:00,{reason}" for at, reason in rows])
+    dataset = imported(tmp_path, tmp_path / "out")
+    labels = sorted((dataset.label(episode) for episode in dataset.episodes), key=lambda label: label["inject_start"])
+
+    assert [label["fault"] for label in labels] == ["a", "b + c"]
+    assert [label["inject_start"] for label in labels] == [SLOT * SECOND + 1_799_500_000_000, (SLOT + 1800) * SECOND]
+
+
+def test_one_garbled_time_does_not_move_the_others(tmp_path: Path) -> None:
+    write(
+        bank(tmp_path) / "telemetry" / "2021_03_04" / "trace" / "trace_span.csv",
+        "timestamp,cmdb_id,parent_id,span_id,trace_id,duration",
+        f"{SLOT * 1000},Tomcat01,None,a,t1,19",
+        f"{SLOT}000000000,Tomcat01,None,b,t1,19",
+        "x,Tomcat01,None,c,t1,19",
+        f"{SLOT * 1000 + 1},Tomcat01,a,d,t1",
+        f"{SLOT * 1000 + 2},Tomcat01,a,e,t1,19",
+    )
+    spans = only(tmp_path, tmp_path / "out").spans()
+
+    assert spans["span_id"].tolist() == ["a", "e"]
+    assert spans["time"].astype("int64").tolist() == [SLOT * SECOND, SLOT * SECOND + 2_000_000]
+
+
+@pytest.mark.parametrize("block", [512, 16 << 20], ids=["many blocks", "one block"])
+def test_rows_come_out_alike_wherever_a_file_is_cut_into_blocks(tmp_path: Path, monkeypatch, block: int) -> None:
+    monkeypatch.setattr("faultset.datasets.imports.openrca.rows._BLOCK", block)
+    day = bank(tmp_path) / "telemetry" / "2021_03_04"
+    span_header = "timestamp,cmdb_id,parent_id,span_id,trace_id,duration"
+    parents = ["None" if row % 9 == 0 else f"s{row - 1}" for row in range(99)]
+    spans = [f"{SLOT * 1000 + row},Tomcat01,{parents[row]},s{row},t{row // 9},3" for row in range(99)]
+    write(day / "trace" / "trace_span.csv", span_header, *spans, span_header, *reversed(spans))
+    lines = [f'{row},{SLOT + row},Tomcat01,gc,"line {row}\n  at once, {row}"' for row in range(99)]
+    write(day / "log" / "log_service.csv", "log_id,timestamp,cmdb_id,log_name,value", *lines)
+    view = only(tmp_path, tmp_path / "out")
+    found = view.spans()
+
+    assert found["span_id"].tolist() == [f"s{row}" for row in range(99)]
+    assert int(found["parent_span_id"].isna().sum()) == 11
+    assert view.logs()["message"].tolist() == [f"line {row}\n  at once, {row}" for row in range(99)]
+
+
+def test_a_day_of_usual_size_is_cut_to_the_view_and_nothing_within_is_lost(tmp_path: Path) -> None:
+    day = bank(tmp_path) / "telemetry" / "2021_03_04"
+    second = range(-9000, 9000)
+    write(
+        day / "metric" / "metric_container.csv",
+        "timestamp,cmdb_id,kpi_name,value",
+        *[f"{SLOT + at},Tomcat0{name},OSLinux_CPU,{at}" for at in second for name in range(4)],
+    )
+    write(
+        day / "trace" / "trace_span.csv",
+        "timestamp,cmdb_id,parent_id,span_id,trace_id,duration",
+        *[f"{(SLOT + at) * 1000 + name},Tomcat0{name},None,s{at}.{name},t{at},5" for at in second for name in range(4)],
+    )
+    view = only(tmp_path, tmp_path / "out")
+    length = (view.view[1] - view.view[0]) // SECOND
+    metrics, spans = view.metrics(), view.spans()
+    cpu = metrics[metrics["metric"] == "OSLinux_CPU"]
+
+    assert length == 4200
+    assert len(cpu) == len(spans) == 4 * length
+    assert cpu.groupby("service", observed=True)["value"].agg(["min", "max"]).to_numpy().tolist() == [[-1800, 2399]] * 4
+    assert spans["time"].is_monotonic_increasing
+    assert view.context.source_intervals_s["metrics"] == 1.0
+
+
 def test_a_day_without_telemetry_is_named(tmp_path: Path) -> None:
     system = bank(tmp_path)
     (system / "telemetry" / "2021_03_04").rename(system / "telemetry" / "2021_03_09")

@@ -296,3 +296,64 @@ def test_the_weakness_of_the_benchmark_is_in_the_provenance(source, out):
     provenance = imported(source, out).provenance["import"]
     assert provenance["format"] == "rcaeval"
     assert "middle of the recording" in provenance["weakness"]
+
+
+def test_series_without_points_and_points_without_a_value_are_no_samples(source, out):
+    flat = case_folder(source, "re2ob_cartservice_cpu_1")
+    times = range(START, START + ROWS)
+    series = {
+        "cartservice_cpu": [[at, 1.0 if at % 2 else None] for at in times],
+        # Its own times, between those of the others.
+        "frontend_mem": [[at + 0.5, 2.0] for at in times],
+        "frontend_cpu": [],
+    }
+    (flat / "metrics.json").write_text(json.dumps(series))
+    dataset = imported(source, out)
+    rows = dataset.view(only(dataset)).metrics()
+    assert rows.groupby(["service", "metric"], observed=True).size().to_dict() == {
+        ("cartservice", "cpu"): ROWS // 2,
+        ("frontend", "mem"): ROWS,
+    }
+    assert set(rows[rows["metric"] == "mem"]["time"].astype("int64") % 10**9) == {500_000_000}
+
+
+@pytest.mark.parametrize(
+    ("fault", "metric"), [("mem", "mem"), ("delay", "latency-90"), ("loss", "latency-90"), ("disk", None), ("f3", None)]
+)
+def test_the_metric_at_fault_is_the_one_that_the_source_scores_where_the_service_has_it(source, fault, metric):
+    folder = case_folder(source, f"RE2-OB/cartservice_{fault}/1")
+    (folder / "simple_metrics.csv").write_text(csv_text(frame()))
+    label = RCAEval().load(RCAEval().cases(source)[0]).label
+    assert label["root_causes"][0]["metric"] == metric
+
+
+def test_logs_of_three_columns_in_seconds_and_tables_derived_from_them(source, out):
+    folder = zenodo_case(source)
+    plain = imported(source, out)
+    before = {name: plain.view(only(plain)).table(name).num_rows for name in ("metrics", "spans", "logs")}
+    (folder / "logs.csv").write_text(f"timestamp,container_name,message\n{START + 10},cartservice,hello\n")
+    (folder / "logts.csv").write_text(f"time,cartservice_1\n{START},9\n")
+    (folder / "tracets_lat.csv").write_text(f"time,cartservice_GetCart\n{START},9\n")
+    (folder / "tracets_err.csv").write_text(f"time,cartservice_GetCart\n{START},9\n")
+    dataset = imported(source, out.with_name("again"))
+    view = dataset.view(only(dataset))
+    assert {name: view.table(name).num_rows for name in before} == before | {"logs": 1}
+    assert view.logs()["time"].astype("int64").tolist() == [(START + 10) * 10**9]
+    assert view.logs()[["level", "trace_id"]].isna().all().all()
+
+
+def test_the_injection_is_the_first_line_of_its_file(source):
+    (zenodo_case(source) / "inject_time.txt").write_text(f"{START + ONSET}\n\nsome remark\n")
+    assert RCAEval().load(RCAEval().cases(source)[0]).label["inject_start"] == (START + ONSET) * 10**9
+
+
+def test_spans_without_microseconds_start_at_their_milliseconds(source, out):
+    folder = zenodo_case(source)
+    (folder / "traces.csv").write_text(
+        "traceID,spanID,serviceName,operationName,startTimeMillis,duration,statusCode,parentSpanID\n"
+        f"t1,a1,cartservice,get,{(START + 10) * 1000 + 7},1,0,\n"
+    )
+    dataset = imported(source, out)
+    spans = dataset.view(only(dataset)).spans()
+    assert spans["time"].astype("int64").tolist() == [(START + 10) * 10**9 + 7_000_000]
+    assert spans["duration_ns"].tolist() == [1_000]

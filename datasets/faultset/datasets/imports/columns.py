@@ -24,6 +24,9 @@ SECOND_NS = 1_000_000_000
 _UNITS = ((1e17, 1, "ns"), (1e14, 1_000, "µs"), (1e11, 1_000_000, "ms"), (0.0, SECOND_NS, "s"))
 """Least magnitude of a present-day epoch, what it is to be multiplied by, its name."""
 
+_LONGEST_ROW = 16 << 20
+"""Bytes; messages of a megabyte are rare and there."""
+
 Ints = npt.NDArray[np.int64]
 Column = tuple[str | None, str, npt.NDArray[np.float64]]
 """Service, metric and samples of one column of a wide frame."""
@@ -41,9 +44,10 @@ def epoch_unit(values: npt.ArrayLike) -> str:
 
 
 def epoch_ns(values: npt.ArrayLike) -> Ints:
-    """Return epoch numbers of any one unit as UTC nanoseconds; the magnitude tells the unit.
+    """Return epoch numbers of any one unit as UTC nanoseconds; the magnitude of most of them tells the unit.
 
-    Numbers must not be missing. Fractions of seconds are kept to the precision of a double.
+    Numbers must not be missing. Fractions of seconds are kept to the precision of a double. A number that is garbled
+    may come out as any instant.
 
     Examples
     --------
@@ -61,8 +65,8 @@ def epoch_ns(values: npt.ArrayLike) -> Ints:
 
 def _unit(values: npt.ArrayLike) -> tuple[float, int, str]:
     array = np.asarray(values)
-    largest = float(np.max(np.abs(array))) if array.size else 0.0
-    return next(unit for unit in _UNITS if largest >= unit[0])
+    usual = float(np.median(np.abs(array))) if array.size else 0.0
+    return next(unit for unit in _UNITS if usual >= unit[0])
 
 
 def read_csv(
@@ -84,12 +88,13 @@ def read_csv(
     text
         Columns whose cells stay text, whatever they look like.
     doubles
-        Columns of numbers. A type that is left to be guessed is guessed from the first megabyte.
+        Columns of numbers. A type that is left to be guessed is guessed from the first megabytes.
     newlines
         Whether quoted cells may hold line breaks; reading is slower then.
     """
     present = csv_header(path)
     chosen = None if columns is None else [name for name in columns if name in present]
+    reading = pacsv.ReadOptions(block_size=_LONGEST_ROW)
     parsing = pacsv.ParseOptions(newlines_in_values=newlines)
     conversion = pacsv.ConvertOptions(
         include_columns=chosen,
@@ -99,7 +104,7 @@ def read_csv(
         quoted_strings_can_be_null=False,
     )
     try:
-        return pacsv.read_csv(path, parse_options=parsing, convert_options=conversion)
+        return pacsv.read_csv(path, read_options=reading, parse_options=parsing, convert_options=conversion)
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
 

@@ -1,7 +1,8 @@
 """The observer's CSV files as rows of our tables.
 
 Traps: a trace across n services is there n times; `timestamp` of logs is local time taken for UTC, only `date` is
-right; counters are raw; the network's metrics carry their interface in the name; windows asked for twice overlap.
+right; counters are raw; samples of a pod and of its containers bear one name; the network's metrics carry their
+interface in the name; windows asked for twice overlap.
 """
 
 from __future__ import annotations
@@ -100,7 +101,10 @@ def read_logs(paths: Sequence[Path]) -> pd.DataFrame:
 
 
 def metric_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
-    """Yield the table `metrics`, metric by metric; a sample that was asked for twice comes once."""
+    """Yield the table `metrics`, metric by metric.
+
+    A sample that was asked for twice, or that each container of a pod has, comes once, the largest.
+    """
     import pandas as pd
 
     groups: dict[str, list[Path]] = {}
@@ -109,7 +113,9 @@ def metric_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
     catalogue = builtin_catalogue()
     for _, files in sorted(groups.items()):
         frame = pd.concat([read_metrics(path) for path in files], ignore_index=True)
-        frame = frame.drop_duplicates(["time", "cmdb_id", "kpi_name"], ignore_index=True)
+        # The label that told containers apart is lost; the pod's own cgroup is the largest of them.
+        frame = frame.sort_values("value", ascending=False, kind="stable")
+        frame = frame.drop_duplicates(["time", "cmdb_id", "kpi_name"]).sort_index().reset_index(drop=True)
         if frame.empty:
             continue
         names = {name: catalogue.find(name) for name in frame["metric"].unique()}
