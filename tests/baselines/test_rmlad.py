@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from faultset.baselines.drain import WILDCARD, Drain, split_variables
+from faultset.baselines.log_scores import LogLines, score_logs
 from faultset.baselines.log_sequences import NextTemplate, binned_share, combined_score, odd_parameters
 from faultset.baselines.mutual_information import binned_information, knn_information
 from faultset.baselines.rmlad import RMLAD, association, candidate_series
@@ -150,6 +151,32 @@ def test_without_parameters_nothing_is_said_about_them() -> None:
     zeros = np.zeros(3, dtype=np.int64)
     _, any_numbers = odd_parameters(zeros, zeros, np.arange(3), [[], [], []], np.ones(3, dtype=bool))
     assert not any_numbers
+
+
+def test_nothing_is_learned_from_lines_after_the_healthy_time() -> None:
+    usual = ["a asked", "b found", "c served"] * 40
+    for late in (["boom boom boom"] * 60, ["boom boom boom"] * 3 + usual[:57]):
+        messages = [*usual, *late]
+        lines = LogLines(
+            names=("geo",),
+            times_ns=np.arange(len(messages)),
+            services=np.zeros(len(messages), dtype=np.int64),
+            messages=messages,
+        )
+        found = score_logs(lines, healthy_end_ns=120, start_ns=60, step_ns=30, bins=4)
+        assert found.system[:2].tolist() == [0, 0]
+        # However often the new line comes, it stays unexpected.
+        assert found.system[2] == pytest.approx(late[:30].count("boom boom boom") / 30, abs=0.05)
+        assert found.odd_lines[0][:2] == ("geo", "boom boom boom")
+
+
+def test_rmlad_answers_with_the_metrics_that_it_is_named_after(example, faulty) -> None:
+    ranking = RMLAD(scope="own").localize(
+        example.view(faulty), int(example.label(faulty)["inject_start"]) + 4_000_000_000
+    )
+    best = max(ranking.metrics, key=lambda key: ranking.metrics[key])
+    assert best[0] == ranking.ordered[0]
+    assert ranking.metrics[best] == pytest.approx(ranking.scores[best[0]])
 
 
 def test_rmlad_finds_the_target_and_shows_the_lines(example, faulty) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -175,7 +176,7 @@ class RMLAD(Untrained):
         if ranking.abstains:
             return ranking
         told = [item for item in odd_line_evidence(logs) if item.service in ranking.scores]
-        return Ranking(scores=ranking.scores, evidence=(*ranking.evidence, *told))
+        return replace(ranking, evidence=(*ranking.evidence, *told))
 
     def _target(self, logs: LogScores, services: list[str], bins: int) -> Matrix:
         if self.scope == "system":
