@@ -63,6 +63,15 @@ def test_a_failed_detector_is_wrong_in_the_report_too(make):
     assert alarmed([make.row(make.healthy(), **broken)]).right == 0.0
 
 
+def test_finer_levels_are_in_the_report_where_the_truth_has_them(make):
+    truth = make.truth(pod_causes=("b-1",))
+    rows = [make.row(truth, ranking=ranking("b"), answer={"pods": {"b-1": 2.0, "b-2": 1.0}})]
+    page = page_of(rows)
+    assert "AC@1, pods" in page
+    assert "AC@1, metrics" not in page
+    assert "AC@1, pods" not in page_of([make.row(make.truth(), ranking=ranking("b"))])
+
+
 def test_best_methods_named_ones_and_first_controls_are_shown_in_their_order():
     kinds = {f"m{i}": "method" for i in range(8)} | {"c0": "control", "old": "named", "c1": "control"}
     names = ["m0", "c0", *(f"m{i}" for i in range(1, 8)), "old", "c1"]
