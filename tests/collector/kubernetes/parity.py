@@ -17,6 +17,8 @@ FEWEST_SPANS = 15
 """A service with fewer calls on either side of the onset says nothing about rates and latencies."""
 SHARE_MOVED = 0.2
 LATENCY_MOVED = 3.0
+LATENCY_MOVED_NS = 50e6
+"""Both must hold: a machine of two cores that runs all of it has latencies of its own."""
 POD_EVENTS = frozenset({"Pulled", "Created", "Started", "Killing", "BackOff", "FailedScheduling"})
 """Without `Scheduled`, which the scheduler sends while the kubelet is still killing the pod before."""
 RETIRED_S = 8.0
@@ -81,10 +83,10 @@ class Seen:
                 result[str(service)] = "stopped"
                 continue
             errors = (after["status"] == "error").mean() - (before["status"] == "error").mean()
-            slower = after["duration_ns"].quantile(0.9) / before["duration_ns"].quantile(0.9)
+            slow, slow_before = (part["duration_ns"].quantile(0.9) for part in (after, before))
             if errors > SHARE_MOVED:
                 result[str(service)] = "errors up"
-            elif slower > LATENCY_MOVED:
+            elif slow > max(LATENCY_MOVED * slow_before, slow_before + LATENCY_MOVED_NS):
                 result[str(service)] = "latency up"
         return result
 

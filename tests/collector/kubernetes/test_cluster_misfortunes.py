@@ -140,7 +140,7 @@ def test_the_documented_role_is_enough(api: Api, tmp_path: Path, accounts: None,
     config = _account(api, tmp_path, "faultset-collector")
     faults = ["--faults", "target-port,network-loss,container-kill,revoke-auth,cpu-throttle", "--apps", "hotel"]
     done = run(
-        *COLLECT, *faults, "--normal", "0", *SHORT, "-j", "2", "--out", str(tmp_path / "d"), KUBECONFIG=str(config)
+        *COLLECT, *faults, "--normal", "0", *SHORT, "-j", "1", "--out", str(tmp_path / "d"), KUBECONFIG=str(config)
     )
     assert done.returncode == 0, done.stderr[-3000:]
 

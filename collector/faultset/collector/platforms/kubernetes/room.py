@@ -8,7 +8,8 @@ from faultset.collector.platforms.kubernetes.access import Api
 from faultset.collector.platforms.kubernetes.kinds import path_of
 from faultset.collector.platforms.observing.quantities import quantity
 
-CORES_PER_EPISODE = 1.0
+CORES_PER_EPISODE = 1.5
+"""Half a core while it runs; its start takes several for seconds, in which the episodes beside it must stay healthy."""
 MEMORY_PER_EPISODE = 1.5 * 2**30
 PODS_PER_EPISODE = 25
 
