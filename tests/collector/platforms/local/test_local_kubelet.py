@@ -7,6 +7,7 @@ from faultset.collector.platforms.local.controllers.commands import (
     RefreshMounts,
     SignalContainer,
 )
+from faultset.collector.platforms.local.controllers.start_times import AS_ON_A_CLUSTER
 
 PAUSE = "faultset/pause:3.9"
 
@@ -262,3 +263,24 @@ def test_news_of_an_earlier_start_are_ignored(geo):
     geo.end("again", 3)
     assert geo.container("geo")["restartCount"] == 1
     assert geo.container("geo")["state"]["running"]
+
+
+@pytest.fixture
+def slow_starts(geo):
+    geo.cluster.context.start_times = AS_ON_A_CLUSTER
+    return geo
+
+
+def test_a_new_pod_waits_for_its_sandbox_and_its_program_for_its_imports(slow_starts):
+    before = len(slow_starts.starts())
+    slow_starts.delete("Pod", slow_starts.name("geo"), grace_period_s=0)
+    slow_starts.advance(0.5)
+    assert len(slow_starts.starts()) == before
+    assert slow_starts.container("geo")["state"] == {"waiting": {"reason": "ContainerCreating"}}
+    slow_starts.advance(0.2)
+    (started,) = slow_starts.starts()[before:]
+    assert started.program_s == AS_ON_A_CLUSTER.program_s
+
+
+def test_the_end_of_a_container_is_noticed_at_the_kubelets_next_look(slow_starts):
+    assert crash_until_it_waits(slow_starts, 3) == [1, 10, 20]

@@ -28,6 +28,7 @@ def spawn(
     output: tuple[int, int],
     env: Mapping[str, str],
     folder: Path,
+    begins_s: float = 0.0,
 ) -> int:
     """Fork a process that becomes a program; return its pid.
 
@@ -39,10 +40,12 @@ def spawn(
         Process group to join, in which the child is when this returns; 0 to lead a new one.
     output
         File descriptors for stdout and stderr, which are closed here.
+    begins_s
+        How long the child waits before the program begins.
     """
     node, pid = os.getpid(), os.fork()
     if pid == 0:
-        _become(program, argv, parent=node, group=group, output=output, env=env, folder=folder)
+        _become(program, argv, parent=node, group=group, output=output, env=env, folder=folder, begins_s=begins_s)
     _join(pid, group or pid)
     for descriptor in set(output):
         os.close(descriptor)
@@ -58,6 +61,7 @@ def _become(
     output: tuple[int, int],
     env: Mapping[str, str],
     folder: Path,
+    begins_s: float,
 ) -> None:
     """Turn a forked child into a program; never returns."""
     code = 1
@@ -77,6 +81,8 @@ def _become(
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(env)
+        if begins_s:
+            time.sleep(begins_s)
         if isinstance(program, str):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(program, list(argv), dict(env))

@@ -89,14 +89,16 @@ class Node:
         log: str,
         cpu_limit: float | None = None,
         memory_limit: int | None = None,
+        program_s: float = 0.0,
     ) -> dict[str, Any]:
-        """Fork a container; return its pid and start time, or why its program cannot be run."""
+        """Fork a container, whose program begins after `program_s`; return its pid and start time, or why it cannot."""
         program = self._program(argv, env)
         if program is None:
             return {"error": f'exec: "{argv[0] if argv else ""}": executable file not found in $PATH'}
         out, err = os.pipe(), os.pipe()
         marked = {**env, MARK: f"{uid}/{container}/{attempt}"}
-        pid = spawn(program, argv, group=0, output=(out[1], err[1]), env=marked, folder=Path(folder))
+        ends = (out[1], err[1])
+        pid = spawn(program, argv, group=0, output=ends, env=marked, folder=Path(folder), begins_s=program_s)
         made = Container(
             uid=uid,
             pod=pod,

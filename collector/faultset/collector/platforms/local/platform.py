@@ -16,6 +16,7 @@ from faultset.collector.platforms.journaled import JournaledVerbs
 from faultset.collector.platforms.local.addresses import AddressBlock
 from faultset.collector.platforms.local.control import ControlPlane
 from faultset.collector.platforms.local.controllers.cluster import Cluster
+from faultset.collector.platforms.local.controllers.start_times import AS_ON_A_CLUSTER
 from faultset.collector.platforms.local.diagnosis import unready
 from faultset.collector.platforms.local.loading import Load
 from faultset.collector.platforms.local.network import Network
@@ -101,8 +102,11 @@ class LocalPlatform(JournaledVerbs):
             raise
 
     def start_load(self, *, seed: int, rate_rps: float, mix: str) -> None:
-        """Start the open-loop load against the application's entry."""
-        self._running().worst_delay_s = 0.0
+        """Start the open-loop load against the application's entry; from now on containers take time to start."""
+        plane = self._running()
+        plane.worst_delay_s = 0.0
+        with plane.lock:
+            plane.cluster.context.start_times = AS_ON_A_CLUSTER
         self._must_load().start(seed=seed, rate_rps=rate_rps, mix=mix)
 
     def step_load(self, factor: float) -> None:

@@ -97,6 +97,7 @@ class Worker:
             log=str(self.log_file(command.pod, command.container, command.attempt)),
             cpu_limit=command.cpu_limit,
             memory_limit=command.memory_limit,
+            program_s=command.program_s,
         )
         about: dict[str, Any] = {"uid": command.uid, "container": command.container, "attempt": command.attempt}
         if "error" in answer:

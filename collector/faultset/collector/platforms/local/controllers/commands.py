@@ -20,7 +20,7 @@ class Mount:
 
 @dataclass(frozen=True, kw_only=True)
 class StartContainer:
-    """Start one container of a pod; answered by Started or StartFailed."""
+    """Start one container of a pod, whose program begins after `program_s`; answered by Started or StartFailed."""
 
     pod: str
     uid: str
@@ -34,6 +34,7 @@ class StartContainer:
     address: str = ""
     cpu_limit: float | None = None
     memory_limit: int | None = None
+    program_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from faultset.collector.platforms.local.controllers.start_times import AT_ONCE, StartTimes
 from faultset.collector.platforms.local.objects import ObjectStore
 from faultset.collector.platforms.observing.events import EventLog
 
@@ -28,6 +29,7 @@ class Context:
     service_address: Callable[[], str]
     pod_address: Callable[[], str]
     factor: float = 1.0
+    start_times: StartTimes = AT_ONCE
     due_ns: int | None = field(default=None)
 
     @property

@@ -163,7 +163,11 @@ class Kubelet:
             container = state.containers.setdefault(spec["name"], ContainerState(spec["name"], image=spec["image"]))
             if container.running:
                 self._keep(state, container, spec, commands)
-            elif not container.starting and self._may_start(state, container, spec):
+            elif (
+                not container.starting
+                and self._has_looked(state, container)
+                and self._may_start(state, container, spec)
+            ):
                 self._start(state, container, spec, commands)
 
     def _keep(self, state: PodState, container: ContainerState, spec: dict[str, Any], commands: list[Command]) -> None:
@@ -174,6 +178,18 @@ class Kubelet:
             container.limits = limits(spec)
             cpu, memory = container.limits
             commands.append(LimitContainer(uid=state.uid, container=container.name, cpu_limit=cpu, memory_limit=memory))
+
+    def _has_looked(self, state: PodState, container: ContainerState) -> bool:
+        """Say whether the kubelet would know by now that a container has to be started."""
+        context, times = self._context, self._context.start_times
+        if container.finished_ns is None:
+            at_ns = state.started_ns + context.scaled_ns(times.sandbox_s)
+        else:
+            at_ns = container.finished_ns + context.scaled_ns(times.noticed_s)
+        if context.now_ns >= at_ns:
+            return True
+        context.requeue(at_ns)
+        return False
 
     def _may_start(self, state: PodState, container: ContainerState, spec: dict[str, Any]) -> bool:
         key = f"{state.uid}/{container.name}/{definition(spec)}"
@@ -236,6 +252,7 @@ class Kubelet:
                 address=state.address,
                 cpu_limit=container.limits[0],
                 memory_limit=container.limits[1],
+                program_s=context.scaled_ns(context.start_times.program_s) / 1e9,
             )
         )
 
