@@ -69,6 +69,9 @@ class RememberingView(EpisodeView):
         chosen = None if roles is None else frozenset(roles)
         return self._once((step_s, chosen), lambda: super(RememberingView, self).wide(step_s, chosen)).copy(deep=False)
 
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        return self._once(("made", key), make)
+
     def _frame(self, name: str) -> Any:
         return self._once(name, lambda: super(RememberingView, self)._frame(name)).copy(deep=False)
 

@@ -12,7 +12,7 @@ from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix
 from faultset.baselines.spans import Flags, Spans, read_spans
-from faultset.baselines.trace_events import BEGIN, Events, own_events, read_log_events
+from faultset.baselines.trace_events import BEGIN, Events, read_own_events
 from faultset.baselines.trace_health import trace_start_ns
 from faultset.baselines.traces import Ints
 
@@ -132,7 +132,7 @@ class Nezha(Untrained):
         spans = read_spans(episode)
         if not len(spans):
             return Ranking.abstain()
-        events = own_events(spans, read_log_events(episode, spans))
+        events = read_own_events(episode, spans)
         edges = event_graph(spans, events)
         alarms = {alarm.service: alarm.metric for alarm in metric_alarms(episode, alarm_ns)}
         alarmed = np.array([name in alarms for name in spans.names], dtype=bool)

@@ -18,8 +18,8 @@ from faultset.baselines.trace_events import (
     Events,
     client_spans,
     code_events,
-    own_events,
     read_log_events,
+    read_own_events,
 )
 from faultset.baselines.traces import Ints
 
@@ -47,7 +47,7 @@ def observed(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[So
     """Observe an episode's requests: what follows what, and what takes longer than it did when healthy."""
     logs = read_log_events(episode, spans)
     clients = client_spans(spans, logs)
-    lines, calls = own_events(spans, logs), code_events(spans, logs, clients)
+    lines, calls = read_own_events(episode, spans), code_events(spans, logs, clients)
     return [
         _successions(spans, lines, np.flatnonzero(~clients.is_client[lines.span])),
         _successions(spans, calls, np.flatnonzero(calls.kind != LOG)),

@@ -55,6 +55,10 @@ def signature(episode: EpisodeView) -> Signature | None:
     The time of the alarm is not used, since a training episode comes without one: everything after the reference is
     looked at, and levels are taken from the second half of it, which is the fault's in all but odd cases.
     """
+    return episode.once("signature", lambda: _signature(episode))
+
+
+def _signature(episode: EpisodeView) -> Signature | None:
     start_ns, end_ns = episode.view
     healthy_end_ns = episode.reference[1]
     late_ns = healthy_end_ns + (end_ns - healthy_end_ns) // 2

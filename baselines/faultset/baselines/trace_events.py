@@ -39,9 +39,18 @@ class LogEvents:
     statements: tuple[str, ...]
     """Place in the code where the line says it, else the template of the text."""
 
+    @property
+    def nbytes(self) -> int:
+        """Size of all columns."""
+        return self.span.nbytes + self.time_ns.nbytes + self.statement.nbytes
+
 
 def read_log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
-    """Read the lines that carry the id of a recorded span."""
+    """Read the lines that carry the id of a recorded span of the episode."""
+    return episode.once("log events", lambda: _log_events(episode, spans))
+
+
+def _log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
     table = read_table(episode, "logs", ("time", "message", "span_id"))
     row = pc.index_in(table["span_id"].cast(pa.string()), value_set=spans.span_ids).combine_chunks()  # type: ignore[attr-defined]
     known = pc.and_kleene(row.is_valid(), table["span_id"].combine_chunks().is_valid())  # type: ignore[attr-defined]
@@ -66,17 +75,18 @@ def log_statements(messages: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
     first = pc.list_element(pc.split_pattern(messages, "\n", max_splits=1), 0)  # type: ignore[attr-defined]
     found = pc.extract_regex(first, _CODE_PLACE)  # type: ignore[attr-defined]
     place = pc.struct_field(found, "place")  # type: ignore[attr-defined]
-    unplaced = place.is_null()
-    names = place.to_pylist()
-    if pc.any(unplaced).as_py():  # type: ignore[attr-defined]
+    encoded = place.combine_chunks().dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    code = encoded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False).copy()
+    rows = np.flatnonzero(code < 0)
+    if len(rows):
         drain = Drain()
-        rows = np.flatnonzero(unplaced.combine_chunks().to_numpy(zero_copy_only=False))
         ids, _ = drain.add_all(text or "" for text in first.take(rows).to_pylist())
-        for row, number in zip(rows.tolist(), ids, strict=True):
-            names[row] = drain.templates[number].text
-    words = sorted(set(names))
-    position = {word: code for code, word in enumerate(words)}
-    return np.array([position[name] for name in names], dtype=np.int64), tuple(words)
+        code[rows] = len(names) + np.asarray(ids)
+        names += [template.text for template in drain.templates]
+    words = sorted({names[number] for number in np.unique(code).tolist()})
+    position = {word: number for number, word in enumerate(words)}
+    return np.array([position.get(name, -1) for name in names], dtype=np.int64)[code], tuple(words)
 
 
 BEGIN, LOG, CALL, RETURN, END = range(5)
@@ -104,6 +114,12 @@ class Events:
 
     def __len__(self) -> int:
         return len(self.span)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all columns."""
+        columns = (self.span, self.time_ns, self.kind, self.failed, self.service, self.detail)
+        return sum(column.nbytes for column in columns)
 
     @property
     def key(self) -> Ints:
@@ -158,6 +174,11 @@ def client_spans(spans: Spans, logs: LogEvents) -> Clients:
     )
 
 
+def read_own_events(episode: EpisodeView, spans: Spans) -> Events:
+    """Read what `own_events` gives for the episode's spans and lines."""
+    return episode.once("own events", lambda: own_events(spans, read_log_events(episode, spans)))
+
+
 def own_events(spans: Spans, logs: LogEvents) -> Events:
     """Beginning, log lines and end of every span, and nothing of the spans below it."""
     return _sorted(spans, logs, _borders(spans, np.arange(len(spans)), logs))
@@ -200,7 +221,7 @@ def _sorted(spans: Spans, logs: LogEvents, parts: list[_Part]) -> Events:
         np.concatenate([part[column] for part in parts]) for column in (0, 1, 3, 4, 5)
     )
     kind = np.repeat([part[2] for part in parts], [len(part[0]) for part in parts])
-    order = np.lexsort([detail, kind, time_ns, span])
+    order = np.lexsort([kind * (detail.max(initial=0) + 2) + detail, time_ns, span])
     return Events(
         span=span[order],
         time_ns=time_ns[order],

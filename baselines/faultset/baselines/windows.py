@@ -64,6 +64,11 @@ class Windows:
     """[T] end of each step of `values`: everything in a row was known then."""
 
     @property
+    def nbytes(self) -> int:
+        """Size of all matrices."""
+        return self.reference.nbytes + self.values.nbytes + self.absent.nbytes + self.times_ns.nbytes
+
+    @property
     def services(self) -> list[str]:
         """Service of each column."""
         return [service for service, _ in self.series]
@@ -139,6 +144,11 @@ def step_ends(episode: EpisodeView) -> npt.NDArray[np.int64]:
 
 
 def _windows(episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int) -> Windows:
+    key = ("windows", step_s, reference_end_ns, values_start_ns)
+    return episode.once(key, lambda: _read_windows(episode, step_s, reference_end_ns, values_start_ns))
+
+
+def _read_windows(episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int) -> Windows:
     wide = read_wide(episode, step_s)
     catalogue = episode.catalogue
     told = [
@@ -154,7 +164,10 @@ def _windows(episode: EpisodeView, step_s: float, reference_end_ns: int, values_
         services=episode.services,
     )
     # The last step may be cut short by the end of the view.
-    return replace(windows, times_ns=np.minimum(windows.times_ns, episode.view[1]))
+    windows = replace(windows, times_ns=np.minimum(windows.times_ns, episode.view[1]))
+    for matrix in (windows.reference, windows.values, windows.absent, windows.times_ns):
+        matrix.flags.writeable = False
+    return windows
 
 
 def cut(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,13 @@ class EpisodeView:
     def reference(self) -> tuple[int, int]:
         """Half-open window that is known to be healthy, UTC nanoseconds."""
         return self._context.view_start_ns, self._context.reference_end_ns
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what `make` makes of this episode, which nobody may change afterwards.
+
+        A view that several methods share keeps it for the next one that asks with the same key; this one does not.
+        """
+        return make()
 
     @property
     def catalogue(self) -> Catalogue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,9 @@ class SharedView(EpisodeView):
         chosen = None if roles is None else frozenset(roles)
         make = lambda: super(SharedView, self).wide(step_s, chosen)  # noqa: E731
         return self._once(("wide", float(step_s), chosen), make).copy(deep=False)
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        return self._once(("made", key), make)
 
     def _frame(self, name: str) -> pd.DataFrame:
         self._check(name)
