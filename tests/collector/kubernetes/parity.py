@@ -26,6 +26,8 @@ RETIRED_S = 8.0
 PASSING = frozenset({"ContainerCreating", "PodInitializing", "CrashLoopBackOff"})
 """A back-off is compared by its events: whether a status shows it before the next start is a matter of milliseconds."""
 FEWEST_LINES = 5
+LATE_S = 12.0
+"""What first happens so shortly before the end of one view may lie behind the end of the other one."""
 
 
 class Seen:
@@ -45,11 +47,14 @@ class Seen:
         """Manifest, latent, silent or none."""
         return self.label["verdict"]
 
-    def event_reasons(self, service: str) -> list[str]:
-        """Reasons about a service's pods after the onset, each where it is new, in order of time."""
+    def event_reasons(self, service: str) -> dict[str, float]:
+        """Reasons about a service's pods after the onset, in order, with the seconds from the first to the end."""
         events = self.view.events()
         about = events[(events["service"] == service) & (events["time"] >= self.onset) & (events["kind"] == "Pod")]
-        return list(dict.fromkeys(r for r in about.sort_values("time")["reason"] if r in POD_EVENTS))
+        end = pd.Timestamp(self.label["view_end"], unit="ns", tz="UTC")
+        first = about[about["reason"].isin(POD_EVENTS)].sort_values("time").drop_duplicates("reason")
+        left = (end - first["time"]).dt.total_seconds()
+        return dict(zip(first["reason"].astype(str), left, strict=True))
 
     def pod_states(self, service: str) -> set[tuple[str, str | int]]:
         """What states of a service's pods show after the onset: phases, reasons for waiting, codes of exits."""
@@ -125,6 +130,13 @@ def _masked(message: str) -> str:
     for pattern, name in _MASKS:
         message = pattern.sub(name, message)
     return " ".join(message.split())[:120]
+
+
+def comparable(here: dict[str, float], there: dict[str, float]) -> tuple[list[str], list[str]]:
+    """Return the reasons of both in order, without what only one shows and the other had no time left to show."""
+    both = here.keys() & there.keys()
+    first, second = ([r for r, left in seen.items() if r in both or left > LATE_S] for seen in (here, there))
+    return first, second
 
 
 def by_plan(root: Path) -> dict[str, Seen]:

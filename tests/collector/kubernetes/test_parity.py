@@ -13,7 +13,7 @@ from pathlib import Path
 
 import images
 import pytest
-from parity import Seen, by_plan, lacking
+from parity import Seen, by_plan, comparable, lacking
 
 from faultset.collector.runtime.builds import TAGS
 from faultset.datasets.findings import Finding
@@ -39,7 +39,9 @@ MANY = (
 PLANS = FEW if os.environ.get("FAULTSET_PARITY") != "all" else (*FEW, *MANY)
 LENGTHS = ["--warmup", "8s", "--baseline", "30s", "--fault", "30s", "--cooldown", "3s"]
 
-CLIENTS_DIFFER = 0.25
+CLIENTS_DIFFER = {"network-loss": 0.4}
+OTHERWISE = 0.25
+"""By how much the shares of failed requests may differ: lost packets cost a new connection more than a relayed one."""
 SLOWER_STARTS = frozenset({"pod-kill", "memory-leak"})
 """Programs take a second to listen on a cluster and a fifth of it here, so that more calls fail while they start, and
 less restarts fit into a short phase; docs/platforms.md lists it."""
@@ -83,7 +85,7 @@ def test_both_platforms_show_the_same(name: str, pairs: Mapping[str, tuple[Seen,
     here, there = pairs[name]
     assert here.label["targets"] == there.label["targets"]
     assert here.verdict() == there.verdict()
-    assert abs(here.client_failures() - there.client_failures()) < CLIENTS_DIFFER
+    assert abs(here.client_failures() - there.client_failures()) < CLIENTS_DIFFER.get(name, OTHERWISE)
     assert here.schemas() == there.schemas()
     if here.target is None:
         assert here.moved() == there.moved() == {}
@@ -91,7 +93,8 @@ def test_both_platforms_show_the_same(name: str, pairs: Mapping[str, tuple[Seen,
     concerned = (here.target, *(_consumers(here) if here.label["fault"] in _BY_CONSUMERS else ()))
     for service in concerned:
         if name not in SLOWER_STARTS:
-            assert here.event_reasons(service) == there.event_reasons(service), service
+            reasons, reasons_there = comparable(here.event_reasons(service), there.event_reasons(service))
+            assert reasons == reasons_there, service
         assert here.pod_states(service) == there.pod_states(service), service
         assert not lacking(here.failure_templates(service), there.failure_templates(service)), service
     if name not in SLOWER_STARTS:
