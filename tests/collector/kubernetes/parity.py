@@ -16,6 +16,8 @@ from faultset.datasets.views import EpisodeView
 FEWEST_SPANS = 15
 """A service with fewer calls on either side of the onset says nothing about rates and latencies."""
 SHARE_MOVED = 0.2
+STOPPED = 0.25
+"""Share of its calls that a service still answers at most when they have stopped."""
 LATENCY_MOVED = 3.0
 LATENCY_MOVED_NS = 50e6
 """Both must hold: a machine of two cores that runs all of it has latencies of its own."""
@@ -84,7 +86,8 @@ class Seen:
             before, after = rows[rows["time"] < self.onset], rows[rows["time"] >= later]
             if len(before) < FEWEST_SPANS:
                 continue
-            if len(after) / (end - later).total_seconds() < 0.1 * len(before) / (self.onset - start).total_seconds():
+            rate_before = len(before) / (self.onset - start).total_seconds()
+            if len(after) / (end - later).total_seconds() < STOPPED * rate_before:
                 result[str(service)] = "stopped"
                 continue
             errors = (after["status"] == "error").mean() - (before["status"] == "error").mean()

@@ -37,14 +37,13 @@ MANY = (
     "wrong-binary",
 )
 PLANS = FEW if os.environ.get("FAULTSET_PARITY") != "all" else (*FEW, *MANY)
-LENGTHS = ["--warmup", "8s", "--baseline", "30s", "--fault", "30s", "--cooldown", "3s"]
+FAULT = "30s" if PLANS is FEW else "50s"
+"""A leak needs longer than most."""
+LENGTHS = ["--warmup", "8s", "--baseline", "30s", "--fault", FAULT, "--cooldown", "3s"]
 
 CLIENTS_DIFFER = {"network-loss": 0.4}
 OTHERWISE = 0.25
 """By how much the shares of failed requests may differ: lost packets cost a new connection more than a relayed one."""
-SLOWER_STARTS = frozenset({"pod-kill", "memory-leak"})
-"""Programs take a second to listen on a cluster and a fifth of it here, so that more calls fail while they start, and
-less restarts fit into a short phase; docs/platforms.md lists it."""
 
 pytestmark = pytest.mark.cluster
 
@@ -92,13 +91,11 @@ def test_both_platforms_show_the_same(name: str, pairs: Mapping[str, tuple[Seen,
         return
     concerned = (here.target, *(_consumers(here) if here.label["fault"] in _BY_CONSUMERS else ()))
     for service in concerned:
-        if name not in SLOWER_STARTS:
-            reasons, reasons_there = comparable(here.event_reasons(service), there.event_reasons(service))
-            assert reasons == reasons_there, service
+        reasons, reasons_there = comparable(here.event_reasons(service), there.event_reasons(service))
+        assert reasons == reasons_there, service
         assert here.pod_states(service) == there.pod_states(service), service
         assert not lacking(here.failure_templates(service), there.failure_templates(service)), service
-    if name not in SLOWER_STARTS:
-        assert here.moved() == there.moved()
+    assert here.moved() == there.moved()
 
 
 _BY_CONSUMERS = frozenset({"auth-missing", "revoke-auth", "user-unregistered", "redeploy-without-pv"})
