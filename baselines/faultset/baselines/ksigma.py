@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 from faultset.baselines.protocol import CONSECUTIVE, Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.registry import baseline
@@ -31,8 +31,8 @@ def bonferroni_sigmas(series: int, *, level: float = LEVEL, samples: int | None 
     """
     tail = level / (2 * max(series, 1))
     if samples is None or samples < 2:
-        return float(stats.norm.isf(tail))
-    return float(stats.t.isf(tail, samples - 1) * np.sqrt(1 + 1 / samples))
+        return -float(ndtri(tail))
+    return -float(stdtrit(samples - 1, tail) * np.sqrt(1 + 1 / samples))
 
 
 def sustained(z: Matrix, steps: int) -> Matrix:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import ndtr, ndtri
 
 from faultset.baselines.scaling import Matrix, deviations, mean_and_sd, median_and_mad
 
@@ -105,7 +105,7 @@ def _standardise(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDAr
 
 def tail_probability(k: float) -> float:
     """Share of a normal variable beyond k standard deviations on either side."""
-    return float(2 * stats.norm.sf(k))
+    return float(2 * ndtr(-k))
 
 
 def equivalent_sigma(scores: Matrix, null: Matrix) -> Matrix:
@@ -117,9 +117,9 @@ def equivalent_sigma(scores: Matrix, null: Matrix) -> Matrix:
     draws = len(null)
     knots = np.concatenate([[0.0], null])
     exceedance = np.concatenate([[1.0], (1.0 + draws - np.arange(draws)) / (draws + 1)])
-    k = stats.norm.isf(np.interp(scores, knots, exceedance) / 2)
+    k = -ndtri(np.interp(scores, knots, exceedance) / 2)
     beyond = scores > null[-1]
-    k[beyond] = stats.norm.isf(0.5 / (draws + 1)) * scores[beyond] / null[-1]
+    k[beyond] = -ndtri(0.5 / (draws + 1)) * scores[beyond] / null[-1]
     return np.maximum(k, 0.0)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import betainc
 
 from faultset.baselines.protocol import Detection, Evidence, Ranking, Untrained, first_alarm
 from faultset.baselines.registry import baseline
@@ -100,7 +100,8 @@ class SLIRuleDetector(Untrained):
             here = (judged.known_ns >= end_ns - step_ns) & (judged.known_ns < end_ns)
             total, bad = int(here.sum()), int(judged.bad[here].sum())
             if bad and bad >= self.least_share * total:
-                scores[row] = min(300.0, -stats.binom.logsf(bad - 1, total, usual) / np.log(10))
+                by_chance = betainc(bad, total - bad + 1, usual)
+                scores[row] = min(300.0, -np.log10(max(by_chance, 1e-300)))
         alarm = first_alarm(times, scores > threshold)
         evidence = []
         if alarm is not None:
