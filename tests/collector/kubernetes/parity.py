@@ -75,8 +75,11 @@ class Seen:
                     found.add(("exit", container["exitCode"]))
         return found - {("waits", reason) for reason in PASSING}
 
-    def moved(self) -> dict[str, str]:
-        """Services whose calls fail more, or take several times as long, or have stopped, with the direction."""
+    def moved(self, clearly: float = 1.0) -> dict[str, str]:
+        """Services whose calls fail more, or take several times as long, or have stopped, with the direction.
+
+        Below 1, `clearly` lets smaller changes count.
+        """
         later = self.onset + pd.Timedelta(seconds=RETIRED_S)
         start, end = (pd.Timestamp(self.label[f"view_{name}"], unit="ns", tz="UTC") for name in ("start", "end"))
         spans = self.view.spans()
@@ -87,14 +90,14 @@ class Seen:
             if len(before) < FEWEST_SPANS:
                 continue
             rate_before = len(before) / (self.onset - start).total_seconds()
-            if len(after) / (end - later).total_seconds() < STOPPED * rate_before:
+            if len(after) / (end - later).total_seconds() < STOPPED / clearly * rate_before:
                 result[str(service)] = "stopped"
                 continue
             errors = (after["status"] == "error").mean() - (before["status"] == "error").mean()
             slow, slow_before = (part["duration_ns"].quantile(0.9) for part in (after, before))
-            if errors > SHARE_MOVED:
+            if errors > SHARE_MOVED * clearly:
                 result[str(service)] = "errors up"
-            elif slow > max(LATENCY_MOVED * slow_before, slow_before + LATENCY_MOVED_NS):
+            elif slow > max(LATENCY_MOVED * clearly * slow_before, slow_before + LATENCY_MOVED_NS * clearly):
                 result[str(service)] = "latency up"
         return result
 
@@ -133,6 +136,16 @@ def _masked(message: str) -> str:
     for pattern, name in _MASKS:
         message = pattern.sub(name, message)
     return " ".join(message.split())[:120]
+
+
+def unmatched(here: Seen, there: Seen) -> dict[str, str]:
+    """Return the services that have clearly moved on one side and not even half as much on the other."""
+    return {
+        service: how
+        for one, other in ((here, there), (there, here))
+        for service, how in one.moved().items()
+        if how not in (other.moved().get(service), other.moved(0.5).get(service))
+    }
 
 
 def comparable(here: dict[str, float], there: dict[str, float]) -> tuple[list[str], list[str]]:
