@@ -121,6 +121,19 @@ def test_what_only_the_journal_knows_is_found(leaks, log):
     assert '"mongo-x7f3"' in finding
 
 
+def test_in_an_episode_alone_what_the_journal_knows_is_in_doubt_and_the_faults_name_is_not(
+    write_episode, fault_label, log
+):
+    journal = [{"seq": 1, "state": "intent", "verb": "patch", "inverse": {"image": "shop/app:1.0.0"}}]
+    lines = [log(1, "runs shop/app:1.0.0"), log(2, "memory-leak begins")]
+    path = write_episode("f0", label=fault_label("memory-leak"), journal=journal, logs=lines)
+    found = leak_findings({"f0": EpisodeView(path)}, {"f0": read_label(path)}, {"f0": read_journal(path)})
+    assert {(one.severity, "no episode with another fault" in str(one)) for one in found} == {
+        ("warning", True),
+        ("error", False),
+    }
+
+
 def test_what_the_change_shows_to_an_operator_is_allowed(leaks, log):
     journal = [
         {

@@ -69,9 +69,11 @@ def leak_findings(
         for needle, place, example in _hits(texts, needles):
             if imported and place in _METRIC_NAMES:
                 continue
-            if not (needle.dismissible and library.is_vocabulary(needle, place, labels[episode]["fault"], episode)):
-                severity = "warning" if imported else "error"
-                findings.append(_finding(episode, needle, place, example, severity))
+            usual = needle.dismissible and library.is_vocabulary(needle, place, labels[episode]["fault"], episode)
+            if usual is None and needle not in names:
+                findings.append(_finding(episode, needle, place, example, "warning", _ALONE))
+            elif not usual:
+                findings.append(_finding(episode, needle, place, example, "warning" if imported else "error"))
     return findings
 
 
@@ -190,15 +192,15 @@ class _Library:
         self._labels = labels
         self._texts: dict[str, Texts] = {}
 
-    def is_vocabulary(self, needle: _Needle, place: tuple[str, str], fault: str | None, episode: str) -> bool:
-        """Say whether at least half of the other episodes have the needle in the same column."""
+    def is_vocabulary(self, needle: _Needle, place: tuple[str, str], fault: str | None, episode: str) -> bool | None:
+        """Say whether at least half of the other episodes have the needle in the same column; None without others."""
         others = [
             other
             for other in sorted(self._views)
             if other != episode and (self._labels[other]["fault"] != fault or fault is None)
         ][:_OTHERS]
         if not others:
-            return False
+            return None
         having = sum(len(_matching(self._of(other)[place], place, needle)) > 0 for other in others)
         return 2 * having >= len(others)
 
@@ -208,7 +210,12 @@ class _Library:
         return self._texts[episode]
 
 
-def _finding(episode: str, needle: _Needle, place: tuple[str, str], example: str, severity: Severity) -> Finding:
+_ALONE = "; no episode with another fault is there to tell whether all show it"
+
+
+def _finding(
+    episode: str, needle: _Needle, place: tuple[str, str], example: str, severity: Severity, doubt: str = ""
+) -> Finding:
     table, column = place
     if table == "context":
         name, where = CONTEXT_FILE, "it"
@@ -222,5 +229,5 @@ def _finding(episode: str, needle: _Needle, place: tuple[str, str], example: str
         check="leak",
         episode=episode,
         file=f"{EPISODES}/{episode}/{name}",
-        message=f'{where} shows {needle.what}, "{needle.text}": {excerpt}',
+        message=f'{where} shows {needle.what}, "{needle.text}": {excerpt}{doubt}',
     )
