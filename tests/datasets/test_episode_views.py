@@ -54,6 +54,7 @@ def test_no_public_attribute_of_a_view_is_a_path(view):
         *TABLES,
         "context",
         "episode",
+        "once",
         "services",
         "calls",
         "view",
