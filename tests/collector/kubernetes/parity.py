@@ -59,24 +59,18 @@ class Seen:
         return dict(zip(first["reason"].astype(str), left, strict=True))
 
     def pod_states(self, service: str) -> set[tuple[str, str | int]]:
-        """What states of a service's pods show after the onset: phases, reasons for waiting, codes of exits."""
-        objects = self.view.objects()
-        about = (objects["kind"] == "Pod") & (objects["service"] == service) & (objects["time"] >= self.onset)
-        found: set[tuple[str, str | int]] = set()
-        for text in objects[about]["state"].dropna():
-            state = json.loads(text)
-            if state["reason"] == "Terminating":
-                continue
-            found.add(("phase", state["phase"]))
-            for container in state["containers"]:
-                if container["state"] == "waiting":
-                    found.add(("waits", container["reason"]))
-                if container["exitCode"] is not None:
-                    found.add(("exit", container["exitCode"]))
-        return found - {("waits", reason) for reason in PASSING}
+        """What states of a service's pods show after the onset: phases, reasons for waiting, codes of new exits.
 
-    def moved(self, clearly: float = 1.0) -> dict[str, str]:
-        """Services whose calls fail more, or take several times as long, or have stopped, with the direction.
+        A program that starts before its database ends and is restarted; its exit stays in the status.
+        """
+        objects = self.view.objects()
+        objects = objects[(objects["kind"] == "Pod") & (objects["service"] == service)]
+        earlier = _states(objects[objects["time"] < self.onset]["state"])
+        old = {state for state in earlier if state[0] == "exit"}
+        return _states(objects[objects["time"] >= self.onset]["state"]) - old
+
+    def moved(self, clearly: float = 1.0) -> dict[str, set[str]]:
+        """Services whose calls fail more, or take several times as long, or have stopped, with what holds of that.
 
         Below 1, `clearly` lets smaller changes count.
         """
@@ -84,21 +78,24 @@ class Seen:
         start, end = (pd.Timestamp(self.label[f"view_{name}"], unit="ns", tz="UTC") for name in ("start", "end"))
         spans = self.view.spans()
         spans = spans[spans["operation"].astype(str).str.startswith("/") & (spans["kind"] == "server")]
-        result = {}
+        result: dict[str, set[str]] = {}
         for service, rows in spans.groupby("service", observed=True):
             before, after = rows[rows["time"] < self.onset], rows[rows["time"] >= later]
             if len(before) < FEWEST_SPANS:
                 continue
+            found: set[str] = set()
             rate_before = len(before) / (self.onset - start).total_seconds()
             if len(after) / (end - later).total_seconds() < STOPPED / clearly * rate_before:
-                result[str(service)] = "stopped"
-                continue
-            errors = (after["status"] == "error").mean() - (before["status"] == "error").mean()
-            slow, slow_before = (part["duration_ns"].quantile(0.9) for part in (after, before))
-            if errors > SHARE_MOVED * clearly:
-                result[str(service)] = "errors up"
-            elif slow > max(LATENCY_MOVED * clearly * slow_before, slow_before + LATENCY_MOVED_NS * clearly):
-                result[str(service)] = "latency up"
+                found.add("stopped")
+            if len(after):
+                errors = (after["status"] == "error").mean() - (before["status"] == "error").mean()
+                slow, slow_before = (part["duration_ns"].quantile(0.9) for part in (after, before))
+                if errors > SHARE_MOVED * clearly:
+                    found.add("errors up")
+                elif slow > max(LATENCY_MOVED * clearly * slow_before, slow_before + LATENCY_MOVED_NS * clearly):
+                    found.add("latency up")
+            if found:
+                result[str(service)] = found
         return result
 
     def client_failures(self) -> float:
@@ -138,13 +135,28 @@ def _masked(message: str) -> str:
     return " ".join(message.split())[:120]
 
 
-def unmatched(here: Seen, there: Seen) -> dict[str, str]:
-    """Return the services that have clearly moved on one side and not even half as much on the other."""
+def _states(texts: pd.Series) -> set[tuple[str, str | int]]:
+    found: set[tuple[str, str | int]] = set()
+    for text in texts.dropna().astype(str).unique():
+        state = json.loads(text)
+        if state["reason"] == "Terminating":
+            continue
+        found.add(("phase", state["phase"]))
+        for container in state["containers"]:
+            if container["state"] == "waiting":
+                found.add(("waits", container["reason"]))
+            if container["exitCode"] is not None:
+                found.add(("exit", container["exitCode"]))
+    return found - {("waits", reason) for reason in PASSING}
+
+
+def unmatched(here: Seen, there: Seen) -> dict[str, set[str]]:
+    """Return the services that have clearly moved on one side, and on the other in no such way, not half as much."""
     return {
         service: how
         for one, other in ((here, there), (there, here))
         for service, how in one.moved().items()
-        if how not in (other.moved().get(service), other.moved(0.5).get(service))
+        if not how & (other.moved().get(service, set()) | other.moved(0.5).get(service, set()))
     }
 
 

@@ -52,9 +52,16 @@ def _collect(platform: str, root: Path, jobs: int) -> Path:
     command = "from faultset.datasets.console import collect; collect()"
     options = ["--faults", ",".join(PLANS), "--apps", "hotel", "--normal", "1", "--seed", "11", *LENGTHS]
     options += ["--platform", platform, "-j", str(jobs), "--out", str(root)]
-    run = subprocess.run([sys.executable, "-c", command, *options], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr[-3000:]
-    return root
+    said = ""
+    for _ in range(2):
+        run = subprocess.run([sys.executable, "-c", command, *options], capture_output=True, text=True, check=False)
+        if run.returncode == 0:
+            return root
+        said = run.stderr[-3000:]
+    busy = next((line for line in said.splitlines() if "too much to do" in line or "host was too busy" in line), None)
+    if busy:
+        pytest.skip(f"this machine is too busy for episodes: {busy.strip()}")
+    raise AssertionError(said)
 
 
 @pytest.fixture(scope="module")
