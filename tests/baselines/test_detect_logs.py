@@ -14,7 +14,6 @@ from faultset.baselines.log_rates import LogRateDetector, count_surprise
 from faultset.baselines.log_sequences import NextTemplate
 from faultset.baselines.log_templates import template_lines
 from faultset.baselines.step_counts import Steps, excess_surprise, recent_sums, steps_of
-from faultset.baselines.table_memos import once_per_table
 
 SECOND = 1_000_000_000
 
@@ -50,20 +49,6 @@ def test_a_template_does_not_depend_on_later_lines() -> None:
     rows = [(time, "a", words[time % 5]) for time in range(20)]
     whole, part = (template_lines(logs(rows[:count]), ("a",)) for count in (20, 8))
     np.testing.assert_array_equal(whole.templates[:8], part.templates)
-
-
-def test_what_is_worked_out_of_a_table_is_worked_out_once_and_forgotten_with_it() -> None:
-    calls = []
-    table, other = logs([(1, "a", "x")]), logs([(1, "a", "x")])
-    for asked in (table, table, other):
-        once_per_table(asked, "calls", lambda: calls.append(1))
-    assert len(calls) == 2
-    from faultset.baselines import table_memos
-
-    remembered = id(other)
-    assert remembered in table_memos._made
-    del other, asked
-    assert remembered not in table_memos._made
 
 
 def test_a_count_is_as_surprising_as_its_negative_binomial_tail() -> None:

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from faultset.baselines.drain import Drain
 from faultset.baselines.log_masks import masked_column
 from faultset.baselines.step_counts import Ints
-from faultset.baselines.table_memos import once_per_table
 from faultset.baselines.tables import read_table
 
 if TYPE_CHECKING:
@@ -34,8 +33,11 @@ class TemplateLines:
 
 def read_template_lines(episode: EpisodeView) -> TemplateLines:
     """Read an episode's lines and find their templates."""
-    table = read_table(episode, "logs", ("time", "service", "message"))
-    return once_per_table(table, ("template lines", episode.services), lambda: template_lines(table, episode.services))
+
+    def make() -> TemplateLines:
+        return template_lines(read_table(episode, "logs", ("time", "service", "message")), episode.services)
+
+    return episode.once("template lines", make)
 
 
 def template_lines(table: pa.Table, services: tuple[str, ...]) -> TemplateLines:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from faultset.baselines.spans import Flags, Ints, Spans, read_spans
-from faultset.baselines.table_memos import once_per_table
-from faultset.baselines.tables import read_table
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -43,22 +41,12 @@ class Calls:
 
 def read_ended_spans(episode: EpisodeView) -> EndedSpans:
     """Read an episode's spans with their operations."""
-    return _remembered(episode)[0]
+    return episode.once("ended spans", lambda: ended_spans(read_spans(episode)))
 
 
 def read_calls(episode: EpisodeView) -> Calls:
     """Read the calls that an episode's spans show."""
-    return _remembered(episode)[1]
-
-
-def _remembered(episode: EpisodeView) -> tuple[EndedSpans, Calls]:
-    def make() -> tuple[EndedSpans, Calls]:
-        spans = read_spans(episode)
-        return ended_spans(spans), calls_of(spans)
-
-    # The smallest part of the table stands for it.
-    table = read_table(episode, "spans", ("duration_ns",))
-    return once_per_table(table, ("ended spans", episode.services), make)
+    return episode.once("calls", lambda: calls_of(read_spans(episode)))
 
 
 def ended_spans(spans: Spans) -> EndedSpans:

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.scaling import Matrix
-from faultset.baselines.table_memos import once_per_table
 from faultset.baselines.tables import read_table
 from faultset.baselines.traces import Ints, exclusive_durations
 
@@ -111,8 +110,7 @@ class Invocations:
 
 def read_spans(episode: EpisodeView) -> Spans:
     """Read the spans of an episode; one without spans has no rows."""
-    table = read_table(episode, "spans", _COLUMNS)
-    return once_per_table(table, ("spans", episode.services), lambda: _spans(table, episode.services))
+    return episode.once("spans", lambda: _spans(read_table(episode, "spans", _COLUMNS), episode.services))
 
 
 def _spans(table: pa.Table, services: tuple[str, ...]) -> Spans:

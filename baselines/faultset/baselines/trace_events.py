@@ -39,11 +39,6 @@ class LogEvents:
     statements: tuple[str, ...]
     """Place in the code where the line says it, else the template of the text."""
 
-    @property
-    def nbytes(self) -> int:
-        """Size of all columns."""
-        return self.span.nbytes + self.time_ns.nbytes + self.statement.nbytes
-
 
 def read_log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
     """Read the lines that carry the id of a recorded span of the episode."""
@@ -114,12 +109,6 @@ class Events:
 
     def __len__(self) -> int:
         return len(self.span)
-
-    @property
-    def nbytes(self) -> int:
-        """Size of all columns."""
-        columns = (self.span, self.time_ns, self.kind, self.failed, self.service, self.detail)
-        return sum(column.nbytes for column in columns)
 
     @property
     def key(self) -> Ints:

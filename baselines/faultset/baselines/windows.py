@@ -64,11 +64,6 @@ class Windows:
     """[T] end of each step of `values`: everything in a row was known then."""
 
     @property
-    def nbytes(self) -> int:
-        """Size of all matrices."""
-        return self.reference.nbytes + self.values.nbytes + self.absent.nbytes + self.times_ns.nbytes
-
-    @property
     def services(self) -> list[str]:
         """Service of each column."""
         return [service for service, _ in self.series]

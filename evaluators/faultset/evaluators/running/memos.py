@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 MEMO_BYTES = 256 << 20
@@ -48,4 +49,6 @@ def _size(value: Any) -> int:
     if hasattr(value, "memory_usage"):
         objects = sum(kind == "object" for kind in value.dtypes)
         return int(value.memory_usage(index=True).sum()) + _OBJECT_BYTES * objects * len(value)
+    if is_dataclass(value):
+        return sum(_size(getattr(value, field.name)) for field in fields(value))
     return int(getattr(value, "nbytes", 1024))

@@ -1,0 +1,49 @@
+"""What methods share of an episode: worked out once, counted, and forgotten when there is too much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from faultset.evaluators.running.memos import Memo
+from faultset.evaluators.running.views import SharedView
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Two columns, as methods make them of a table."""
+
+    times: np.ndarray
+    values: np.ndarray
+
+
+def columns() -> Columns:
+    return Columns(np.zeros(1000), np.ones(1000))
+
+
+def test_what_is_worked_out_of_an_episode_is_worked_out_once_and_forgotten_with_the_memo(example_dataset: Path) -> None:
+    memo, calls = Memo(), []
+    first, second = map(str, sorted((Path(example_dataset) / "episodes").iterdir())[:2])
+    for path in (first, first, second):
+        SharedView(path, memo, sli=False).once("calls", lambda: calls.append(1))
+    assert len(calls) == 2
+    SharedView(first, Memo(), sli=False).once("calls", lambda: calls.append(1))
+    assert len(calls) == 3
+
+
+def test_columns_that_are_kept_count_with_their_size_and_the_oldest_go_first() -> None:
+    memo, made = Memo(40_000), []
+
+    def make(key: str) -> Columns:
+        made.append(key)
+        return columns()
+
+    for key in ("a", "b", "c", "a"):
+        memo.once(key, partial(make, key))
+    assert memo.used_bytes == 32_000
+    assert made == ["a", "b", "c", "a"]
+    memo.once("c", columns)
+    assert memo.used_bytes == 32_000
