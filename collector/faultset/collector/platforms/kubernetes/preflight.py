@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.platforms.kubernetes.access import Api
@@ -65,9 +65,7 @@ def _can_resize(api: Api) -> bool:
 
 def probe(api: Api, repository: str = REPOSITORY) -> Capabilities:
     """Run the node agent for a moment and return what it can do; raise PlatformError when it does not start."""
-    name = f"check-{secrets.token_hex(4)}"
-    make_namespace(api, name, {EPISODE: "none", **PRIVILEGED})
-    try:
+    with _namespace(api) as name:
         agents = NodeAgents(api, name, secrets.token_hex(16))
         objects = Objects(api, name)
         image = app_image(RUNTIME_TAG, repository)
@@ -75,9 +73,6 @@ def probe(api: Api, repository: str = REPOSITORY) -> Capabilities:
             objects.apply(wanted)
         await_agents(agents, objects, timeout_s=_TIMEOUT_S)
         return agents.capabilities()
-    finally:
-        with contextlib.suppress(PlatformError):
-            remove_namespaces(api, (name,), timeout_s=0.0)
 
 
 def probe_inside(api: Api, repository: str = REPOSITORY) -> Capabilities:
@@ -88,9 +83,8 @@ def probe_inside(api: Api, repository: str = REPOSITORY) -> Capabilities:
     PlatformError
         The image is missing, or such containers are forbidden as well.
     """
-    name, image = f"check-{secrets.token_hex(4)}", app_image(RUNTIME_TAG, repository)
-    make_namespace(api, name, {EPISODE: "none", **PRIVILEGED})
-    try:
+    image = app_image(RUNTIME_TAG, repository)
+    with _namespace(api) as name:
         container = {"name": "idle", "image": image, "command": ["sleep", str(round(2 * _TIMEOUT_S))]}
         spec = {"containers": [container], "restartPolicy": "Never", "automountServiceAccountToken": False}
         objects = Objects(api, name)
@@ -104,6 +98,15 @@ def probe_inside(api: Api, repository: str = REPOSITORY) -> Capabilities:
                 raise PlatformError(missing_images_sentence(images)) from None
             raise
         return inside.capabilities()
+
+
+@contextlib.contextmanager
+def _namespace(api: Api) -> Iterator[str]:
+    """Make a namespace for a look at the cluster; it goes without being waited for."""
+    name = f"check-{secrets.token_hex(4)}"
+    make_namespace(api, name, {EPISODE: "none", **PRIVILEGED})
+    try:
+        yield name
     finally:
         with contextlib.suppress(PlatformError):
             remove_namespaces(api, (name,), timeout_s=0.0)
