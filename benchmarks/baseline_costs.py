@@ -84,7 +84,7 @@ class RememberingView(EpisodeView):
 def write_large_episode(root: Path, seed: int = 0) -> Path:
     """Write an episode as large as a standard one, with a fault from the 190th second on, and return its folder."""
     rng = np.random.default_rng(seed)
-    with EpisodeWriter(root, "large", compression_level=1) as writer:
+    with EpisodeWriter(root, "large", quick=True) as writer:
         for name, make in {
             "metrics": _metrics,
             "spans": _spans,

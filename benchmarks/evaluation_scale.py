@@ -32,7 +32,8 @@ import pyarrow.parquet as pq
 from faultset.baselines.protocol import Detection, Untrained
 from faultset.baselines.registry import BaselineSpec, get
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.versions import open_dataset, read_manifest, sha256_of, write_manifest
+from faultset.datasets.summaries import sha256_of
+from faultset.datasets.versions import open_dataset, read_manifest, write_manifest
 from faultset.evaluators import choices
 from faultset.evaluators.leaderboards.assembling import leaderboard_of
 from faultset.evaluators.rows import ResultRow, write_rows

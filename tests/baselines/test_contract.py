@@ -16,7 +16,6 @@ import pytest
 from faultset.baselines.protocol import Detection, Detector, Diagnoser, Diagnosis, Labelled, Localizer, Ranking
 from faultset.baselines.registry import BaselineSpec, baselines
 from faultset.baselines.tables import read_table
-from faultset.baselines.windows import episode_resolution_s
 from faultset.datasets.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
@@ -360,7 +359,7 @@ def test_it_covers_the_view_after_the_reference(spec: BaselineSpec, usual, examp
     view = example.view(faulty)
     found = usual(spec)
     assert isinstance(found, Detection)
-    step = round(episode_resolution_s(view) * SECOND)
+    step = round(view.context.resolution_s * SECOND)
     assert found.times_ns[0] <= view.reference[1] + 2 * step
     assert found.times_ns[-1] > view.view[1] - step
     assert (np.diff(found.times_ns) <= step).all()

@@ -38,7 +38,7 @@ class Spoken:
         self.calls = calls
         self.services = ("front", "cart", "db")
         self.view, self.reference = (START, START + 40 * SECOND), (START, START + 24 * SECOND)
-        self.context = SimpleNamespace(workload_entry="front", source_intervals_s={"metrics": 1.0})
+        self.context = SimpleNamespace(workload_entry="front", resolution_s=1.0)
         self.episode = "spoken"
         self._rows = tables
 

@@ -15,7 +15,8 @@ from faultset.baselines.scaling import (
     with_floor,
     with_metric_floor,
 )
-from faultset.baselines.windows import Windows, cut, localization_windows, resolution_s, step_ends
+from faultset.baselines.windows import Windows, cut, localization_windows, step_ends
+from faultset.datasets.contexts import resolution_s
 
 SECOND = 1_000_000_000
 

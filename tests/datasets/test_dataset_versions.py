@@ -8,13 +8,13 @@ import pytest
 
 from faultset.datasets.episodes import EpisodeWriter
 from faultset.datasets.errors import DataError
+from faultset.datasets.summaries import sha256_of
 from faultset.datasets.versions import (
     compare_versions,
     create_version,
     list_versions,
     open_dataset,
     read_manifest,
-    sha256_of,
     write_manifest,
 )
 

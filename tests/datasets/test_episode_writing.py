@@ -139,7 +139,7 @@ def test_batches_with_dictionaries_of_their_own_become_one_table(tmp_path, write
         for batch in batches
     ]
     with EpisodeWriter(tmp_path, "e1") as writer:
-        assert writer.write_table("logs", encoded) == 2
+        assert writer.write_table("logs", encoded).num_rows == 2
         written = pq.read_table(tmp_path / "episodes" / "e1.incomplete" / "telemetry" / "logs.parquet")
     assert written["pod"].to_pylist() == ["geo-a", "geo-b"]
     assert written["message"].to_pylist() == ["early", "late"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from faultset.datasets import wide_cache
+from faultset.datasets.cache_folder import FOLDER
 from faultset.datasets.verification import verify
 from faultset.datasets.versions import open_dataset
 from faultset.datasets.views import EpisodeView
@@ -25,7 +27,7 @@ def view_of(root: Path) -> EpisodeView:
 
 
 def frames(root: Path) -> list[Path]:
-    return sorted((root / wide_cache.FOLDER).glob("*.frame"))
+    return sorted((root / FOLDER).glob("*.frame"))
 
 
 def test_a_kept_frame_equals_the_one_that_was_made(example_copy, monkeypatch):
@@ -55,7 +57,8 @@ def test_a_damaged_frame_is_made_again(example_copy):
 
 
 def test_a_dataset_that_cannot_be_written_is_read_all_the_same(example_copy):
-    (example_copy / wide_cache.FOLDER).write_text("a file is in the way")
+    shutil.rmtree(example_copy / FOLDER)
+    (example_copy / FOLDER).write_text("a file is in the way")
     assert len(view_of(example_copy).wide(1.0))
 
 
@@ -68,4 +71,4 @@ def test_verification_takes_no_notice_of_kept_frames(example_copy):
 def test_small_episodes_keep_nothing(example_copy, monkeypatch):
     monkeypatch.setattr(wide_cache, "FEWEST_BYTES", 1 << 20)
     view_of(example_copy).wide(1.0)
-    assert not (example_copy / wide_cache.FOLDER).exists()
+    assert not frames(example_copy)

@@ -195,3 +195,16 @@ def test_a_catalogue_of_the_caller_decides(wide, sample):
     catalogue = builtin_catalogue().extended([row])
     rows = [sample("g1", 0.5, value, pod=pod) for pod, value in (("geo-1", 1), ("geo-2", 5))]
     assert values(wide(rows, seconds=1, catalogue=catalogue), "g1") == [5.0]
+
+
+@pytest.mark.parametrize("step_s", [1.0, 2.0, 3.0, 7.0])
+@pytest.mark.parametrize("first_s", [-3, 0, 2])
+def test_series_on_one_clock_become_what_they_become_on_clocks_of_their_own(rows_of, sample, step_s, first_s):
+    rng = np.random.default_rng(0)
+    rows = [sample(name, first_s + at, float(rng.normal()) + at) for name in ("a", "b", "c") for at in range(20)]
+    rows += [sample("d_total", first_s + at, float(2 * at), "counter") for at in range(20)]
+    end_ns = START_NS + 15 * 10**9
+    together = wide_frame(rows_of("metrics", rows), START_NS, end_ns, step_s)
+    apart = [wide_frame(rows_of("metrics", rows[at : at + 20]), START_NS, end_ns, step_s) for at in range(0, 80, 20)]
+    # a single series has no clock in common with another
+    pd.testing.assert_frame_equal(together, pd.concat(apart, axis=1).sort_index(axis=1))

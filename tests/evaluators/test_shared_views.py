@@ -7,9 +7,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from faultset.evaluators.running.memos import Memo
 from faultset.evaluators.running.views import SharedView
+
+START = pd.Timestamp("2026-01-01", tz="UTC")
 
 
 @dataclass(frozen=True)
@@ -47,3 +50,13 @@ def test_columns_that_are_kept_count_with_their_size_and_the_oldest_go_first() -
     assert made == ["a", "b", "c", "a"]
     memo.once("c", columns)
     assert memo.used_bytes == 32_000
+
+
+def test_frames_count_with_the_size_that_pandas_gives_them_and_objects_with_more() -> None:
+    frame = pd.DataFrame({"number": np.arange(500.0), "few": pd.Categorical(["a", "b"] * 250), "when": START})
+    memo = Memo()
+    memo.once("frame", lambda: frame)
+    assert memo.used_bytes == frame.memory_usage(index=True).sum()
+    words = pd.DataFrame({"word": pd.Series(["a"] * 500, dtype=object)})
+    memo.once("words", lambda: words)
+    assert memo.used_bytes > frame.memory_usage().sum() + words.memory_usage(index=True).sum()

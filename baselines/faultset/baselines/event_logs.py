@@ -13,7 +13,7 @@ from faultset.baselines.log_keywords import BAD_LEVELS, KEYWORDS, log_excess
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.tables import read_frame, read_table
-from faultset.baselines.windows import Stretch, episode_resolution_s, stretch_after
+from faultset.baselines.windows import Stretch, stretch_after
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ class EventLog(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by new kinds of warnings, then by their share of the complaints."""
-        stretch = stretch_after(episode, alarm_ns, episode_resolution_s(episode))
+        stretch = stretch_after(episode, alarm_ns, episode.context.resolution_s)
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []

@@ -17,7 +17,7 @@ from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix, median_and_mad
 from faultset.baselines.service_latency import call_graph, correlations
-from faultset.baselines.windows import SECOND_NS, Windows, episode_resolution_s, localization_windows
+from faultset.baselines.windows import SECOND_NS, Windows, localization_windows
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -140,7 +140,7 @@ class GraphTraversal(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank the ill services."""
-        step_ns = episode_resolution_s(episode) * SECOND_NS
+        step_ns = episode.context.resolution_s * SECOND_NS
         since_reference = max(1, math.ceil((alarm_ns - episode.reference[1]) / step_ns))
         windows = localization_windows(episode, alarm_ns, before=since_reference)
         role = episode.catalogue.role_of

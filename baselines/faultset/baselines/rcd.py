@@ -15,7 +15,7 @@ from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix
 from faultset.baselines.series_choice import most_deviating
-from faultset.baselines.windows import localization_windows, sampling_step_s
+from faultset.baselines.windows import localization_windows
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -150,7 +150,7 @@ class RCD(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by their first series."""
-        windows = localization_windows(episode, alarm_ns, step_s=sampling_step_s(episode))
+        windows = localization_windows(episode, alarm_ns, step_s=episode.context.sampling_step_s)
         if windows.empty:
             return Ranking.abstain()
         healthy, since = healthy_spreads(windows)

@@ -14,7 +14,7 @@ from faultset.baselines.mutual_information import knn_information
 from faultset.baselines.protocol import Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix, deviations, mean_and_sd
-from faultset.baselines.windows import SECOND_NS, episode_resolution_s, localization_windows
+from faultset.baselines.windows import SECOND_NS, localization_windows
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -133,7 +133,7 @@ class RMLAD(Untrained):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services around the alarm."""
         start_ns, reference_end_ns = episode.reference
-        step_s = episode_resolution_s(episode)
+        step_s = episode.context.resolution_s
         last_ns = alarm_ns + round((self.half_window + 1) * LONG_BIN * step_s * SECOND_NS)
         lines = read_log_lines(episode, start_ns, last_ns)
         bins = max(1, round((reference_end_ns - start_ns) / (step_s * SECOND_NS)))

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from faultset.baselines.ksigma import sustained
 from faultset.baselines.scaling import Matrix, deviations, mean_and_sd
 from faultset.baselines.tables import read_table
-from faultset.baselines.windows import SECOND_NS, episode_resolution_s, localization_windows
+from faultset.baselines.windows import SECOND_NS, localization_windows
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -77,7 +77,7 @@ def call_series(episode: EpisodeView) -> CallSeries:
     """
     services = tuple(sorted(episode.services))
     start_ns, end_ns = episode.view
-    step_ns = round(episode_resolution_s(episode) * SECOND_NS)
+    step_ns = round(episode.context.resolution_s * SECOND_NS)
     steps = -(-(end_ns - start_ns) // step_ns)
     table = read_table(episode, "spans", _COLUMNS)
     time = table["time"].cast("int64").to_numpy()

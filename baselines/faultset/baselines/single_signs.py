@@ -11,7 +11,7 @@ from faultset.baselines.max_z import rank_by_series
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.tables import read_table
-from faultset.baselines.windows import episode_resolution_s, localization_windows, stretch_after
+from faultset.baselines.windows import localization_windows, stretch_after
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -63,7 +63,7 @@ class LoudestLog(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by complaints."""
-        stretch = stretch_after(episode, alarm_ns, episode_resolution_s(episode))
+        stretch = stretch_after(episode, alarm_ns, episode.context.resolution_s)
         logs = read_table(episode, "logs", ("time", "service", "pod", "message", "level"))
         counts = keyword_excess(logs, stretch)
         pods = {(service, pod): count for (service, pod), count in excess_by(logs, stretch, ("service", "pod")).items()}

@@ -14,7 +14,7 @@ from scipy.special import betainc
 from faultset.baselines.protocol import Detection, Evidence, Ranking, Untrained, first_alarm
 from faultset.baselines.registry import baseline
 from faultset.baselines.tables import read_frame
-from faultset.baselines.windows import SECOND_NS, episode_resolution_s, step_ends
+from faultset.baselines.windows import SECOND_NS, step_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +95,7 @@ class SLIRuleDetector(Untrained):
         judged = judge(requests, healthy_end_ns)
         healthy = judged.known_ns < healthy_end_ns
         usual = (judged.bad[healthy].sum() + 1) / (healthy.sum() + 2)
-        step_ns = round(episode_resolution_s(episode) * SECOND_NS)
+        step_ns = round(episode.context.resolution_s * SECOND_NS)
         for row, end_ns in enumerate(times):
             here = (judged.known_ns >= end_ns - step_ns) & (judged.known_ns < end_ns)
             total, bad = int(here.sum()), int(judged.bad[here].sum())
@@ -170,7 +170,7 @@ class SLIRule(Untrained):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by which endpoints fail."""
         requests = read_frame(episode, "requests", _COLUMNS)
-        step_ns = round(episode_resolution_s(episode) * SECOND_NS)
+        step_ns = round(episode.context.resolution_s * SECOND_NS)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         judged = judge(requests, healthy_end_ns)
         since = judged.known_ns >= alarm_ns - 2 * step_ns

@@ -14,7 +14,7 @@ from faultset.baselines.scaling import Matrix
 from faultset.baselines.spans import Flags, Spans, called_pods, invocations, read_spans
 from faultset.baselines.trace_health import TraceHealth, trace_health
 from faultset.baselines.traces import Ints
-from faultset.baselines.windows import SECOND_NS, episode_resolution_s
+from faultset.baselines.windows import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -132,7 +132,7 @@ class _Spectrum(Untrained):
         spans = read_spans(episode)
         if not len(spans):
             return Ranking.abstain()
-        start_ns = alarm_ns - round(self.before * episode_resolution_s(episode) * SECOND_NS)
+        start_ns = alarm_ns - round(self.before * episode.context.resolution_s * SECOND_NS)
         health = trace_health(spans, min(episode.reference[1], alarm_ns), start_ns, sigmas=self.sigmas)
         normal = health.healthy | (health.questioned & ~health.abnormal)
         if not health.abnormal.any():

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.special import betainc
 
 from faultset.baselines.scaling import Matrix
-from faultset.baselines.windows import SECOND_NS, episode_resolution_s
+from faultset.baselines.windows import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -56,7 +56,7 @@ class Steps:
 def steps_of(episode: EpisodeView) -> Steps:
     """Lay the grid of an episode's metrics over its view."""
     start_ns, end_ns = episode.view
-    step_ns = round(episode_resolution_s(episode) * SECOND_NS)
+    step_ns = round(episode.context.resolution_s * SECOND_NS)
     return Steps(
         start_ns=start_ns,
         step_ns=step_ns,

@@ -18,7 +18,7 @@ from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix
 from faultset.baselines.series_choice import most_deviating
 from faultset.baselines.service_latency import call_series, service_latency
-from faultset.baselines.windows import SECOND_NS, episode_resolution_s, localization_windows
+from faultset.baselines.windows import SECOND_NS, localization_windows
 
 if TYPE_CHECKING:
     from faultset.baselines.windows import Windows
@@ -139,7 +139,7 @@ class TORAI(Untrained):
             columns.append(np.zeros(len(services)))
         else:
             columns.append(shares(np.abs(healthy_spreads(windows)[1]).max(axis=0), windows.services, services))
-        step_s = episode_resolution_s(episode)
+        step_s = episode.context.resolution_s
         lines = shape_counts(episode, step_s)
         healthy, since = _cut(lines.ends_ns, episode, alarm_ns, step_s)
         if healthy.any() and since.any():

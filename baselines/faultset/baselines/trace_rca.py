@@ -12,7 +12,7 @@ from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import Matrix
 from faultset.baselines.spans import Flags, Invocations, Spans, called_pods, calling_pods, invocations, read_spans
 from faultset.baselines.traces import SD_FLOOR, Ints
-from faultset.baselines.windows import SECOND_NS, episode_resolution_s
+from faultset.baselines.windows import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -88,7 +88,7 @@ class TraceRCA(Untrained):
         """Rank services by their best set, times how abnormal calls of them are beyond calls they make."""
         spans = read_spans(episode)
         calls = invocations(spans)
-        start_ns = alarm_ns - round(self.before * episode_resolution_s(episode) * SECOND_NS)
+        start_ns = alarm_ns - round(self.before * episode.context.resolution_s * SECOND_NS)
         known = spans.end_ns[calls.row] < min(episode.reference[1], alarm_ns)
         questioned = spans.start_ns[calls.row] >= start_ns
         if not questioned.any() or not known.any():

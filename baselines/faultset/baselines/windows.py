@@ -1,8 +1,7 @@
 """Reference and test windows of an episode's metrics, as matrices that every method can compare.
 
 Windows are counted in samples, because papers that scrape every 15 s and a platform that scrapes every
-second mean the same thing by "40 samples". The resolution is the sampling step, or one sixtieth of the
-reference where that is longer.
+second mean the same thing by "40 samples". The grid is `EpisodeContext.resolution_s`.
 """
 
 from __future__ import annotations
@@ -74,30 +73,10 @@ class Windows:
         return not self.series or len(self.reference) == 0 or len(self.values) == 0
 
 
-def resolution_s(step_s: float, reference_s: float) -> float:
-    """Choose the grid step: at most 60 samples of reference, and whole sampling steps in each.
-
-    >>> resolution_s(1, 36), resolution_s(1, 144), resolution_s(5, 240), resolution_s(15, 600)
-    (1, 3, 5, 15)
-    """
-    return step_s * max(1, math.ceil(round(reference_s / 60 / step_s, 6)))
-
-
-def sampling_step_s(episode: EpisodeView) -> float:
-    """Interval at which metrics of the episode were sampled; one second where the context does not say."""
-    return episode.context.source_intervals_s.get("metrics") or 1.0
-
-
-def episode_resolution_s(episode: EpisodeView) -> float:
-    """Grid step for an episode."""
-    start_ns, end_ns = episode.reference
-    return resolution_s(sampling_step_s(episode), (end_ns - start_ns) / SECOND_NS)
-
-
 def detection_windows(episode: EpisodeView) -> Windows:
     """Give a detector the reference and everything after it."""
     _, reference_end_ns = episode.reference
-    return _windows(episode, episode_resolution_s(episode), reference_end_ns, reference_end_ns)
+    return _windows(episode, episode.context.resolution_s, reference_end_ns, reference_end_ns)
 
 
 def localization_windows(
@@ -108,7 +87,7 @@ def localization_windows(
     An alarm stands after two anomalous samples, which are part of what is to be explained.
     """
     _, reference_end_ns = episode.reference
-    step = step_s or episode_resolution_s(episode)
+    step = step_s or episode.context.resolution_s
     start_ns = alarm_ns - round(before * step * SECOND_NS)
     return _windows(episode, step, min(reference_end_ns, alarm_ns), start_ns)
 
@@ -133,7 +112,7 @@ def stretch_after(
 def step_ends(episode: EpisodeView) -> npt.NDArray[np.int64]:
     """Ends of the grid's steps after the reference, for a detector that needs no metrics."""
     start_ns, end_ns = episode.view
-    step_ns = round(episode_resolution_s(episode) * SECOND_NS)
+    step_ns = round(episode.context.resolution_s * SECOND_NS)
     ends = start_ns + step_ns * np.arange(1, math.ceil((end_ns - start_ns) / step_ns) + 1)
     return np.minimum(ends[ends > episode.reference[1]], end_ns)
 
@@ -192,9 +171,12 @@ def cut(
     present = np.isfinite(raw)
     kept = present[healthy].mean(axis=0) >= 1 - most_missing if healthy.any() else np.zeros(len(columns), bool)
     raw, present = raw[:, kept], present[:, kept]
-    gap = _steps_since_sample(present)
+    rows = np.arange(len(present))[:, None]
+    last = np.maximum.accumulate(np.where(present, rows, -1), axis=0)
+    gap = rows - last
     longest = np.maximum(gap[healthy].max(axis=0, initial=0), FILL_STEPS)
-    filled = np.where(gap <= FILL_STEPS, _last_sample(raw, present), np.nan)
+    known = (last >= 0) & (gap <= FILL_STEPS)
+    filled = np.where(known, np.take_along_axis(raw, np.maximum(last, 0), axis=0), np.nan) if len(raw) else raw
     return Windows(
         series=tuple((service, metric) for (service, metric, _), keep in zip(columns, kept, strict=True) if keep),
         step_ns=step_ns,
@@ -203,16 +185,3 @@ def cut(
         absent=(gap > longest)[questioned],
         times_ns=starts[questioned] + step_ns,
     )
-
-
-def _steps_since_sample(present: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    rows = np.arange(len(present))[:, None]
-    last = np.maximum.accumulate(np.where(present, rows, -1), axis=0)
-    return rows - last
-
-
-def _last_sample(raw: Matrix, present: npt.NDArray[np.bool_]) -> Matrix:
-    rows = np.arange(len(raw))[:, None]
-    last = np.maximum.accumulate(np.where(present, rows, -1), axis=0)
-    taken = np.take_along_axis(raw, np.maximum(last, 0), axis=0) if len(raw) else raw
-    return np.where(last >= 0, taken, np.nan)

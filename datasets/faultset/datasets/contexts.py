@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -51,6 +52,16 @@ class EpisodeContext:
                 f"[{self.view_start_ns}, {self.view_end_ns}), it ends at {self.reference_end_ns}"
             )
 
+    @property
+    def sampling_step_s(self) -> float:
+        """Interval at which metrics were sampled, in seconds; one where nothing says so."""
+        return self.source_intervals_s.get("metrics") or 1.0
+
+    @property
+    def resolution_s(self) -> float:
+        """Step of the grid on which methods compare metrics, in seconds."""
+        return resolution_s(self.sampling_step_s, (self.reference_end_ns - self.view_start_ns) / 1e9)
+
     def to_json(self) -> str:
         """Return the text of `context.json`."""
         content: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
@@ -80,6 +91,15 @@ class EpisodeContext:
         content["calls"] = tuple((caller, callee) for caller, callee in content["calls"])
         content["metric_roles"] = tuple(content.get("metric_roles", ()))
         return cls(**content)
+
+
+def resolution_s(step_s: float, reference_s: float) -> float:
+    """Choose the step of a grid: at most 60 samples of reference, and whole sampling steps in each.
+
+    >>> resolution_s(1, 36), resolution_s(1, 144), resolution_s(5, 240), resolution_s(15, 600)
+    (1, 3, 5, 15)
+    """
+    return step_s * max(1, math.ceil(round(reference_s / 60 / step_s, 6)))
 
 
 def read_context(episode_path: Path) -> EpisodeContext:

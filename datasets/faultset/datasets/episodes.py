@@ -17,7 +17,16 @@ from faultset.datasets.contexts import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.errors import DataError
 from faultset.datasets.json_text import canonical_json
 from faultset.datasets.schemas import EVIDENCE, LABEL, LABEL_JSON_FIELDS, TABLES, TIME_COLUMN
-from faultset.datasets.storage import disk_full_named, flush, write_parquet, write_text
+from faultset.datasets.storage import (
+    QUICK,
+    QUICK_NUMBERS,
+    SMALL,
+    Compression,
+    disk_full_named,
+    flush,
+    write_parquet,
+    write_text,
+)
 
 EPISODES = "episodes"
 TELEMETRY = "telemetry"
@@ -40,15 +49,15 @@ class EpisodeWriter:
         Dataset folder; made when it does not exist.
     episode_id
         Opaque name: letters, digits and `-`.
-    compression_level
-        Of zstd; 1 writes faster and needs a little more space.
+    quick
+        Write faster, with a little more space.
     """
 
-    def __init__(self, dataset_root: Path | str, episode_id: str, *, compression_level: int = 5) -> None:
+    def __init__(self, dataset_root: Path | str, episode_id: str, *, quick: bool = False) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", episode_id):
             raise DataError(f'episode id "{episode_id}" must consist of letters, digits and "-"')
         self._id = episode_id
-        self._level = compression_level
+        self._quick = quick
         self._parent = Path(dataset_root) / EPISODES
         self._final = self._parent / episode_id
         self._folder = self._parent / (episode_id + INCOMPLETE)
@@ -71,18 +80,20 @@ class EpisodeWriter:
         if self._open:
             self._discard()
 
-    def write_table(self, table: str, batches: Iterable[pa.RecordBatch | pa.Table]) -> int:
-        """Sort and write one telemetry table, given without its `episode` column; return its number of rows."""
+    def write_table(self, table: str, batches: Iterable[pa.RecordBatch | pa.Table]) -> pa.Table:
+        """Sort and write one telemetry table, given without its `episode` column; return it as it was written."""
         if table not in TABLES:
             raise DataError(f'"{table}" is not a table; tables are {", ".join(TABLES)}')
         schema = TABLES[table]
         rows = _with_episode(_joined(table, schema, batches), schema, self._id)
         order = _series_order(rows) if table == "metrics" else _time_order(rows, TIME_COLUMN[table])
+        if order is not None:
+            rows = rows.take(pa.array(order))
         with self._guarded():
             path = self._folder / TELEMETRY / f"{table}.parquet"
-            write_parquet(path, rows if order is None else rows.take(pa.array(order)), compression_level=self._level)
+            write_parquet(path, rows, compression=self._compression(table))
         self._written.add(table)
-        return len(rows)
+        return rows
 
     def write_context(self, context: EpisodeContext) -> None:
         """Write what a method may know."""
@@ -144,6 +155,11 @@ class EpisodeWriter:
         _refuse_nulls(name, table)
         return table
 
+    def _compression(self, table: str) -> Compression:
+        if not self._quick:
+            return SMALL
+        return QUICK_NUMBERS if table == "metrics" else QUICK
+
     def _guarded(self) -> _Guard:
         return _Guard(self)
 
@@ -178,7 +194,10 @@ def _joined(table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa
     parts = [_conformed(table, wanted, batch) for batch in batches]
     if not parts:
         return wanted.empty_table()
-    return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    joined = pa.concat_tables(parts)
+    if all(column.num_chunks == 1 for column in joined.columns):
+        return joined
+    return joined.unify_dictionaries().combine_chunks()
 
 
 def _conformed(table: str, wanted: pa.Schema, batch: pa.RecordBatch | pa.Table) -> pa.Table:
@@ -243,7 +262,7 @@ def _in_series_order(rows: pa.Table, times: np.ndarray) -> bool:
         codes.append((code.to_numpy(zero_copy_only=False), array.dictionary))
         if len(array.dictionary) > 1 or array.null_count not in (0, len(array)):
             change[1:] |= codes[-1][0][1:] != codes[-1][0][:-1]
-    if np.any((np.diff(times) < 0) & ~change[1:]):
+    if np.any((times[1:] < times[:-1]) & ~change[1:]):
         return False
     starts = np.flatnonzero(change)
     if len(starts) > len(rows) // 4 + 1:
@@ -258,13 +277,15 @@ def _in_series_order(rows: pa.Table, times: np.ndarray) -> bool:
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    if column.num_chunks == 1:
+        return column.chunk(0)
     array = column.combine_chunks()
     return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
 
 
 def _time_order(rows: pa.Table, column: str) -> np.ndarray | None:
     times = rows[column].cast(pa.int64()).to_numpy()
-    return None if np.all(np.diff(times) >= 0) else np.argsort(times, kind="stable")
+    return None if np.all(times[1:] >= times[:-1]) else np.argsort(times, kind="stable")
 
 
 def _ranks(column: pa.ChunkedArray) -> np.ndarray:

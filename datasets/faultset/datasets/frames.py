@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -67,9 +68,9 @@ def wide_frame(
     kinds = series.words["kind"]
     columns: dict[Key, Array] = {}
     if "gauge" in kinds:
-        columns |= _levels(series, cells, steps, catalogue)
+        columns |= _levels(series, cells, catalogue)
     if {"counter", "sum", "count"} & set(kinds):
-        rates = _per_second(series, cells, steps)
+        rates = _per_second(series, cells)
         columns |= _rates(series, rates, catalogue)
         columns |= _histograms(series, rates)
     keys = sorted(columns)
@@ -77,8 +78,8 @@ def wide_frame(
     return pd.DataFrame(data, index=index, columns=pd.MultiIndex.from_tuples(keys, names=["service", "metric"]))
 
 
-def _levels(series: Series, cells: Array, steps: int, catalogue: Catalogue) -> dict[Key, Array]:
-    sums, counts = _totals(series, cells, steps, series.values)
+def _levels(series: Series, cells: _Cells, catalogue: Catalogue) -> dict[Key, Array]:
+    sums, counts = _totals(series, cells, series.values)
     with np.errstate(invalid="ignore"):
         levels = np.where(counts > 0, sums / counts, np.nan)
     columns = {}
@@ -118,48 +119,83 @@ def _members(series: Series, chosen: str, catalogue: Catalogue | None = None) ->
     for number, kind in enumerate(words["kind"]):
         service, metric = words["service"][number], words["metric"][number]
         if kind == chosen and service is not None and metric is not None:
+            if catalogue and not catalogue.stored_roles(metric):
+                continue
             row = catalogue.find(metric) if catalogue else None
             column = _column(metric, row.keep_label, words["labels"][number]) if row else metric
             members.setdefault((service, column), []).append(number)
     return members
 
 
-def _per_second(series: Series, cells: Array, steps: int) -> Array:
+def _per_second(series: Series, cells: _Cells) -> Array:
     grown, seconds = increases(series)
-    increase, count = _totals(series, cells, steps, grown)
-    elapsed, _ = _totals(series, cells, steps, seconds)
+    increase, count = _totals(series, cells, grown)
+    elapsed, _ = _totals(series, cells, seconds)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(count > 0, increase / elapsed, np.nan)
 
 
-def _totals(series: Series, cells: Array, steps: int, values: Array) -> tuple[Array, Array]:
+@dataclass(frozen=True, kw_only=True)
+class _Cells:
+    """Where samples belong."""
+
+    steps: int
+    numbers: Array | None = None
+    """[n] series number x steps + step of every sample, -1 outside the window."""
+    clock: Array | None = None
+    """[samples of each series] their steps, ascending, where all series were sampled at the same times."""
+
+
+def _totals(series: Series, cells: _Cells, values: Array) -> tuple[Array, Array]:
     """Return the sum of `values` per series and step, and how many there were."""
-    used = (cells >= 0) & ~np.isnan(values)
-    everything = bool(used.all())
-    chosen = cells if everything else cells[used]
-    size = len(series) * steps
-    sums = np.bincount(chosen, weights=values if everything else values[used], minlength=size)
-    return sums.reshape(-1, steps), np.bincount(chosen, minlength=size).reshape(-1, steps)
+    shape = (len(series), cells.steps)
+    missing = np.isnan(values)
+    everything = not missing.any()
+    if cells.clock is not None and everything:
+        first = int(np.searchsorted(cells.clock, 0))
+        inside = cells.clock[first:]
+        sums, counts = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+        if len(inside):
+            starts = np.flatnonzero(np.diff(inside, prepend=-1))
+            sums[:, inside[starts]] = np.add.reduceat(values.reshape(len(series), -1)[:, first:], starts, axis=1)
+            counts[:, inside[starts]] = np.diff(np.append(starts, len(inside)))
+        return sums, counts
+    numbers = _numbers(series, cells)
+    everything = everything and bool((numbers >= 0).all())
+    used = slice(None) if everything else (numbers >= 0) & ~missing
+    size = len(series) * cells.steps
+    sums = np.bincount(numbers[used], weights=values[used], minlength=size)
+    return sums.reshape(shape), np.bincount(numbers[used], minlength=size).reshape(shape)
 
 
-def _cells(series: Series, start_ns: int, step_ns: int, steps: int) -> Array:
-    """Return series number x steps + step of every sample, -1 outside the window, free of holes by jitter.
+def _numbers(series: Series, cells: _Cells) -> Array:
+    if cells.numbers is not None:
+        return cells.numbers
+    assert cells.clock is not None
+    rows = np.arange(len(series))[:, None] * cells.steps
+    return np.where(cells.clock < 0, -1, rows + cells.clock).ravel()
+
+
+def _cells(series: Series, start_ns: int, step_ns: int, steps: int) -> _Cells:
+    """Return the step of every sample, free of holes by jitter.
 
     A series that is sampled once per step, always at nearly the same point of it, keeps that rhythm: when the
     point is at the edge of a step, milliseconds of jitter would else leave one step empty and the next with two.
     """
     if not len(series):
-        return np.zeros(0, dtype=np.int64)
+        return _Cells(steps=steps, numbers=np.zeros(0, dtype=np.int64))
     length = int(series.lengths[0])
     if len(series) > 1 and np.all(series.lengths == length):
         times = series.times_ns.reshape(-1, length)
         if np.all(times == times[0]):
             # Imported frames have one clock for all series.
-            steps_of = _own_cells(times[0], np.zeros(1, dtype=np.int64), start_ns, step_ns, steps)
-            numbers = np.arange(len(series))[:, None] * steps
-            return np.where(steps_of < 0, -1, numbers + steps_of).ravel()
+            clock = _own_cells(times[0], np.zeros(1, dtype=np.int64), start_ns, step_ns, steps)
+            outside = clock < 0
+            if np.all(clock[1:] >= clock[:-1]) and not outside[np.argmin(outside) :].any():
+                return _Cells(steps=steps, clock=clock)
     cells = _own_cells(series.times_ns, series.starts, start_ns, step_ns, steps)
-    return np.where(cells < 0, -1, np.repeat(np.arange(len(series)), series.lengths) * steps + cells)
+    numbers = np.where(cells < 0, -1, np.repeat(np.arange(len(series)), series.lengths) * steps + cells)
+    return _Cells(steps=steps, numbers=numbers)
 
 
 def _own_cells(times_ns: Array, starts: Array, start_ns: int, step_ns: int, steps: int) -> Array:

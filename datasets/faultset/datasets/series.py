@@ -38,9 +38,11 @@ class Series:
 
 def series_of(metrics: pa.Table) -> Series:
     """Split a metrics table, in any order, into its series."""
-    table = metrics.unify_dictionaries().combine_chunks()
-    times = np.array(table["time"].cast(pa.int64()).to_numpy())
-    values = np.array(table["value"].to_numpy())
+    table = metrics
+    if any(column.num_chunks > 1 for column in metrics.columns):
+        table = metrics.unify_dictionaries().combine_chunks()
+    times = np.asarray(table["time"].cast(pa.int64()).to_numpy())
+    values = np.asarray(table["value"].to_numpy())
     codes: dict[str, Array] = {}
     words: dict[str, list[str | None]] = {}
     for name in (*SERIES_COLUMNS, "kind"):
@@ -48,7 +50,7 @@ def series_of(metrics: pa.Table) -> Series:
     # The stored order groups the series already; sorting is for tables from elsewhere.
     telling = [name for name in SERIES_COLUMNS if len(words[name]) > 1] or list(SERIES_COLUMNS[:1])
     change = _changes([codes[name] for name in telling])
-    if np.any((np.diff(times) < 0) & ~change[1:]) or _repeats(codes, change):
+    if np.any((times[1:] < times[:-1]) & ~change[1:]) or _repeats(codes, change):
         order = np.lexsort([times, *(codes[name] for name in reversed(SERIES_COLUMNS))])
         times, values = times[order], values[order]
         codes = {name: column[order] for name, column in codes.items()}
@@ -116,10 +118,12 @@ def _coded(column: pa.ChunkedArray) -> tuple[Array, list[str | None]]:
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0)
     words = array.dictionary.to_pylist()
+    if not array.null_count and len(words) == 1:
+        return np.broadcast_to(np.int32(0), len(array)), words
     if not array.null_count:
         return array.indices.to_numpy(zero_copy_only=False), words
     if array.null_count == len(array):
-        return np.zeros(len(array), dtype=np.int32), [None]
+        return np.broadcast_to(np.int32(0), len(array)), [None]
     words.append(None)
     return array.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False), words
 

@@ -21,7 +21,7 @@ def read_label(episode_path: Path | str) -> dict[str, Any]:
     path = Path(episode_path) / TRUTH / "label.parquet"
     file = open_parquet(path)
     with damage_named(path):
-        table = file.read()
+        table = file.read(use_threads=False)
     if len(table) != 1:
         raise DataError(f"{path} must have one row, it has {len(table)}; restore the file")
     row = {

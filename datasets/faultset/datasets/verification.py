@@ -16,8 +16,9 @@ from faultset.datasets.findings import Finding
 from faultset.datasets.leaks import leak_findings
 from faultset.datasets.schemas import TABLES, TIME_COLUMN, TRUTH_TABLES, stored
 from faultset.datasets.storage import damage_named, open_parquet
+from faultset.datasets.summaries import sha256_of
 from faultset.datasets.truth import read_journal, read_label
-from faultset.datasets.versions import Dataset, FileRecord, read_manifest, sha256_of
+from faultset.datasets.versions import Dataset, FileRecord, read_manifest
 
 _INSTANTS = ("inject_start", "inject_done", "recover_start", "recover_done")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -13,16 +12,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow.parquet as pq
-
 from faultset.datasets.cards import write_card
+from faultset.datasets.content import Seen, remember
 from faultset.datasets.contexts import check_schema_version
 from faultset.datasets.episodes import EPISODES, INCOMPLETE
 from faultset.datasets.errors import DataError
 from faultset.datasets.schemas import SCHEMA_VERSION
 from faultset.datasets.splits import make_splits
-from faultset.datasets.storage import damage_named, disk_full_named, flush
+from faultset.datasets.storage import disk_full_named, flush
 from faultset.datasets.suggestions import suggest
+from faultset.datasets.summaries import EpisodeSummary, summary_of
 from faultset.datasets.truth import read_label
 from faultset.datasets.views import EpisodeView
 
@@ -166,6 +165,7 @@ def read_manifest(root: Path | str, version: str | None = None) -> dict[str, Any
 def create_version(
     root: Path | str,
     *,
+    summaries: Mapping[str, EpisodeSummary] | None = None,
     episodes: Iterable[str] | None = None,
     bump: Bump = "minor",
     provenance: Mapping[str, Any],
@@ -178,6 +178,8 @@ def create_version(
     ----------
     root
         Dataset folder.
+    summaries
+        Of episodes that were summarised when they were written; the others are read here.
     episodes
         Ids; by default all complete episodes in the folder.
     bump
@@ -199,19 +201,30 @@ def create_version(
             raise DataError(f'{root} has no complete episode "{episode}"; {suggest(episode, on_disk)}')
     if not chosen:
         raise DataError(f"{root} has no complete episode to make a version of; collect some first")
-    labels = {episode: read_label(root / EPISODES / episode) for episode in chosen}
-    apps = {episode: EpisodeView(root / EPISODES / episode).context.app for episode in chosen}
+    there = summaries or {}
+    found = {episode: there.get(episode) or summary_of(root / EPISODES / episode) for episode in chosen}
+    labels = {episode: dict(summary.label) for episode, summary in found.items()}
+    apps = {episode: summary.app for episode, summary in found.items()}
     manifest = {
         "schema_version": SCHEMA_VERSION,
         "version": version,
         "created": (created or datetime.now(UTC)).isoformat(timespec="seconds"),
         "provenance": dict(provenance),
-        "episodes": {episode: _records(root / EPISODES / episode) for episode in chosen},
+        "episodes": {episode: summary.files for episode, summary in found.items()},
         "splits": make_splits(labels, apps, seed=split_seed),
     }
     write_manifest(root, manifest)
     write_card(root, manifest, labels, apps)
+    remember(root, _seen(root, found))
     return version
+
+
+def _seen(root: Path, summaries: Mapping[str, EpisodeSummary]) -> dict[Path, Seen]:
+    return {
+        root / EPISODES / episode / name: (record["bytes"], summary.changed_ns[name], record["sha256"])
+        for episode, summary in summaries.items()
+        for name, record in summary.files.items()
+    }
 
 
 def write_manifest(root: Path, manifest: Mapping[str, Any]) -> Path:
@@ -260,28 +273,6 @@ def complete_episodes(root: Path | str) -> list[str]:
     if not folder.is_dir():
         return []
     return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.endswith(INCOMPLETE))
-
-
-def sha256_of(path: Path) -> str:
-    """Return a file's SHA-256 in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _records(episode: Path) -> dict[str, dict[str, Any]]:
-    records = {}
-    for path in sorted(episode.rglob("*")):
-        if path.is_file():
-            rows = None
-            if path.suffix == ".parquet":
-                with damage_named(path):
-                    rows = pq.read_metadata(path).num_rows
-            records[path.relative_to(episode).as_posix()] = {
-                "bytes": path.stat().st_size,
-                "sha256": sha256_of(path),
-                "rows": rows,
-            }
-    return records
 
 
 def _bumped(version: str, bump: Bump) -> str:

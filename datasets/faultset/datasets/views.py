@@ -155,19 +155,11 @@ class EpisodeView:
         roles
             Only columns of these roles (`faultset.datasets.roles.ROLES`); row groups without are not read.
         """
-        from faultset.datasets.wide_cache import kept_frame
+        from faultset.datasets.wide_cache import frame_facts, kept_frame
 
         chosen = None if roles is None else known_roles(roles)
-        facts = {
-            "episode": self.episode,
-            "start_ns": self.view[0],
-            "end_ns": self.view[1],
-            "step_ns": round(step_s * 1e9),
-            "roles": None if chosen is None else sorted(chosen),
-            "metric_roles": [dict(row) for row in self._context.metric_roles],
-        }
-        metrics = self._telemetry / "metrics.parquet"
-        return kept_frame(self._telemetry.parent.parent.parent, metrics, facts, lambda: self._made_wide(step_s, chosen))
+        facts = frame_facts(self._context, step_s, chosen)
+        return kept_frame(self._telemetry.parent, facts, lambda: self._made_wide(step_s, chosen))
 
     def _made_wide(self, step_s: float, chosen: frozenset[str] | None) -> pd.DataFrame:
         from faultset.datasets.frames import wide_frame

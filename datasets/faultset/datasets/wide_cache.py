@@ -1,62 +1,85 @@
 """Wide frames of large episodes, kept beside the dataset so that a second evaluation need not make them again.
 
-`DATASET/.cache` is no part of any version and may be deleted at any time. A frame is found by what it was made from:
+A frame is found by what it was made from:
 the metrics file's size and time of change, the window, the roles, the step, and `REVISION`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+
+from faultset.datasets.cache_folder import cached_path, keep_file
+from faultset.datasets.contexts import EpisodeContext
+from faultset.datasets.episodes import TELEMETRY
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FOLDER = ".cache"
-REVISION = 1
+REVISION = 2
 """To be raised when `wide_frame` gives other numbers."""
 FEWEST_BYTES = 1 << 20
 """Smaller metrics files are read and cut as quickly as a kept frame is found."""
 
 
-def kept_frame(root: Path, metrics: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+def frame_facts(context: EpisodeContext, step_s: float, roles: frozenset[str] | None) -> dict[str, Any]:
+    """Return what decides, beside the samples, what is in the wide frame of an episode."""
+    return {
+        "episode": context.episode,
+        "start_ns": context.view_start_ns,
+        "end_ns": context.view_end_ns,
+        "step_ns": round(step_s * 1e9),
+        "roles": None if roles is None else sorted(roles),
+        "metric_roles": [dict(row) for row in context.metric_roles],
+    }
+
+
+def kept_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
     """Return a wide frame from the cache of a dataset, or make it and keep it.
 
     Parameters
     ----------
-    root
-        Dataset folder; without a version in it nothing is kept.
-    metrics
-        File that the frame is made from.
+    episode
+        Episode folder; without a version in its dataset nothing is kept.
     facts
-        All else that decides what is in the frame; must hold `start_ns`, `step_ns` and `episode`.
+        As of `frame_facts`.
     make
         Makes the frame.
     """
-    try:
-        stat = metrics.stat()
-    except OSError:
+    path = _path(episode, facts)
+    if path is None or not (episode.parent.parent / "versions").is_dir():
         return make()
-    if stat.st_size < FEWEST_BYTES or not (root / "versions").is_dir():
-        return make()
-    identity = json.dumps([REVISION, stat.st_size, stat.st_mtime_ns, facts], sort_keys=True)
-    name = f"{facts['episode']}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.frame"
-    path = root / FOLDER / name
     found = _read(path, facts)
     if found is None:
         found = make()
-        # A dataset that cannot be written to is read without a cache.
-        with contextlib.suppress(OSError):
-            _write(path, found)
+        _keep(path, found)
     return found
+
+
+def keep_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> None:
+    """Make and keep a frame of an episode that was just written, for whoever reads it first."""
+    path = _path(episode, facts)
+    if path is not None:
+        _keep(path, make())
+
+
+def _path(episode: Path, facts: dict[str, Any]) -> Path | None:
+    """Return where a frame is kept; None for what is too small, or is not there."""
+    try:
+        stat = (episode / TELEMETRY / "metrics.parquet").stat()
+    except OSError:
+        return None
+    if stat.st_size < FEWEST_BYTES:
+        return None
+    identity = json.dumps([REVISION, stat.st_size, stat.st_mtime_ns, facts], sort_keys=True)
+    name = f"{facts['episode']}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.frame"
+    return cached_path(episode.parent.parent, name)
 
 
 def _read(path: Path, facts: dict[str, Any]) -> pd.DataFrame | None:
@@ -64,7 +87,7 @@ def _read(path: Path, facts: dict[str, Any]) -> pd.DataFrame | None:
 
     try:
         with path.open("rb") as file:
-            columns = [tuple(pair) for pair in json.loads(file.readline())]
+            columns = _columns(file.readline())
             data = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
@@ -72,18 +95,20 @@ def _read(path: Path, facts: dict[str, Any]) -> pd.DataFrame | None:
         return None
     times = facts["start_ns"] + facts["step_ns"] * np.arange(len(data))
     index = pd.DatetimeIndex(times, tz="UTC", name="time").as_unit("ns")
-    return pd.DataFrame(data, index=index, columns=pd.MultiIndex.from_tuples(columns, names=["service", "metric"]))
+    return pd.DataFrame(data, index=index, columns=columns)
 
 
-def _write(path: Path, frame: pd.DataFrame) -> None:
-    if not path.parent.is_dir():
-        path.parent.mkdir(exist_ok=True)
-        (path.parent / ".gitignore").write_text("*\n")
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(json.dumps([list(pair) for pair in frame.columns]).encode() + b"\n")
-            np.save(file, np.ascontiguousarray(frame.to_numpy(dtype=float)), allow_pickle=False)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+@lru_cache(maxsize=16)
+def _columns(header: bytes) -> pd.MultiIndex:
+    """Read the names of the columns; the episodes of one system mostly have the same."""
+    import pandas as pd
+
+    return pd.MultiIndex.from_tuples([tuple(pair) for pair in json.loads(header)], names=["service", "metric"])
+
+
+def _keep(path: Path, frame: pd.DataFrame) -> None:
+    def write(file: IO[bytes]) -> None:
+        file.write(json.dumps([list(pair) for pair in frame.columns]).encode() + b"\n")
+        np.save(file, np.ascontiguousarray(frame.to_numpy(dtype=float)), allow_pickle=False)
+
+    keep_file(path, write)

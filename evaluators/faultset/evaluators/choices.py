@@ -112,21 +112,12 @@ def check_content(dataset: Dataset, threads: int) -> None:
     Results name the version they belong to, so the content must be the version's; and a damaged file would
     otherwise look like the failure of every baseline that reads it.
     """
-    from concurrent.futures import ThreadPoolExecutor
+    from faultset.datasets.content import differing_files
 
-    from faultset.datasets.versions import sha256_of
-
-    files = [
-        (dataset.path(episode) / name, record.sha256)
-        for episode, records in dataset.files.items()
-        for name, record in records.items()
-    ]
-    with ThreadPoolExecutor(threads) as pool:
-        found = list(pool.map(lambda file: sha256_of(file[0]), files))
-    wrong = [path for (path, expected), digest in zip(files, found, strict=True) if digest != expected]
+    wrong = differing_files(dataset, threads)
     if wrong:
         raise DataError(
-            f"dataset {dataset.root} version {dataset.version} is damaged: {len(wrong)} of {len(files)} files "
+            f"dataset {dataset.root} version {dataset.version} is damaged: {len(wrong)} files "
             f"differ from their checksum (first: {wrong[0].relative_to(dataset.root)}); restore them, "
             'or open another version ("faultset dataset versions" lists them)'
         )

@@ -6,16 +6,20 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from faultset.datasets import wide_cache
 from faultset.datasets.errors import DataError
+from faultset.datasets.imports.columns import numbers, numbers_of
 from faultset.datasets.imports.examination import examined
 from faultset.datasets.imports.importing import episode_id, import_dataset
 from faultset.datasets.imports.rcaeval import RCAEval
 from faultset.datasets.verification import verify
 from faultset.datasets.versions import Dataset, open_dataset
+from faultset.datasets.views import EpisodeView
 
 START = 1_690_000_000
 ROWS, ONSET = 100, 60
@@ -357,3 +361,27 @@ def test_spans_without_microseconds_start_at_their_milliseconds(source, out):
     spans = dataset.view(only(dataset)).spans()
     assert spans["time"].astype("int64").tolist() == [(START + 10) * 10**9 + 7_000_000]
     assert spans["duration_ns"].tolist() == [1_000]
+
+
+def test_an_import_keeps_the_frame_that_methods_ask_for_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(wide_cache, "FEWEST_BYTES", 0)
+    zenodo_case(tmp_path / "foreign")
+    dataset = imported(tmp_path / "foreign", tmp_path / "out")
+    view = dataset.view(only(dataset))
+    made = view._made_wide(view.context.resolution_s, None)
+    monkeypatch.setattr(EpisodeView, "_made_wide", None)
+    pd.testing.assert_frame_equal(view.wide(view.context.resolution_s), made)
+
+
+def test_many_columns_are_read_as_each_alone_would_be():
+    columns = {
+        "double": pa.chunked_array([[1.0, float("inf")], [None]]),
+        "nothing": pa.chunked_array([pa.nulls(3)]),
+        "whole": pa.chunked_array([pa.array([1, 2, None])]),
+    }
+    doubles = {"a": columns["double"], "b": columns["double"]}
+    for chosen in (columns, doubles):
+        each = [numbers(column, origin="here") for column in chosen.values()]
+        np.testing.assert_array_equal(numbers_of(chosen, origin="here"), each)
+    with pytest.raises(DataError, match="column word of here holds text"):
+        numbers_of({"word": pa.chunked_array([["x"]])}, origin="here")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -126,13 +127,18 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     try:
         with pq.ParquetFile(path) as file:
             chosen = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
-            return file.read(columns=chosen)
+            # Cases are read in parallel already.
+            return file.read(columns=chosen, use_threads=False)
     except (pa.ArrowInvalid, pa.ArrowException, OSError, EOFError) as error:
         raise _unreadable(path, error) from error
 
 
 def numbers(column: pa.ChunkedArray | pa.Array, *, origin: str) -> npt.NDArray[np.float64]:
     """Return a column as doubles, missing cells and infinities as NaN; DataError for text that is no number."""
+    return _without_infinities(_doubles(column, origin))
+
+
+def _doubles(column: pa.ChunkedArray | pa.Array, origin: str) -> npt.NDArray[np.float64]:
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
     if not pa.types.is_float64(column.type):
@@ -140,9 +146,25 @@ def numbers(column: pa.ChunkedArray | pa.Array, *, origin: str) -> npt.NDArray[n
             column = column.cast(pa.float64())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise DataError(f"{origin} holds text where numbers are expected; restore the file") from None
-    array = np.asarray(column.to_numpy(), dtype=np.float64)
+    return np.asarray(column.to_numpy(), dtype=np.float64)
+
+
+def _without_infinities(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     finite = np.isfinite(array)
     return array if finite.all() else np.where(finite, array, np.nan)
+
+
+def numbers_of(columns: Mapping[str, pa.ChunkedArray], *, origin: str) -> npt.NDArray[np.float64]:
+    """Return [column, row] of columns of one length, as `numbers` does each."""
+    if not columns:
+        return np.zeros((0, 0))
+    if all(pa.types.is_float64(column.type) for column in columns.values()):
+        # a case has hundreds of columns, and one large array takes less time than as many small ones
+        flat = pa.chunked_array([chunk for column in columns.values() for chunk in column.chunks], pa.float64())
+        found = flat.to_numpy().reshape(len(columns), -1)
+    else:
+        found = np.stack([_doubles(column, f"column {name} of {origin}") for name, column in columns.items()])
+    return _without_infinities(found)
 
 
 def long_metrics(times_ns: Ints, columns: Sequence[Column], *, kind: str = "gauge") -> pa.Table:
@@ -161,18 +183,19 @@ def long_metrics(times_ns: Ints, columns: Sequence[Column], *, kind: str = "gaug
     rows = len(times_ns)
     values = np.concatenate([samples for *_, samples in ordered]) if ordered else np.zeros(0)
     times = np.tile(times_ns, len(ordered))
-    code = np.repeat(np.arange(len(ordered), dtype=np.int32), rows)
+    lengths: int | Ints = rows
     missing = np.isnan(values)
     if missing.any():
         keep = ~missing
-        values, times, code = values[keep], times[keep], code[keep]
+        values, times, lengths = values[keep], times[keep], keep.reshape(-1, rows).sum(axis=1)
+    nothing = absent(len(values))
     return pa.Table.from_arrays(
         [
             pa.array(times, pa.int64()).cast(TIME),
-            coded([service for service, _, _ in ordered], code),
-            absent(len(values)),
-            absent(len(values)),
-            coded([metric for _, metric, _ in ordered], code),
+            repeated([service for service, _, _ in ordered], lengths),
+            nothing,
+            nothing,
+            repeated([metric for _, metric, _ in ordered], lengths),
             constant("{}", len(values)),
             constant(kind, len(values)),
             pa.array(values),
@@ -183,17 +206,35 @@ def long_metrics(times_ns: Ints, columns: Sequence[Column], *, kind: str = "gaug
 
 def coded(words: Sequence[str | None], codes: npt.NDArray[np.int32]) -> pa.DictionaryArray:
     """Return `words[code]` of every code as a dictionary column; the words may repeat and be None."""
+    inner, distinct = _numbered(words)
+    return _dictionary(inner[codes] if len(inner) else codes, distinct, None in words)
+
+
+def repeated(words: Sequence[str | None], lengths: int | Ints) -> pa.DictionaryArray:
+    """Return each word as often as its length says, as a dictionary column; the words may repeat and be None."""
+    inner, distinct = _numbered(words)
+    return _dictionary(np.repeat(inner, lengths), distinct, None in words)
+
+
+def _numbered(words: Sequence[str | None]) -> tuple[npt.NDArray[np.int32], list[str]]:
     distinct = list(dict.fromkeys(word for word in words if word is not None))
     place = {word: number for number, word in enumerate(distinct)}
-    inner = np.array([place[word] if word is not None else -1 for word in words], dtype=np.int32)
-    found = inner[codes] if len(inner) else codes
-    indices = pa.array(found, pa.int32(), mask=found < 0 if None in words else None)
+    return np.array([place[word] if word is not None else -1 for word in words], dtype=np.int32), distinct
+
+
+def _dictionary(codes: npt.NDArray[np.int32], distinct: Sequence[str], with_null: bool) -> pa.DictionaryArray:
+    indices = pa.array(codes, pa.int32(), mask=codes < 0 if with_null else None)
     return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
 
 
 def constant(word: str, rows: int) -> pa.DictionaryArray:
     """Return a text column that says the same everywhere."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, dtype=np.int32)), pa.array([word]))
+    return pa.DictionaryArray.from_arrays(_zeros(rows), pa.array([word]))
+
+
+@lru_cache(maxsize=4)
+def _zeros(rows: int) -> pa.Array:
+    return pa.array(np.zeros(rows, dtype=np.int32))
 
 
 def absent(rows: int) -> pa.DictionaryArray:

@@ -16,18 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faultset.datasets.contexts import IMPORTED, EpisodeContext
-from faultset.datasets.episodes import EPISODES, INCOMPLETE, EpisodeWriter
+from faultset.datasets.episodes import EPISODES, INCOMPLETE
 from faultset.datasets.errors import DataError, UsageError
-from faultset.datasets.imports.protocol import Case, ForeignEpisode, Format
+from faultset.datasets.imports.cases import episode_id, import_case
+from faultset.datasets.imports.protocol import Case, Format
 from faultset.datasets.imports.registry import format_named
-from faultset.datasets.schemas import TABLES
 from faultset.datasets.storage import disk_full_named, write_text
+from faultset.datasets.summaries import EpisodeSummary
 from faultset.datasets.versions import complete_episodes, create_version, list_versions, read_manifest
 
 IMPORTS = "imports"
-_COMPRESSION_LEVEL = 1
 _WATCH_S = 1.0
+_KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_": str(1 << 28)}
+"""For glibc: cases are of one size, and memory that is given back is asked for again by the next one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,23 +92,6 @@ def import_dataset(
         return _imported(found, path, out, cases, workers, skip_bad, progress, started)
 
 
-def episode_id(name: str, key: str) -> str:
-    """Return the opaque id of a case: the same in every import of it."""
-    return hashlib.sha256(f"{name}\0{key}".encode()).hexdigest()[:12]
-
-
-def import_case(found: Format, case: Case, out: Path) -> None:
-    """Write one case as an episode."""
-    episode = episode_id(found.name, case.key)
-    foreign = found.load(case)
-    with EpisodeWriter(out, episode, compression_level=_COMPRESSION_LEVEL) as writer:
-        for table, batches in foreign.tables.items():
-            writer.write_table(table, batches())
-        writer.write_context(_context(episode, foreign))
-        writer.write_truth(_label(foreign), foreign.evidence, None)
-        writer.commit()
-
-
 def _imported(
     found: Format,
     path: Path,
@@ -127,9 +111,12 @@ def _imported(
     if progress and len(waiting) < len(cases):
         progress(len(cases) - len(waiting))
     left_out: dict[str, str] = {}
-    for case, reason in _run(found, waiting, out, workers):
-        if reason is not None:
-            left_out[case.key] = reason
+    summaries: dict[str, EpisodeSummary] = {}
+    for case, outcome in _run(found, waiting, out, workers):
+        if isinstance(outcome, str):
+            left_out[case.key] = outcome
+        else:
+            summaries[episode_id(found.name, case.key)] = outcome
         if progress:
             progress(1)
     if left_out and (not skip_bad or len(left_out) == len(cases)):
@@ -138,14 +125,16 @@ def _imported(
             "repair them and run again, or leave them out with --skip-bad; no version was made"
         )  # fmt: skip
         raise DataError(f"{len(left_out)} of {len(cases)} cases cannot be imported (first: {first}); {remedy}")
-    version, is_new = _version(found, path, out, len(cases), left_out)
+    version, is_new = _version(found, path, out, len(cases), left_out, summaries)
     return Imported(
         version=version, is_new=is_new, episodes=len(cases), written=len(waiting) - len(left_out), left_out=left_out
     )
 
 
-def _run(found: Format, cases: Sequence[Case], out: Path, workers: int | None) -> Iterator[tuple[Case, str | None]]:
-    """Yield each case when it is done, with the reason when it could not be imported."""
+def _run(
+    found: Format, cases: Sequence[Case], out: Path, workers: int | None
+) -> Iterator[tuple[Case, str | EpisodeSummary]]:
+    """Yield each case when it is done, with the reason where it could not be imported."""
     count = min(workers or len(os.sched_getaffinity(0)), len(cases))
     if count <= 1:
         for case in cases:
@@ -153,7 +142,8 @@ def _run(found: Format, cases: Sequence[Case], out: Path, workers: int | None) -
         return
     # Spawned, not forked: libraries with threads of their own do not survive a fork.
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_die_with_parent) as pool:
-        running = {pool.submit(_attempt, found.name, case, out): case for case in cases}
+        with _environment(_KEEP_FREED_MEMORY):
+            running = {pool.submit(_attempt, found.name, case, out): case for case in cases}
         try:
             for future in as_completed(running):
                 yield running[future], future.result()
@@ -162,14 +152,25 @@ def _run(found: Format, cases: Sequence[Case], out: Path, workers: int | None) -
             raise
 
 
-def _attempt(name: str, case: Case, out: Path) -> str | None:
+def _attempt(name: str, case: Case, out: Path) -> str | EpisodeSummary:
     try:
-        import_case(format_named(name), case, out)
+        return import_case(format_named(name), case, out)
     except DataError as error:
         if "no space left" in str(error):
             raise
         return str(error)
-    return None
+
+
+@contextmanager
+def _environment(added: Mapping[str, str]) -> Iterator[None]:
+    """Give processes that are started within the block more variables; what is set already stays."""
+    new = {name: text for name, text in added.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
 
 
 def _die_with_parent() -> None:
@@ -240,7 +241,14 @@ def _remember(found: Format, path: Path, out: Path, keys: Mapping[str, str]) -> 
         temporary.replace(folder / f"{name}.json")
 
 
-def _version(found: Format, path: Path, out: Path, cases: int, left_out: Mapping[str, str]) -> tuple[str, bool]:
+def _version(
+    found: Format,
+    path: Path,
+    out: Path,
+    cases: int,
+    left_out: Mapping[str, str],
+    summaries: Mapping[str, EpisodeSummary],
+) -> tuple[str, bool]:
     for stale in (out / EPISODES).glob(f"*{INCOMPLETE}"):
         # Nobody else writes here: what a killed run has left is of no use to anybody.
         _remove(stale)
@@ -257,49 +265,10 @@ def _version(found: Format, path: Path, out: Path, cases: int, left_out: Mapping
             "weakness": found.weakness,
         }
     }
-    return create_version(out, provenance=provenance), True
+    return create_version(out, summaries=summaries, provenance=provenance), True
 
 
 def _remove(folder: Path) -> None:
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _context(episode: str, foreign: ForeignEpisode) -> EpisodeContext:
-    return EpisodeContext(
-        episode=episode,
-        app=foreign.app,
-        platform=IMPORTED,
-        view_start_ns=foreign.view_start_ns,
-        view_end_ns=foreign.view_end_ns,
-        reference_end_ns=foreign.reference_end_ns,
-        source_intervals_s=dict.fromkeys(TABLES) | dict(foreign.source_intervals_s),
-        services=foreign.services,
-        calls=foreign.calls,
-        workload_entry=foreign.workload_entry,
-        metric_roles=foreign.metric_roles,
-        reference_moved_ns=foreign.reference_moved_ns,
-    )
-
-
-def _label(foreign: ForeignEpisode) -> dict[str, Any]:
-    faulty = foreign.label.get("fault") is not None
-    defaults: dict[str, Any] = {
-        "targets": [],
-        "root_causes": [],
-        "verdict": "unknown" if faulty else "none",
-        "no_fault_kind": None if faulty else "plain",
-        "profile": IMPORTED,
-        "seed": 0,
-        "parameters": {},
-        "workload": {},
-        "host": {},
-        "clock_offsets": {},
-    }
-    windows = {
-        "view_start": foreign.view_start_ns,
-        "view_end": foreign.view_end_ns,
-        "reference_end": foreign.reference_end_ns,
-    }
-    return defaults | dict(foreign.label) | windows

@@ -102,6 +102,8 @@ def _unlike(wide: pd.DataFrame, keys: Sequence[tuple[str, str]], most: int) -> l
 
 def _deviations(wide: pd.DataFrame, truth: Truth) -> pd.Series:
     """Largest robust |z| kept for three samples after the reference, one for each series, largest first."""
+    import pandas as pd
+
     times = wide.index.as_unit("ns").asi8  # type: ignore[attr-defined]
     reference = wide[times < truth.reference_end_ns]
     since = truth.onset_ns if truth.onset_ns is not None else truth.reference_end_ns
@@ -109,8 +111,10 @@ def _deviations(wide: pd.DataFrame, truth: Truth) -> pd.Series:
     middle = reference.median()
     robust = np.maximum((reference - middle).abs().median() * 1.4826, 0.5 * reference.std())
     floor = np.maximum(middle.abs() * 0.02, 1e-9)
-    kept = ((later - middle).abs() / np.maximum(robust, floor)).rolling(3, min_periods=3).min()
-    return kept.max().dropna().sort_values(ascending=False)
+    z = ((later - middle).abs() / np.maximum(robust, floor)).to_numpy()
+    kept = np.minimum(np.minimum(z[:-2], z[1:-1]), z[2:])
+    largest = np.fmax.reduce(kept, axis=0) if len(kept) else np.full(z.shape[1], np.nan)
+    return pd.Series(largest, index=wide.columns).dropna().sort_values(ascending=False, kind="stable")
 
 
 def _panel(
@@ -150,14 +154,14 @@ def _thinned(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Keep the least and the greatest of every stretch, in their order, so that no spike is lost."""
     if len(values) <= SAMPLES_DRAWN:
         return values
-    kept: list[float] = []
-    for part in np.array_split(values, SAMPLES_DRAWN // 2):
-        if np.isnan(part).all():
-            kept += [np.nan, np.nan]
-        else:
-            low, high = np.nanargmin(part), np.nanargmax(part)
-            kept += [part[min(low, high)], part[max(low, high)]]
-    return np.array(kept)
+    stretches = SAMPLES_DRAWN // 2
+    length = -(-len(values) // stretches)
+    parts = np.full((stretches, length), np.nan)
+    parts.ravel()[: len(values)] = values
+    low = np.where(np.isnan(parts), np.inf, parts).argmin(axis=1)
+    high = np.where(np.isnan(parts), -np.inf, parts).argmax(axis=1)
+    order = np.sort(np.stack([low, high], axis=1), axis=1)
+    return np.take_along_axis(parts, order, axis=1).ravel()[: 2 * -(-len(values) // length)]
 
 
 def _top(values: npt.NDArray[np.float64]) -> float:

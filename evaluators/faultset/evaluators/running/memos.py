@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MEMO_BYTES = 256 << 20
 _OBJECT_BYTES = 80
@@ -47,8 +52,20 @@ class Memo:
 
 def _size(value: Any) -> int:
     if hasattr(value, "memory_usage"):
-        objects = sum(kind == "object" for kind in value.dtypes)
-        return int(value.memory_usage(index=True).sum()) + _OBJECT_BYTES * objects * len(value)
+        return _frame_size(value)
     if is_dataclass(value):
         return sum(_size(getattr(value, field.name)) for field in fields(value))
     return int(getattr(value, "nbytes", 1024))
+
+
+def _frame_size(frame: pd.DataFrame) -> int:
+    """Count the bytes of a frame; pandas' own count takes longer for hundreds of columns than methods do."""
+    rows = len(frame)
+    total = int(frame.index.memory_usage())
+    for position, kind in enumerate(frame.dtypes):
+        if isinstance(kind, np.dtype) and kind.kind != "O":
+            total += kind.itemsize * rows
+        else:
+            column = frame.iloc[:, position]
+            total += int(column.memory_usage(index=False)) + (_OBJECT_BYTES * rows if isinstance(kind, np.dtype) else 0)
+    return total

@@ -6,6 +6,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from faultset.evaluators.rows import Truth
 from faultset.evaluators.running.fetching import Place, fetch, filesystem
 from faultset.evaluators.running.truths import truth_of
 
+_READERS = 4
 LABEL_FILE = "truth/label.parquet"
 
 
@@ -47,13 +49,14 @@ class Source:
         if not dataset.episodes:
             raise DataError(f"{url or root} version {dataset.version} has no episodes; collect some first")
         listing = root / VERSIONS / f"{dataset.version}.json"
-        paths = [dataset.path(episode) for episode in dataset.episodes]
+        with ThreadPoolExecutor(_READERS) as pool:
+            truths = tuple(pool.map(_truth_at, [dataset.path(episode) for episode in dataset.episodes]))
         return cls(
             name=url.rstrip("/").rpartition("/")[2] if url else root.name,
             version=dataset.version,
             digest=hashlib.sha256(listing.read_bytes()).hexdigest(),
             folder=root,
-            truths=tuple(truth_of(read_label(path), read_context(path)) for path in paths),
+            truths=truths,
             splits={name: dict(split) for name, split in dataset.splits.items()},
             url=url,
             checksums={
@@ -69,6 +72,10 @@ class Source:
         if self.url is None:
             return Place(folder=str(self.folder / EPISODES / episode))
         return Place(folder=f"{self.url}/{EPISODES}/{episode}", files=self.checksums[episode])
+
+
+def _truth_at(episode: Path) -> Truth:
+    return truth_of(read_label(episode), read_context(episode))
 
 
 def is_url(location: str) -> bool:

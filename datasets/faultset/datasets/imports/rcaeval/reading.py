@@ -21,6 +21,7 @@ from faultset.datasets.imports.columns import (
     epoch_ns,
     long_metrics,
     numbers,
+    numbers_of,
     read_csv,
     read_parquet,
 )
@@ -128,16 +129,14 @@ def _frame(path: Path, table: pa.Table) -> Frame:
     for position, name in enumerate(table.column_names):
         if position not in clocks and name.strip() and not name.startswith("Unnamed"):
             first.setdefault(name.strip(), position)
-    samples = []
-    for name, position in first.items():
-        column = numbers(table.column(position), origin=f"column {name} of {path}")
-        column = column if known.all() else column[known]
-        samples.append(column if order is None else column[order])
+    columns = {name: table.column(position) for name, position in first.items()}
+    samples = numbers_of(columns, origin=str(path))
+    samples = samples if known.all() else samples[:, known]
     return Frame(
         path=path,
         times_ns=stamps if order is None else stamps[order],
         names=tuple(first),
-        samples=tuple(samples),
+        samples=tuple(samples if order is None else samples[:, order]),
     )
 
 

@@ -1,0 +1,32 @@
+"""What is kept beside a dataset to save time: part of no version, and may be deleted at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+FOLDER = ".cache"
+
+
+def cached_path(root: Path, name: str) -> Path:
+    """Say where a file is kept for a dataset folder."""
+    return root / FOLDER / name
+
+
+def keep_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a kept file, whole or not at all; a dataset that cannot be written to is used without."""
+    with contextlib.suppress(OSError):
+        if not path.parent.is_dir():
+            path.parent.mkdir(exist_ok=True)
+            (path.parent / ".gitignore").write_text("*\n")
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                write(file)
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
