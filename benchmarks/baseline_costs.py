@@ -27,7 +27,6 @@ from faultset.baselines.protocol import Labelled
 from faultset.baselines.registry import BaselineSpec, baselines
 from faultset.datasets.contexts import EpisodeContext
 from faultset.datasets.episodes import EpisodeWriter
-from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.json_text import canonical_json
 from faultset.datasets.roles import builtin_catalogue
 from faultset.datasets.schemas import TABLES
@@ -50,6 +49,28 @@ SECOND_NS = 1_000_000_000
 NAMED = ("mksmc", "rmlad", "pdiagnose")
 CAUSAL = ("circa", "micro-cause", "microscope", "rcd")
 """Methods whose cost is their own affair, with the variants of the named ones; all others together have two seconds."""
+
+
+LABEL: dict[str, Any] = {
+    "fault": "synthetic",
+    "targets": [SERVICES[TARGET]],
+    "root_causes": [
+        {
+            "kind": "Service",
+            "name": SERVICES[TARGET],
+            "service": SERVICES[TARGET],
+            "accepted": [SERVICES[TARGET]],
+            "metric": None,
+        }
+    ],
+    "verdict": "manifest",
+    "profile": "synthetic",
+    "seed": 0,
+    "parameters": {},
+    "workload": {},
+    "host": {},
+    "clock_offsets": {},
+}
 
 
 class RememberingView(EpisodeView):
@@ -81,11 +102,16 @@ class RememberingView(EpisodeView):
         return self._known[key]
 
 
-def write_large_episode(root: Path, seed: int = 0) -> Path:
+def write_large_episode(root: Path, seed: int = 0, name: str = "large") -> Path:
     """Write an episode as large as a standard one, with a fault from the 190th second on, and return its folder."""
     rng = np.random.default_rng(seed)
-    with EpisodeWriter(root, "large", quick=True) as writer:
-        for name, make in {
+    windows = {
+        "view_start": START_NS,
+        "view_end": START_NS + LENGTH_S * SECOND_NS,
+        "reference_end": START_NS + REFERENCE_S * SECOND_NS,
+    }
+    with EpisodeWriter(root, name, quick=True) as writer:
+        for table, make in {
             "metrics": _metrics,
             "spans": _spans,
             "logs": _logs,
@@ -93,30 +119,25 @@ def write_large_episode(root: Path, seed: int = 0) -> Path:
             "objects": _objects,
             "requests": _requests,
         }.items():
-            schema = pa.schema([field for field in TABLES[name] if field.name != "episode"])
+            schema = pa.schema([field for field in TABLES[table] if field.name != "episode"])
             columns = make(rng)
-            writer.write_table(name, [pa.table([_array(columns[f.name], f.type) for f in schema], schema=schema)])
+            writer.write_table(table, [pa.table([_array(columns[f.name], f.type) for f in schema], schema=schema)])
         writer.write_context(
             EpisodeContext(
-                episode="large",
+                episode=name,
                 app="large",
                 platform="synthetic",
-                view_start_ns=START_NS,
-                view_end_ns=START_NS + LENGTH_S * SECOND_NS,
-                reference_end_ns=START_NS + REFERENCE_S * SECOND_NS,
+                view_start_ns=windows["view_start"],
+                view_end_ns=windows["view_end"],
+                reference_end_ns=windows["reference_end"],
                 source_intervals_s={"metrics": 1.0, "objects": 10.0},
                 services=SERVICES,
                 calls=CALLS,
                 workload_entry=SERVICES[0],
             )
         )
-        with tempfile.TemporaryDirectory() as folder:
-            write_example_dataset(folder, episodes=2, baseline_s=10, fault_s=10)
-            example = open_dataset(folder)
-            label = example.label(example.episodes[1]) | {"targets": [SERVICES[TARGET]]}
-        writer.write_truth({key: value for key, value in label.items() if key != "episode"}, [], None)
-        writer.commit()
-    return root / "episodes" / "large"
+        writer.write_truth({**LABEL, **windows, "inject_start": START_NS + ONSET_S * SECOND_NS}, [], None)
+        return writer.commit()
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:

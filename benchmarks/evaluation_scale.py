@@ -1,13 +1,15 @@
 """How evaluation scales: cost and memory over many episodes, overhead per episode, and what a second worker brings.
 
     python benchmarks/evaluation_scale.py [--episodes 500] [--source FOLDER] [--baselines NAMES] [--workers N]
+    python benchmarks/evaluation_scale.py --large --baselines cheap
     python benchmarks/evaluation_scale.py --speedup [--episodes 24]
     python benchmarks/evaluation_scale.py --profile [--episodes 60]
 
-Episodes are links to those of `--source`, a dataset folder; without it to ten synthetic ones of six minutes. Prints one
-JSON object. The first form samples the memory of the evaluation and of its runners while it runs. The second runs a
-method that only computes on one and on two workers and prints the ratio of elapsed times. The third prints where the
-evaluation itself spends its time, methods not counted.
+Episodes are links to those of `--source`, a dataset folder; without it to ten synthetic ones of six minutes, or with
+`--large` to five that are as large as those of a standard run. "cheap" are all baselines but the named and causal
+ones. Prints one JSON object. The first two forms sample the memory of the evaluation and of its runners while it runs.
+`--speedup` runs a method that only computes on one and on two workers and prints the ratio of elapsed times.
+`--profile` prints where the evaluation itself spends its time, methods not counted.
 """
 
 from __future__ import annotations
@@ -28,12 +30,13 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from baseline_costs import is_apart, write_large_episode
 
 from faultset.baselines.protocol import Detection, Untrained
-from faultset.baselines.registry import BaselineSpec, get
+from faultset.baselines.registry import BaselineSpec, baselines, get
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.summaries import sha256_of
-from faultset.datasets.versions import open_dataset, read_manifest, write_manifest
+from faultset.datasets.versions import create_version, open_dataset, read_manifest, write_manifest
 from faultset.evaluators import choices
 from faultset.evaluators.leaderboards.assembling import leaderboard_of
 from faultset.evaluators.rows import ResultRow, write_rows
@@ -51,27 +54,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=500)
     parser.add_argument("--source", type=Path)
+    parser.add_argument("--large", action="store_true")
     parser.add_argument("--baselines", default=CHEAP)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--speedup", action="store_true")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="faultset-scale-") as folder:
-        source = options.source or _six_minutes(Path(folder) / "ten")
+        few = Path(folder) / "few"
+        source = options.source or (_large(few) if options.large else _six_minutes(few))
+        names = options.baselines.split(",")
+        if names == ["cheap"]:
+            names = [name for name in baselines() if not is_apart(name)]
         began = time.perf_counter()
         dataset = linked(source, Path(folder) / "many", options.episodes)
         made_s = time.perf_counter() - began
         if options.speedup:
             figures = _speedup(dataset)
         elif options.profile:
-            figures = _profile(dataset, options.baselines.split(","), options.workers)
+            figures = _profile(dataset, names, options.workers)
         else:
-            figures = _scale(dataset, options.baselines.split(","), options.workers)
+            figures = _scale(dataset, names, options.workers)
     print(json.dumps({"episodes": options.episodes, "linking_s": round(made_s, 1), **figures}, indent=1))
 
 
 def _six_minutes(root: Path) -> Path:
     write_example_dataset(root, episodes=10, seed=1, baseline_s=180, fault_s=180)
+    return root
+
+
+def _large(root: Path) -> Path:
+    for seed in range(5):
+        write_large_episode(root, seed, f"large-{seed}")
+    create_version(root, provenance={})
     return root
 
 
