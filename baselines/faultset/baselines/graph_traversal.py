@@ -38,7 +38,7 @@ def suffering(
     shortly before the alarm. Another day than the reference's has other levels, and they are no sign of a fault.
     Each move is weighted with the correlation to the front end's series of the same name since the reference,
     which chance deviations of a service that is seldom called do not have. Spreads are median absolute deviations of
-    the reference.
+    the reference. A series that has stopped since the alarm has moved as far as any can.
 
     Parameters
     ----------
@@ -71,6 +71,9 @@ def suffering(
         same = [i for i, (_, other) in enumerate(series) if other == name]
         weight[same] = np.maximum(correlations(filled[:, same], filled[:, place]), 0.0)
     moved = np.minimum(_sustained(z), MOST_Z) * weight
+    # who has fallen silent cannot tell of slowness or errors
+    silent = windows.absent[:, columns][windows.times_ns > alarm_ns - windows.step_ns]
+    moved[silent.sum(axis=0) >= SUSTAINED] = MOST_Z
     found: dict[str, float] = {}
     for (owner, _), far in zip(series, moved.tolist(), strict=True):
         found[owner] = max(found.get(owner, 0.0), far)
@@ -118,6 +121,7 @@ def explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], front:
         "in which the front end has moved further.",
         "A service is judged by two samples on end, not by one row, by the smaller of its moves from the reference and "
         "from shortly before the alarm, and only as far as it moves along with the front end.",
+        "A service whose metrics have stopped is ill; the published one has no deviation there and passes it by.",
         "The score counts all ill callers and not only those on one path; services with an ill callee come after.",
     ),
 )
