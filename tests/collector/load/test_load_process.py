@@ -19,8 +19,8 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.apps.spec import write
+from faultset.collector.channel import Channel
 from faultset.collector.load.results import OUTCOMES, read_results
-from faultset.collector.platforms.local.channel import Channel
 
 
 class Answering(ThreadingHTTPServer):

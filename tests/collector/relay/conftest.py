@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from faultset.collector.platforms.local.channel import Channel
+from faultset.collector.channel import Channel
 
 _addresses = itertools.count(1)
 

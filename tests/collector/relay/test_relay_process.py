@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from faultset.collector.platforms.local.channel import Channel
+from faultset.collector.channel import Channel
 from faultset.datasets.errors import PlatformError
 
 _PARENT = """

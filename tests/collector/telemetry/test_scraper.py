@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from faultset.collector.platforms.local.channel import serve
+from faultset.collector.channel import serve
 from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.platforms.local.telemetry.scraping import Scraper
 from faultset.collector.sources.metric_store import MetricStore

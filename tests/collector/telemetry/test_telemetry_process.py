@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from prometheus_client import CollectorRegistry, Counter
 
-from faultset.collector.platforms.local.channel import Channel
+from faultset.collector.channel import Channel
 from faultset.collector.platforms.local.telemetry_source import TelemetrySource
 from faultset.datasets.errors import PlatformError
 from faultset.datasets.schemas import TABLES

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from faultset.collector.apps.spec import parse
+from faultset.collector.channel import serve
 from faultset.collector.load.generator import Generator
 from faultset.collector.load.results import ResultFile
 from faultset.collector.load.schedule import Schedule
 from faultset.collector.load.serving import serve_http
-from faultset.collector.platforms.local.channel import serve
 from faultset.collector.runtime.environment import allow_many_files
 from faultset.datasets.errors import FaultsetError
 

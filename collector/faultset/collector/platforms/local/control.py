@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from faultset.collector.channel import Channel
 from faultset.collector.platforms.local.addresses import AddressBlock
-from faultset.collector.platforms.local.channel import Channel
 from faultset.collector.platforms.local.controllers.cluster import Cluster
 from faultset.collector.platforms.local.kube_state import state_rows
 from faultset.collector.platforms.local.processes import Process

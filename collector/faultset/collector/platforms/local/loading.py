@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from faultset.collector.apps.spec import AppSpec, write
-from faultset.collector.platforms.local.channel import Channel
+from faultset.collector.channel import Channel
 from faultset.collector.platforms.local.control import ControlPlane
 from faultset.collector.platforms.local.processes import tail
 from faultset.datasets.errors import PlatformError

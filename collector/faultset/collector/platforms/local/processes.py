@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.platforms.local.channel import Channel
+from faultset.collector.channel import Channel
 from faultset.collector.platforms.local.launch import launch
 from faultset.datasets.errors import PlatformError
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.platforms.local.channel import Handlers
+from faultset.collector.channel import Handlers
 
 Handler = Callable[[int], None]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from faultset.collector.platforms.local.channel import Channel
+from faultset.collector.channel import Channel
 
 
 class TelemetrySource:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.platforms.local.channel import Channel
+from faultset.collector.channel import Channel
 from faultset.collector.platforms.local.controllers.commands import (
     Command,
     Exited,

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from faultset.collector.platforms.local.channel import serve
+from faultset.collector.channel import serve
 from faultset.collector.platforms.local.launch import die_with_parent
 from faultset.collector.platforms.local.relay.forwards import Forward, Target
 from faultset.collector.platforms.local.relay.listening import ListeningSockets

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from faultset.collector.platforms.local.channel import serve
+from faultset.collector.channel import serve
 from faultset.collector.platforms.local.launch import die_with_parent
 from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.platforms.local.telemetry.receiver import Receiver
