@@ -170,3 +170,19 @@ def test_vus_pr_agrees_with_the_reference_implementation():
 def test_vus_pr_forgives_lateness_when_the_buffer_is_large():
     late = np.array([0.1, 0.2, 0.05, 0.3, 0.2, 0.1, 0.15, 0.9, 0.8, 0.0, 0.01, 0.02])
     assert [round(vus_pr(TRUTH, late, buffer), 3) for buffer in (0, 4, 8)] == [0.433, 0.592, 0.733]
+
+
+def test_samples_without_a_score_are_equal_whatever_their_order():
+    scores = [math.nan, math.nan, math.nan, math.nan, 1.0]
+    # all four come at once, after one false alarm
+    assert average_precision([0, 0, 1, 1, 0], scores) == pytest.approx(2 / 5)
+    assert average_precision([1, 0, 0, 1, 0], scores) == pytest.approx(2 / 5)
+
+
+def test_a_volume_does_not_depend_on_what_was_asked_before():
+    rng = np.random.default_rng(0)
+    truths = [np.arange(40) // 8 == place for place in (1, 3)]
+    scores = rng.normal(size=40)
+    first = [vus_pr(truth, scores, buffer) for truth in truths for buffer in (4, 8)]
+    assert first == [vus_pr(truth.copy(), scores, buffer) for truth in truths for buffer in (4, 8)]
+    assert len(set(first)) == 4

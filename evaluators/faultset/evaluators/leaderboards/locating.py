@@ -139,7 +139,7 @@ def located(rows: Sequence[ResultRow]) -> Located:
     kinds = [kinds_of_answer(names, frozenset().union(*causes), truth.calls) for names in first]
     fine = [_fine_scores(row) for row in rows]
     floor = _floor(truth.causes, truth.candidates).ac[1]
-    mean = lambda values: float(np.mean(values))  # noqa: E731
+    mean = lambda values: float(sum(values) / len(values))  # noqa: E731
     return Located(
         truth=truth,
         **{name: mean([_read(score, name, floor) for score in scores]) for name in _MEANS},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +71,7 @@ def average_precision(truth: npt.ArrayLike, scores: npt.ArrayLike) -> float:
     if not y.any():
         return math.nan
     order = np.argsort(-s, kind="stable")
-    last_of_tie = np.append(np.diff(s[order]) != 0, True)
+    last_of_tie = _last_of_ties(s[order])
     hits = np.cumsum(y[order])[last_of_tie]
     flagged = np.flatnonzero(last_of_tie) + 1
     return float(np.sum(np.diff(np.concatenate(([0], hits))) / y.sum() * hits / flagged))
@@ -88,13 +89,38 @@ def vus_pr(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: int) -> float:
         return math.nan
     s = _without_nan(scores)
     order = np.argsort(-s, kind="stable")
-    last_of_tie = np.append(np.diff(s[order]) != 0, True)
-    return float(np.mean([_range_area(y, s, order, last_of_tie, width) for width in range(buffer + 1)]))
+    last_of_tie = _last_of_ties(s[order])
+    flagged = np.flatnonzero(last_of_tie) + 1
+    cuts = s[order][last_of_tie]
+    softened, zones = _softened(y.tobytes(), buffer)
+    soft = softened[:, order]
+    hit = np.cumsum(soft, axis=1)[:, last_of_tie]
+    buffered = np.cumsum(np.where(y[order], 0.0, soft), axis=1)[:, last_of_tie]
+    # a threshold touches a zone as soon as it lets the zone's best sample through
+    touched = np.array([sum(cuts <= s[a:b].max() for a, b in ranges) / len(ranges) for ranges in zones])
+    positives = int(y.sum())
+    recall = np.minimum(1.0, hit / ((positives + positives + buffered) / 2)) * touched
+    return float(np.mean(np.sum(np.diff(recall, axis=1, prepend=0.0) * hit / flagged, axis=1)))
+
+
+def _last_of_ties(ordered: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    return np.append(ordered[1:] != ordered[:-1], True)
 
 
 def _without_nan(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
     values = np.asarray(scores, dtype=float)
     return np.where(np.isnan(values), -np.inf, values)
+
+
+@lru_cache(maxsize=256)
+def _softened(truth: bytes, buffer: int) -> tuple[npt.NDArray[np.float64], tuple[tuple[Range, ...], ...]]:
+    """Return [buffer + 1, n] truth with ramps at its edges, and its runs above zero, for each width.
+
+    All detectors that are asked about an episode are compared with the same truth.
+    """
+    exact = np.frombuffer(truth, dtype=bool)
+    soft = np.stack([_soften(exact, width) for width in range(buffer + 1)])
+    return soft, tuple(tuple(events(row > 0)) for row in soft)
 
 
 def _soften(truth: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.float64]:
@@ -106,25 +132,3 @@ def _soften(truth: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.float64]
         after = ramp[: len(soft) - end]
         soft[end : end + len(after)] += after
     return np.minimum(soft, 1.0)
-
-
-def _range_area(
-    truth: npt.NDArray[np.bool_],
-    scores: npt.NDArray[np.float64],
-    order: npt.NDArray[np.intp],
-    last_of_tie: npt.NDArray[np.bool_],
-    width: int,
-) -> float:
-    soft = _soften(truth, width)
-    zones = events(soft > 0)
-    positives = int(truth.sum())
-    flagged = np.flatnonzero(last_of_tie) + 1
-    hit = np.cumsum(soft[order])[last_of_tie]
-    # a threshold touches a zone as soon as it lets the zone's best sample through
-    best = np.sort(np.array([scores[a:b].max() for a, b in zones]))
-    cuts = scores[order][last_of_tie]
-    touched = 1.0 - np.searchsorted(best, cuts, side="left") / len(best)
-    buffered = np.cumsum(np.where(truth, 0.0, soft)[order])[last_of_tie]
-    mass = (positives + positives + buffered) / 2
-    recall = np.minimum(1.0, hit / mass) * touched
-    return float(np.sum(np.diff(np.concatenate(([0.0], recall))) * hit / flagged))
