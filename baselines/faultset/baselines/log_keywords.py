@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pyarrow.compute as pc
 
+from faultset.baselines.tables import read_table
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from faultset.baselines.windows import Stretch
+    from faultset.datasets.views import EpisodeView
 
 KEYWORDS = "error|fail|exception|problem|timeout|refused|fatal|panic"
 BAD_LEVELS = ("error", "fatal")
@@ -30,22 +33,28 @@ def log_excess(found: Mapping[Name, float], usual: Mapping[Name, float], length_
     return {name: max(0.0, count - length_ratio * usual.get(name, 0.0)) for name, count in found.items()}
 
 
-def keyword_excess(logs: pa.Table, stretch: Stretch) -> dict[str, float]:
-    """Count lines with a keyword per service in a stretch, beyond what its healthy part had.
+def complaints(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
+    """Return time, service and pod of every line with a keyword, and with `levels` of those at level error or fatal."""
 
-    Lines at level error or fatal count too when the table has a column `level`.
-    """
-    return {service: count for (service,), count in excess_by(logs, stretch, ("service",)).items()}
+    def make() -> pa.Table:
+        logs = read_table(episode, "logs", ("time", "service", "pod", "message", *(("level",) if levels else ())))
+        hit = pc.match_substring_regex(logs["message"], KEYWORDS, ignore_case=True)  # type: ignore[attr-defined]
+        if levels:
+            level = logs["level"].cast("string")
+            for bad in BAD_LEVELS:
+                hit = pc.or_kleene(hit, pc.equal(level, bad))  # type: ignore[attr-defined]
+        return logs.select(["time", "service", "pod"]).filter(hit)
+
+    return episode.once(("complaints", levels), make)
 
 
-def excess_by(logs: pa.Table, stretch: Stretch, owner: tuple[str, ...]) -> dict[tuple[str, ...], float]:
+def complaint_excess(lines: pa.Table, stretch: Stretch) -> dict[str, float]:
+    """Count complaints per service in a stretch, beyond what its healthy part had."""
+    return {service: count for (service,), count in excess_by(lines, stretch, ("service",)).items()}
+
+
+def excess_by(lines: pa.Table, stretch: Stretch, owner: tuple[str, ...]) -> dict[tuple[str, ...], float]:
     """Count them by the columns that tell whose a line is, such as service and pod; lines of nobody are left out."""
-    hit = pc.match_substring_regex(logs["message"], KEYWORDS, ignore_case=True)  # type: ignore[attr-defined]
-    if "level" in logs.column_names:
-        levels = logs["level"].cast("string")
-        for level in BAD_LEVELS:
-            hit = pc.or_kleene(hit, pc.equal(levels, level))  # type: ignore[attr-defined]
-    lines = logs.select(["time", *owner]).filter(hit)
     times = lines["time"].cast("int64").to_numpy()
     owners = list(zip(*(lines[column].cast("string").to_pylist() for column in owner), strict=True))
     counts: list[dict[tuple[str, ...], float]] = []

@@ -15,7 +15,7 @@ from faultset.baselines.kpi_flags import (
     reference_density,
     triggers,
 )
-from faultset.baselines.log_keywords import keyword_excess
+from faultset.baselines.log_keywords import complaint_excess, complaints
 from faultset.baselines.protocol import Detection, Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.tables import read_table
@@ -169,7 +169,7 @@ class PDiagnose(Untrained):
         windows = localization_windows(episode, alarm_ns, before=1)
         stretch = stretch_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
         metric, evidence, first = self._metrics(windows)
-        log = keyword_excess(read_table(episode, "logs", ("time", "service", "message")), stretch)
+        log = complaint_excess(complaints(episode, levels=False), stretch)
         trace, spans = anomalous_spans(episode, stretch, self.span_time)
         votes = vote([metric, log, trace], self.weights)
         # Equal votes go to who was first; the amounts are too small to reorder anything else.

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.baselines.ksigma import sustained
-from faultset.baselines.log_keywords import keyword_excess
+from faultset.baselines.log_keywords import complaint_excess, complaints
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
 from faultset.baselines.scaling import deviations, mean_and_sd, with_metric_floor
@@ -134,7 +134,7 @@ class SimpleRCA(Untrained):
         operations: dict[str, float] = {}
         for service, _ in slow:
             operations[service] = operations.get(service, 0.0) + 1
-        lines = keyword_excess(read_table(episode, "logs", ("time", "service", "message", "level")), stretch)
+        lines = complaint_excess(complaints(episode), stretch)
         scores: dict[str, float] = {}
         for source in ({service: float(len(found)) for service, found in roles.items()}, operations, lines):
             largest = max(source.values(), default=0.0)

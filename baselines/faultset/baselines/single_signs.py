@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.log_keywords import excess_by, keyword_excess
+from faultset.baselines.log_keywords import complaint_excess, complaints, excess_by
 from faultset.baselines.max_z import rank_by_series
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
-from faultset.baselines.tables import read_table
 from faultset.baselines.windows import localization_windows, stretch_after
 
 if TYPE_CHECKING:
@@ -64,9 +63,10 @@ class LoudestLog(Untrained):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by complaints."""
         stretch = stretch_after(episode, alarm_ns, episode.context.resolution_s)
-        logs = read_table(episode, "logs", ("time", "service", "pod", "message", "level"))
-        counts = keyword_excess(logs, stretch)
-        pods = {(service, pod): count for (service, pod), count in excess_by(logs, stretch, ("service", "pod")).items()}
+        lines = complaints(episode)
+        counts = complaint_excess(lines, stretch)
+        by_pod = excess_by(lines, stretch, ("service", "pod"))
+        pods = {(service, pod): count for (service, pod), count in by_pod.items()}
         evidence = [
             Evidence(service=name, subject="log lines", score=count, detail="complaints beyond the usual")
             for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
