@@ -7,17 +7,14 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow.compute as pc
 
-from faultset.baselines.log_keywords import BAD_LEVELS, KEYWORDS, log_excess
+from faultset.baselines.log_keywords import complaints, log_excess
 from faultset.baselines.protocol import Evidence, Ranking, Untrained
 from faultset.baselines.registry import baseline
-from faultset.baselines.tables import read_frame, read_table
+from faultset.baselines.tables import read_frame
 from faultset.baselines.windows import Stretch, stretch_after
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from faultset.datasets.views import EpisodeView
 
 
@@ -57,11 +54,11 @@ class EventLog(Untrained):
             for named in reasons.values():
                 for pod in named:
                     pods[service, pod] += 1
-        complaints, of_pods = pointed_complaints(episode, stretch)
-        total = sum(complaints.values())
+        of_services, of_pods = pointed_complaints(episode, stretch)
+        total = sum(of_services.values())
         for pod, count in of_pods.items():
             pods[pod] += count / max(total, count)
-        for service, count in sorted(complaints.items(), key=lambda item: (-item[1], item[0])):
+        for service, count in sorted(of_services.items(), key=lambda item: (-item[1], item[0])):
             if count > 0:
                 scores[service] += count / total
                 evidence.append(
@@ -92,7 +89,7 @@ def new_warnings(episode: EpisodeView, stretch: Stretch) -> dict[str, dict[str, 
 
 def pointed_complaints(episode: EpisodeView, stretch: Stretch) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
     """Complaints beyond the usual per service that they point at, and per (service, pod) of those about the writer."""
-    lines = complaining_lines(read_table(episode, "logs", ("time", "service", "pod", "message", "level")))
+    lines = complaints(episode)
     times = lines["time"].cast("int64").to_numpy()
     called: dict[str, list[str]] = defaultdict(list)
     for caller, callee in episode.calls:
@@ -107,19 +104,6 @@ def pointed_complaints(episode: EpisodeView, stretch: Stretch) -> tuple[dict[str
         of_pods.append(Counter((str(blamed[row]), str(pods[row])) for row in rows if blamed[row] == writers[row]))
     ratio = stretch.length_ratio
     return log_excess(services[0], services[1], ratio), log_excess(of_pods[0], of_pods[1], ratio)
-
-
-def complaining_lines(logs: pa.Table) -> pa.Table:
-    """Keep lines at level error or fatal, or with a word like "failed"."""
-    hit = pc.match_substring_regex(logs["message"], KEYWORDS, ignore_case=True)  # type: ignore[attr-defined]
-    level = pc.is_in(logs["level"].cast("string"), value_set=_strings(BAD_LEVELS))  # type: ignore[attr-defined]
-    return logs.filter(pc.or_kleene(hit, level))  # type: ignore[attr-defined]
-
-
-def _strings(words: tuple[str, ...]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(words, pa.string())
 
 
 def blame(writers: list[str | None], messages: list[str | None], called: dict[str, list[str]]) -> list[str | None]:

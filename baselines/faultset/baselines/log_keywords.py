@@ -34,16 +34,17 @@ def log_excess(found: Mapping[Name, float], usual: Mapping[Name, float], length_
 
 
 def complaints(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
-    """Return time, service and pod of every line with a keyword, and with `levels` of those at level error or fatal."""
+    """Return the lines with a keyword, and with `levels` those at level error or fatal: time, service, pod, message."""
+    told = ("time", "service", "pod", "message")
 
     def make() -> pa.Table:
-        logs = read_table(episode, "logs", ("time", "service", "pod", "message", *(("level",) if levels else ())))
+        logs = read_table(episode, "logs", (*told, "level") if levels else told)
         hit = pc.match_substring_regex(logs["message"], KEYWORDS, ignore_case=True)  # type: ignore[attr-defined]
         if levels:
             level = logs["level"].cast("string")
             for bad in BAD_LEVELS:
                 hit = pc.or_kleene(hit, pc.equal(level, bad))  # type: ignore[attr-defined]
-        return logs.select(["time", "service", "pod"]).filter(hit)
+        return logs.select(list(told)).filter(hit)
 
     return episode.once(("complaints", levels), make)
 

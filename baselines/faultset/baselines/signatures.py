@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.baselines.event_logs import complaining_lines
+from faultset.baselines.log_keywords import complaints
 from faultset.baselines.object_states import specified
 from faultset.baselines.scaling import ABSENT_Z, deviations, median_and_mad, with_metric_floor
 from faultset.baselines.spans import invocations, read_spans
@@ -173,14 +173,13 @@ def _spans(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str,
 
 def _logs(episode: EpisodeView, stretch: Stretch) -> dict[str, float] | None:
     """How much more is logged and complained, about what, and by how many services."""
-    logs = read_table(episode, "logs", ("time", "service", "message", "level"))
-    times = logs["time"].cast("int64").to_numpy()
+    times = read_table(episode, "logs", ("time",))["time"].cast("int64").to_numpy()
     since, before = _inside(times, stretch)
     if not since.any() and not before.any():
         return None
     usual = before.sum() * stretch.length_ratio
     found = {"lines more": float(np.log((since.sum() + 1) / (usual + 1)))}
-    bad = complaining_lines(logs)
+    bad = complaints(episode)
     bad_since, bad_before = _inside(bad["time"].cast("int64").to_numpy(), stretch)
     excess = bad_since.sum() - bad_before.sum() * stretch.length_ratio
     found["complaints"] = float(np.log1p(max(0.0, excess)))

@@ -194,10 +194,14 @@ def _joined(table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa
     parts = [_conformed(table, wanted, batch) for batch in batches]
     if not parts:
         return wanted.empty_table()
-    joined = pa.concat_tables(parts)
-    if all(column.num_chunks == 1 for column in joined.columns):
-        return joined
-    return joined.unify_dictionaries().combine_chunks()
+    return in_one_chunk(pa.concat_tables(parts))
+
+
+def in_one_chunk(table: pa.Table) -> pa.Table:
+    """Return a table in which each column has one chunk, and so one dictionary."""
+    if all(column.num_chunks == 1 for column in table.columns):
+        return table
+    return table.unify_dictionaries().combine_chunks()
 
 
 def _conformed(table: str, wanted: pa.Schema, batch: pa.RecordBatch | pa.Table) -> pa.Table:

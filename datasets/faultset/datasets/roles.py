@@ -155,9 +155,13 @@ def builtin_catalogue() -> Catalogue:
         return Catalogue([MetricRole(**row) for row in csv.DictReader(file)])
 
 
-@functools.lru_cache(maxsize=64)
-def catalogue_with(rows: tuple[tuple[tuple[str, str], ...], ...]) -> Catalogue:
+def catalogue_with(rows: Iterable[Mapping[str, str]]) -> Catalogue:
     """Return the built-in catalogue with other rows before it; equal rows give the same object."""
+    return _catalogue_with(tuple(tuple(row.items()) for row in rows))
+
+
+@functools.lru_cache(maxsize=64)
+def _catalogue_with(rows: tuple[tuple[tuple[str, str], ...], ...]) -> Catalogue:
     return builtin_catalogue().extended(dict(row) for row in rows)
 
 

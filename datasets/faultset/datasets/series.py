@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from faultset.datasets.episodes import SERIES_COLUMNS
+from faultset.datasets.episodes import SERIES_COLUMNS, in_one_chunk
 
 Array = np.ndarray
 
@@ -38,9 +38,7 @@ class Series:
 
 def series_of(metrics: pa.Table) -> Series:
     """Split a metrics table, in any order, into its series."""
-    table = metrics
-    if any(column.num_chunks > 1 for column in metrics.columns):
-        table = metrics.unify_dictionaries().combine_chunks()
+    table = in_one_chunk(metrics)
     times = np.asarray(table["time"].cast(pa.int64()).to_numpy())
     values = np.asarray(table["value"].to_numpy())
     codes: dict[str, Array] = {}

@@ -85,7 +85,7 @@ class EpisodeView:
     @property
     def catalogue(self) -> Catalogue:
         """Metric roles: the built-in ones, and before them those that the episode brings along."""
-        return catalogue_with(tuple(tuple(row.items()) for row in self._context.metric_roles))
+        return catalogue_with(self._context.metric_roles)
 
     def table(
         self,

@@ -1,7 +1,7 @@
 """Wide frames of large episodes, kept beside the dataset so that a second evaluation need not make them again.
 
-A frame is found by what it was made from:
-the metrics file's size and time of change, the window, the roles, the step, and `REVISION`.
+A frame is found by what it was made from: the metrics file's size and time of change, the window, the roles, the step,
+and `REVISION`.
 """
 
 from __future__ import annotations

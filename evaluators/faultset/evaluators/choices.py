@@ -116,8 +116,9 @@ def check_content(dataset: Dataset, threads: int) -> None:
 
     wrong = differing_files(dataset, threads)
     if wrong:
+        total = sum(map(len, dataset.files.values()))
         raise DataError(
-            f"dataset {dataset.root} version {dataset.version} is damaged: {len(wrong)} files "
+            f"dataset {dataset.root} version {dataset.version} is damaged: {len(wrong)} of {total} files "
             f"differ from their checksum (first: {wrong[0].relative_to(dataset.root)}); restore them, "
             'or open another version ("faultset dataset versions" lists them)'
         )

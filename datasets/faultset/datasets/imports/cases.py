@@ -47,9 +47,8 @@ def import_case(found: Format, case: Case, out: Path) -> EpisodeSummary:
 def _usual_frame(metrics: pa.Table, context: EpisodeContext) -> pd.DataFrame:
     from faultset.datasets.frames import wide_frame
 
-    catalogue = catalogue_with(tuple(tuple(row.items()) for row in context.metric_roles))
     window = context.view_start_ns, context.view_end_ns
-    return wide_frame(metrics, *window, context.resolution_s, catalogue=catalogue)
+    return wide_frame(metrics, *window, context.resolution_s, catalogue=catalogue_with(context.metric_roles))
 
 
 def _context(episode: str, foreign: ForeignEpisode) -> EpisodeContext:
