@@ -21,7 +21,7 @@ import psutil
 
 from faultset.collector.apps import load_app
 from faultset.collector.episodes.health import requests_between, unready
-from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.local.platform import LocalPlatform
 
 SECOND = 1_000_000_000

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 from faultset.collector.campaigns.campaign import run_campaign
-from faultset.collector.plans.campaign import Request, plan_campaign
 from faultset.collector.plans.plan import PROFILES, profile_phases
+from faultset.collector.plans.request import Request, plan_campaign
 from faultset.collector.platforms import PLATFORMS
-from faultset.datasets.truth import read_label
+from faultset.datasets.format.truth import read_label
 
 
 def main() -> None:

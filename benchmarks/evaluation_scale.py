@@ -32,18 +32,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from baseline_costs import is_apart, write_large_episode
 
-from faultset.baselines.protocol import Detection, Untrained
-from faultset.baselines.registry import BaselineSpec, baselines, get
+from faultset.baselines.api.contract import Detection, Untrained
+from faultset.baselines.api.registry import BaselineSpec, baselines, get
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.summaries import sha256_of
-from faultset.datasets.versions import create_version, open_dataset, read_manifest, write_manifest
-from faultset.evaluators import choices
-from faultset.evaluators.leaderboards.assembling import leaderboard_of
-from faultset.evaluators.rows import ResultRow, write_rows
-from faultset.evaluators.running.evaluation import carry_out, local_client
-from faultset.evaluators.running.ledger import Ledger
-from faultset.evaluators.running.planning import Settings, make_plan
-from faultset.evaluators.running.sources import Source
+from faultset.datasets.format.summaries import sha256_of
+from faultset.datasets.format.versions import create_version, open_dataset, read_manifest, write_manifest
+from faultset.evaluators.cli import options as choices
+from faultset.evaluators.execution.checkpoint import Ledger
+from faultset.evaluators.execution.dataset_source import Source
+from faultset.evaluators.execution.planning.plan import Settings, make_plan
+from faultset.evaluators.execution.scheduling import carry_out, local_client
+from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.results.rows import ResultRow, write_rows
 
 CHEAP = "ksigma,always-yes,clock,baro,max-z,random,most-frequent"
 MIB = 2**20

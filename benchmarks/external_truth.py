@@ -18,11 +18,11 @@ from typing import Any
 
 from petshop_traversal import traversal_answers
 
-from faultset.baselines.registry import get
+from faultset.baselines.api.registry import get
+from faultset.datasets.format.versions import Dataset, open_dataset
 from faultset.datasets.imports.archives import unpacked
-from faultset.datasets.imports.importing import import_dataset
-from faultset.datasets.versions import Dataset, open_dataset
-from faultset.evaluators.rows import ResultRow, read_rows
+from faultset.datasets.imports.importer import import_dataset
+from faultset.evaluators.results.rows import ResultRow, read_rows
 from faultset.evaluators.scoring.localization import score_ranking
 from faultset.evaluators.statistics.clusters import clustered_mean
 from faultset.evaluators.statistics.estimates import Estimate
@@ -84,7 +84,7 @@ def main() -> None:
 
 def answered(source: str, path: Path, out: Path, workers: int) -> tuple[Dataset, list[ResultRow]]:
     """Import and evaluate by the ordinary commands; return the dataset and the result rows."""
-    from faultset.evaluators.cli import evaluate
+    from faultset.evaluators.cli.evaluate import evaluate
 
     folder, results = out / source, out / f"{source}-results"
     import_dataset(source, path, folder, workers=workers)

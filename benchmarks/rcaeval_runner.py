@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from faultset.datasets.exports.exporting import export_dataset
+from faultset.datasets.exports.exporter import export_dataset
 
 SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"
 START = 1_690_000_000

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from faultset.collector.channel import Channel
+from faultset.collector.ipc.channel import Channel
 from faultset.collector.platforms.local.relay import main as relay_main
 
 DIRECT = ("127.9.1.2", 7001)

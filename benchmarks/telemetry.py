@@ -22,7 +22,7 @@ import psutil
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
-from faultset.collector.channel import Channel
+from faultset.collector.ipc.channel import Channel
 from faultset.collector.platforms.local.telemetry import main as telemetry_main
 from faultset.collector.platforms.local.telemetry.process import write_window
 from faultset.collector.sources.exposition import ExpositionReader

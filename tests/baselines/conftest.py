@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.versions import Dataset, open_dataset
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.format.versions import Dataset, open_dataset
+from faultset.datasets.format.views import EpisodeView
 
 Edit = Callable[[pa.Table], pa.Table | None]
 Alter = Callable[..., EpisodeView]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from faultset.datasets.contexts import EpisodeContext
-from faultset.datasets.episodes import EpisodeWriter
+from faultset.core.json_text import canonical_json
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.json_text import canonical_json
-from faultset.datasets.schemas import TABLES
+from faultset.datasets.format.context import EpisodeContext
+from faultset.datasets.format.episodes import EpisodeWriter
+from faultset.datasets.format.schemas import TABLES
 
 START_NS = 1_760_000_000_000_000_000
 SECOND = 1_000_000_000

@@ -1,0 +1,1 @@
+"""Diagnosis methods that are not language models: detectors, localizers, diagnosers and controls."""

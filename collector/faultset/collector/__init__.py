@@ -1,0 +1,1 @@
+"""Running fault-injection episodes and recording them as datasets."""

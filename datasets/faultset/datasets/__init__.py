@@ -6,11 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from faultset.datasets.contexts import EpisodeContext
-    from faultset.datasets.episodes import EpisodeWriter
-    from faultset.datasets.errors import DataError, FaultsetError, PlatformError, UsageError
-    from faultset.datasets.versions import Dataset, create_version, open_dataset
-    from faultset.datasets.views import EpisodeView
+    from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
+    from faultset.datasets.format.context import EpisodeContext
+    from faultset.datasets.format.episodes import EpisodeWriter
+    from faultset.datasets.format.versions import Dataset, create_version, open_dataset
+    from faultset.datasets.format.views import EpisodeView
 
 __all__ = [
     "DataError",
@@ -26,16 +26,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DataError": "errors",
-    "Dataset": "versions",
-    "EpisodeContext": "contexts",
-    "EpisodeView": "views",
-    "EpisodeWriter": "episodes",
-    "FaultsetError": "errors",
-    "PlatformError": "errors",
-    "UsageError": "errors",
-    "create_version": "versions",
-    "open_dataset": "versions",
+    "DataError": "faultset.core.errors",
+    "Dataset": "faultset.datasets.format.versions",
+    "EpisodeContext": "faultset.datasets.format.context",
+    "EpisodeView": "faultset.datasets.format.views",
+    "EpisodeWriter": "faultset.datasets.format.episodes",
+    "FaultsetError": "faultset.core.errors",
+    "PlatformError": "faultset.core.errors",
+    "UsageError": "faultset.core.errors",
+    "create_version": "faultset.datasets.format.versions",
+    "open_dataset": "faultset.datasets.format.versions",
 }
 
 
@@ -43,4 +43,4 @@ def __getattr__(name: str) -> Any:
     # Looked up on first use, so that a command's --help does not pay for pyarrow and pandas.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from faultset.datasets.contexts import EpisodeContext
-from faultset.datasets.episodes import EpisodeWriter
-from faultset.datasets.json_text import canonical_json
-from faultset.datasets.schemas import TABLES
-from faultset.datasets.versions import create_version
+from faultset.core.json_text import canonical_json
+from faultset.datasets.format.context import EpisodeContext
+from faultset.datasets.format.episodes import EpisodeWriter
+from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.format.versions import create_version
 
 SERVICES = ("frontend", "search", "geo", "rate", "profile", "recommendation")
 CALLS = (

@@ -15,8 +15,8 @@ from faultset.collector.apps.collections import Collection, nights
 from faultset.collector.apps.spec import AppSpec, parse, write
 from faultset.collector.faults.registry import faults
 from faultset.collector.load.schedule import Schedule
-from faultset.collector.plans.campaign import unfit
-from faultset.datasets.errors import UsageError
+from faultset.collector.plans.request import unfit
+from faultset.core.errors import UsageError
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.collector.campaigns.campaign import check_root, remove_abandoned
-from faultset.collector.campaigns.scratch import Scratch
 from faultset.collector.cli.collect import collect
 from faultset.collector.cli.recover import recover
+from faultset.collector.episodes.working_folder import Scratch
 from faultset.collector.platforms import open_site
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from faultset.datasets.json_lines import read_json_lines
-from faultset.datasets.verification import verify
-from faultset.datasets.versions import open_dataset
+from faultset.core.json_lines import read_json_lines
+from faultset.datasets.checks.verification import verify
+from faultset.datasets.format.versions import open_dataset
 
 pytestmark = pytest.mark.slow
 
 OPTIONS = "--faults pod-failure --targets geo --apps hotel --normal 1 -j 1".split()
 OPTIONS += "--step 500ms --warmup 4s --baseline 10s --fault 10s --cooldown 2s".split()
-COMMAND = [sys.executable, "-c", "from faultset.datasets.console import collect; collect()", *OPTIONS]
+COMMAND = [sys.executable, "-c", "from faultset.core.console import collect; collect()", *OPTIONS]
 
 
 def start(root: Path) -> subprocess.Popen[str]:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from faultset.datasets.verification import verify
-from faultset.datasets.versions import open_dataset
+from faultset.datasets.checks.verification import verify
+from faultset.datasets.format.versions import open_dataset
 
 
 def run(command: str, *words: str) -> subprocess.CompletedProcess[str]:
-    code = f"from faultset.datasets.console import {command}; {command}()"
+    code = f"from faultset.core.console import {command}; {command}()"
     return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
 
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from faultset.collector.episodes.machine import SECOND, Command, EpisodeMachine, Event, Phase
+from faultset.collector.episodes.state_machine import SECOND, Command, EpisodeMachine, Event, Phase
 from faultset.collector.plans.plan import Draws, Phases, Plan
 
 PHASES = Phases(warmup_s=10, baseline_s=100, fault_s=100, cooldown_s=5)

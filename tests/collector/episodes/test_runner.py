@@ -15,10 +15,10 @@ from faultset.collector.episodes import runner as module
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.plans.plan import Phases, Plan
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal import Journal
-from faultset.datasets.errors import PlatformError
-from faultset.datasets.truth import read_evidence, read_label
-from faultset.datasets.views import EpisodeView
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.core.errors import PlatformError
+from faultset.datasets.format.truth import read_evidence, read_label
+from faultset.datasets.format.views import EpisodeView
 
 SECOND = 1_000_000_000
 PLAN = Plan(

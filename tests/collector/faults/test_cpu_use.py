@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.faults.cpu import counter_now, cpu_cores
+from faultset.collector.faults.resources.cpu_use import counter_now, cpu_cores
 from faultset.collector.platforms.fake import FakePlatform, FakeSource
-from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journal.journal import Journal
 
 CPU = "container_cpu_usage_seconds_total"
 SECOND = 1_000_000_000

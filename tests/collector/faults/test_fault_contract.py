@@ -11,7 +11,7 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import FaultSpec, fault, faults
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journal.journal import Journal
 
 LEVELS = {"Hardware", "Operating System", "Virtualization", "Application"}
 TYPES = {

@@ -10,7 +10,7 @@ import numpy as np
 from faultset.collector.apps import load_app
 from faultset.collector.faults import registry
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journal.journal import Journal
 
 PAGE = (Path(__file__).parents[3] / "docs" / "write-a-fault.md").read_text()
 

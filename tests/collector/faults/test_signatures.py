@@ -18,9 +18,9 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
-from faultset.datasets.truth import read_evidence, read_label
-from faultset.datasets.versions import open_dataset
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.format.truth import read_evidence, read_label
+from faultset.datasets.format.versions import open_dataset
+from faultset.datasets.format.views import EpisodeView
 
 pytestmark = pytest.mark.slow
 HOTEL = load_app("hotel")
@@ -103,7 +103,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if given:
         return Path(given)
     root = tmp_path_factory.mktemp("signatures") / "data"
-    command = "from faultset.datasets.console import collect; collect()"
+    command = "from faultset.core.console import collect; collect()"
     options = ["--faults", "all", "--apps", "hotel", "--profile", "quick", "--normal", "2", "--seed", "11"]
     run = subprocess.run(
         [sys.executable, "-c", command, *options, "--out", str(root)], capture_output=True, text=True, check=False

@@ -19,7 +19,7 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.apps.spec import write
-from faultset.collector.channel import Channel
+from faultset.collector.ipc.channel import Channel
 from faultset.collector.load.results import OUTCOMES, read_results
 
 

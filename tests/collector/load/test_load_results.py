@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from faultset.collector.load.results import NONE, ResultFile, read_results
 from faultset.collector.load.source import RequestSource
-from faultset.datasets.schemas import REQUESTS
+from faultset.datasets.format.schemas import REQUESTS
 
 SECOND = 1_000_000_000
 

@@ -10,9 +10,9 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
-from faultset.collector.plans.campaign import Request, campaign_id, plan_campaign
 from faultset.collector.plans.plan import QUICK, Phases, Plan, draw
-from faultset.datasets.errors import UsageError
+from faultset.collector.plans.request import Request, campaign_id, plan_campaign
+from faultset.core.errors import UsageError
 
 REQUEST = Request(
     faults=("all",),

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from faultset.collector.platforms.inverses import inverse_change, inverse_of_delete, merge
-from faultset.collector.platforms.journal import Journal
-from faultset.collector.platforms.undoing import replay
-from faultset.datasets.errors import PlatformError
-from faultset.datasets.json_lines import read_json_lines
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal.undo import replay
+from faultset.collector.platforms.journal.undo_operations import inverse_change, inverse_of_delete, merge
+from faultset.core.errors import PlatformError
+from faultset.core.json_lines import read_json_lines
 
 OBJECT = {"spec": {"replicas": 1, "selector": {"a": "b"}, "ports": [{"port": 1}]}, "metadata": {"labels": {}}}
 

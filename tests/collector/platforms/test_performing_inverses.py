@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.platforms.pods import waits_in_back_off
-from faultset.collector.platforms.protocol import Object, ObjectNotFound
-from faultset.collector.platforms.undoing import Performer
-from faultset.datasets.errors import PlatformError
+from faultset.collector.platforms.api.platform import Object, ObjectNotFound
+from faultset.collector.platforms.api.pod_state import waits_in_back_off
+from faultset.collector.platforms.journal.undo import Performer
+from faultset.core.errors import PlatformError
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:09Z"}
 

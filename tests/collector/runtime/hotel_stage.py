@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.apps.spec import AppSpec, write
-from faultset.collector.runtime.store import redis_programs
+from faultset.collector.runtime.stores.server import redis_programs
 
 FOLDERS = [str(Path(__file__).parents[3] / part) for part in ("collector", "datasets")]
 BASIC = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(FOLDERS)}

@@ -10,9 +10,10 @@ import signal
 import sys
 import traceback
 
-from faultset.collector.runtime import service, store, work
+from faultset.collector.runtime import service, work
+from faultset.collector.runtime.stores import server
 
-PROGRAMS = {"faultset-service": service.main, "faultset-store": store.main, "faultset-work": work.main}
+PROGRAMS = {"faultset-service": service.main, "faultset-store": server.main, "faultset-work": work.main}
 
 
 def child(order: dict, parent: int) -> int:

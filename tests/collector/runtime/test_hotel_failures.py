@@ -8,7 +8,7 @@ import pytest
 from hotel_stage import Process, Stage
 from span_receiver import Receiver
 
-from faultset.collector.runtime.store import admin_command
+from faultset.collector.runtime.stores.server import admin_command
 
 
 def ended(stage: Stage, process: Process, what: str, timeout_s: float = 30.0) -> int:

@@ -14,17 +14,17 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from faultset.collector.runtime import store
-from faultset.collector.runtime.behaviours import burn
 from faultset.collector.runtime.builds import GOOD, LEAKING, MISDIALLING, defects
-from faultset.collector.runtime.connections import Connections
 from faultset.collector.runtime.environment import environment
 from faultset.collector.runtime.expressions import getter, go_list
-from faultset.collector.runtime.logs import Log
-from faultset.collector.runtime.names import Names, UnknownHostError, dial_error
-from faultset.collector.runtime.status import Code, RpcError, http_status, response_class
-from faultset.collector.runtime.tracing import Tracing, headers_of
-from faultset.datasets.errors import PlatformError
+from faultset.collector.runtime.http.connections import Connections
+from faultset.collector.runtime.http.names import Names, UnknownHostError, dial_error
+from faultset.collector.runtime.http.status import Code, RpcError, http_status, response_class
+from faultset.collector.runtime.operations import burn
+from faultset.collector.runtime.signals.logs import Log
+from faultset.collector.runtime.signals.tracing import Tracing, headers_of
+from faultset.collector.runtime.stores import server as store
+from faultset.core.errors import PlatformError
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_importing_the_programs_starts_nothing() -> None:
 
     code = (
         "import threading, os\n"
-        "from faultset.collector.runtime import service, store, work\n"
+        "from faultset.collector.runtime import service, work\nfrom faultset.collector.runtime.stores import server\n"
         "from faultset.collector.load import process\n"
         "import asyncio, sys\n"
         "assert threading.active_count() == 1\n"

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from faultset.collector.verdicts.calibrating import calibrate
-from faultset.collector.verdicts.judge import judge
+from faultset.collector.verdicts.calibration import calibrate
 from faultset.collector.verdicts.latent import CAP, calibration, service_scores
 from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_tests
+from faultset.collector.verdicts.verdict import judge
 
 SECOND = 1_000_000_000
 WINDOW = {"start_ns": 0, "reference_end_ns": 80 * SECOND, "onset_ns": 100 * SECOND, "end_ns": 200 * SECOND}

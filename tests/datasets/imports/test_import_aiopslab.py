@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
+from faultset.datasets.checks.verification import verify
+from faultset.datasets.format.versions import open_dataset
+from faultset.datasets.format.views import EpisodeView
 from faultset.datasets.imports.aiopslab import AIOpsLab
-from faultset.datasets.imports.importing import import_dataset
-from faultset.datasets.verification import verify
-from faultset.datasets.versions import open_dataset
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.imports.importer import import_dataset
 
 SECOND = 10**9
 START = 1_756_135_740

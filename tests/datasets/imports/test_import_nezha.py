@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from faultset.datasets.errors import DataError
-from faultset.datasets.imports.importing import import_dataset
+from faultset.core.errors import DataError
+from faultset.datasets.checks.verification import verify
+from faultset.datasets.format.versions import Dataset, open_dataset
+from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.nezha import Nezha
 from faultset.datasets.imports.nezha.rows import read_logs, read_spans
-from faultset.datasets.verification import verify
-from faultset.datasets.versions import Dataset, open_dataset
 
 SECOND = 10**9
 DAY = "2023-01-29"

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from faultset.datasets.errors import DataError
-from faultset.datasets.imports.importing import import_dataset
+from faultset.core.errors import DataError
+from faultset.datasets.checks.verification import verify
+from faultset.datasets.format.versions import Dataset, open_dataset
+from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.openrca import OpenRCA
 from faultset.datasets.imports.openrca.systems import System
-from faultset.datasets.verification import verify
-from faultset.datasets.versions import Dataset, open_dataset
-from faultset.datasets.views import EpisodeView
 
 SECOND = 10**9
 SLOT = 1_614_841_200
@@ -278,7 +278,7 @@ def test_another_record_before_the_onset_is_evidence_against_a_healthy_reference
         f"pod,Mysql02,{SLOT - 900},2021-03-04 14:45:00,JVM out of memory",
     )
     import_dataset("openrca", tmp_path, tmp_path / "out", workers=1)
-    from faultset.datasets.truth import read_evidence
+    from faultset.datasets.format.truth import read_evidence
 
     dataset = open_dataset(tmp_path / "out")
     later = next(e for e in dataset.episodes if dataset.label(e)["targets"] == ["Tomcat01"])

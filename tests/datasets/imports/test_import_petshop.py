@@ -9,11 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from faultset.datasets.errors import DataError
-from faultset.datasets.imports.importing import import_dataset
+from faultset.core.errors import DataError
+from faultset.datasets.checks.verification import verify
+from faultset.datasets.format.versions import Dataset, open_dataset
+from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.petshop import CASE_ROWS, REFERENCE_ROWS, PetShop
-from faultset.datasets.verification import verify
-from faultset.datasets.versions import Dataset, open_dataset
 
 SECOND = 10**9
 STEP = 300

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
+from faultset.datasets.checks.verification import verify
+from faultset.datasets.format.versions import Dataset, open_dataset
 from faultset.datasets.imports.examination import examined
-from faultset.datasets.imports.importing import import_dataset
+from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.rcabench import RCABench
-from faultset.datasets.verification import verify
-from faultset.datasets.versions import Dataset, open_dataset
 
 SECOND = 10**9
 START = 1_750_000_000

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faultset.datasets import wide_cache
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
+from faultset.datasets.checks.verification import verify
+from faultset.datasets.format.versions import Dataset, open_dataset
+from faultset.datasets.format.views import EpisodeView
 from faultset.datasets.imports.columns import numbers, numbers_of
 from faultset.datasets.imports.examination import examined
-from faultset.datasets.imports.importing import episode_id, import_dataset
+from faultset.datasets.imports.importer import episode_id, import_dataset
 from faultset.datasets.imports.rcaeval import RCAEval
-from faultset.datasets.verification import verify
-from faultset.datasets.versions import Dataset, open_dataset
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.metrics import frame_cache
 
 START = 1_690_000_000
 ROWS, ONSET = 100, 60
@@ -364,7 +364,7 @@ def test_spans_without_microseconds_start_at_their_milliseconds(source, out):
 
 
 def test_an_import_keeps_the_frame_that_methods_ask_for_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(wide_cache, "FEWEST_BYTES", 0)
+    monkeypatch.setattr(frame_cache, "FEWEST_BYTES", 0)
     zenodo_case(tmp_path / "foreign")
     dataset = imported(tmp_path / "foreign", tmp_path / "out")
     view = dataset.view(only(dataset))

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from faultset.datasets.console import root as faultset
-from faultset.datasets.errors import DataError
-from faultset.datasets.imports import importing
-from faultset.datasets.imports.importing import episode_id, import_dataset
+from faultset.core.console import root as faultset
+from faultset.core.errors import DataError
+from faultset.datasets.format.versions import complete_episodes, open_dataset
+from faultset.datasets.imports import importer
+from faultset.datasets.imports.importer import episode_id, import_dataset
 from faultset.datasets.imports.windows import reference_end
-from faultset.datasets.versions import complete_episodes, open_dataset
 
 START, ROWS, ONSET = 1_690_000_000, 60, 30
 
@@ -69,7 +69,7 @@ def test_an_import_that_is_run_again_has_nothing_to_do(source, out):
 
 
 def test_an_interrupted_import_writes_only_what_is_missing(source, out, monkeypatch):
-    real = importing.import_case
+    real = importer.import_case
     written: list[str] = []
 
     def failing(found, case, folder):
@@ -78,11 +78,11 @@ def test_an_interrupted_import_writes_only_what_is_missing(source, out, monkeypa
         written.append(case.key)
         real(found, case, folder)
 
-    monkeypatch.setattr(importing, "import_case", failing)
+    monkeypatch.setattr(importer, "import_case", failing)
     with pytest.raises(KeyboardInterrupt):
         import_dataset("rcaeval", source, out, workers=1)
     assert len(complete_episodes(out)) == 1
-    monkeypatch.setattr(importing, "import_case", real)
+    monkeypatch.setattr(importer, "import_case", real)
     done = import_dataset("rcaeval", source, out, workers=1)
     assert (done.episodes, done.written) == (3, 2)
 
@@ -91,7 +91,7 @@ def test_kill_nine_leaves_whole_episodes_or_none_and_no_process(tmp_path, out):
     source = write_cases(tmp_path / "many", 30, rows=1_200, series=60)
     code = f"""
 import sys
-from faultset.datasets.imports.importing import import_dataset
+from faultset.datasets.imports.importer import import_dataset
 if __name__ == "__main__":
     import_dataset("rcaeval", {str(source)!r}, {str(out)!r}, workers=2)
 """

@@ -19,11 +19,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from faultset.collector.agent.abilities import find_abilities
-from faultset.collector.agent.disturbances import KINDS, read_disturbance
+from faultset.collector.agent.capabilities import find_abilities
+from faultset.collector.agent.errors import Refusal
+from faultset.collector.agent.impairments import KINDS, read_disturbance
 from faultset.collector.agent.leases import Leases
 from faultset.collector.agent.networks import Network
-from faultset.collector.agent.refusal import Refusal
 
 FOLDER = Path("/tmp/faultset")
 _TICK_S = 0.5

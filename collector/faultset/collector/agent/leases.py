@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from faultset.collector.agent.refusal import Refusal
+from faultset.collector.agent.errors import Refusal
 
 LONGEST_S = 120.0
 

@@ -7,7 +7,8 @@ import os
 import subprocess
 from collections.abc import Sequence
 
-from faultset.collector.agent.disturbances import (
+from faultset.collector.agent.errors import Refusal
+from faultset.collector.agent.impairments import (
     HANDLE,
     IN,
     OUT,
@@ -20,7 +21,6 @@ from faultset.collector.agent.disturbances import (
     restore_text,
     rules_of,
 )
-from faultset.collector.agent.refusal import Refusal
 
 _TIMEOUT_S = 15.0
 _FAMILIES = ("", "6")

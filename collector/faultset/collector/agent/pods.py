@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.collector.agent.cgroups import Place, place_of
-from faultset.collector.agent.refusal import Refusal
+from faultset.collector.agent.errors import Refusal
 
 _TRIES = 4
 _PAUSE_S = 0.15

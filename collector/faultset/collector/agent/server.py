@@ -20,14 +20,14 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from faultset.collector.agent import volumes
-from faultset.collector.agent.abilities import Abilities, find_abilities
-from faultset.collector.agent.disturbances import KINDS, read_disturbance
-from faultset.collector.agent.holding import LEASE_S, TICK_S, Holding
-from faultset.collector.agent.lateness import Lateness
+from faultset.collector.agent.active_impairments import LEASE_S, TICK_S, Holding
+from faultset.collector.agent.capabilities import Abilities, find_abilities
+from faultset.collector.agent.errors import Refusal
+from faultset.collector.agent.impairments import KINDS, read_disturbance
 from faultset.collector.agent.leases import Leases
 from faultset.collector.agent.networks import Network
 from faultset.collector.agent.pods import Pods
-from faultset.collector.agent.refusal import Refusal
+from faultset.collector.agent.scheduling_delay import Lateness
 
 PORT = 9465
 TOKEN_HEADER = "X-Faultset-Token"

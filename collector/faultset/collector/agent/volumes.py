@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from faultset.collector.agent.refusal import Refusal
+from faultset.collector.agent.errors import Refusal
 
 ROOT = Path("/var/lib/faultset")
 OWNER = 1000

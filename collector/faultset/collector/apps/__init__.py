@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.apps.spec import AppSpec, parse, unknown
-from faultset.datasets.errors import UsageError
+from faultset.core.errors import UsageError
 
 
 def app_names() -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import yaml
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, model_validator
 
-from faultset.collector.apps.behaviours import Call, Frozen, Steps, stores_of, written
 from faultset.collector.apps.collections import Collection
+from faultset.collector.apps.steps import Call, Frozen, Steps, stores_of, written
 from faultset.collector.apps.workload import Mix, RequestSpec
-from faultset.datasets.errors import UsageError
+from faultset.core.errors import UsageError
 
 Kind = Literal["frontend", "logic", "cache", "database", "infrastructure"]
 

@@ -1,0 +1,1 @@
+"""Campaigns: many episodes side by side, resumed where they stopped."""

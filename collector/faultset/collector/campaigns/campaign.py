@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from faultset.collector.campaigns.scratch import scratches
+from faultset.collector.episodes.working_folder import scratches
 from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms.site import Site
-from faultset.datasets.errors import DataError
+from faultset.collector.platforms.api.host import Site
+from faultset.core.errors import DataError
 
 CAMPAIGNS = "campaigns"
 ATTEMPTS = 2

@@ -27,12 +27,12 @@ from faultset.collector.campaigns.campaign import (
 )
 from faultset.collector.campaigns.progress import show_progress
 from faultset.collector.faults.registry import get_fault
-from faultset.collector.plans.campaign import Request, campaign_id, plan_campaign
 from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.request import Request, campaign_id, plan_campaign
 from faultset.collector.platforms import open_site
-from faultset.datasets.errors import DataError, FaultsetError, PlatformError
-from faultset.datasets.truth import read_label
-from faultset.datasets.versions import create_version, list_versions
+from faultset.core.errors import DataError, FaultsetError, PlatformError
+from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.versions import create_version, list_versions
 
 
 class Session:

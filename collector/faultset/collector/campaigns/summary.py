@@ -10,8 +10,8 @@ import click
 
 from faultset.collector.campaigns.campaign import Result
 from faultset.collector.plans.plan import Plan
-from faultset.datasets.console import show_records
-from faultset.datasets.truth import read_evidence
+from faultset.core.console import show_records
+from faultset.datasets.format.truth import read_evidence
 
 SECOND = 1_000_000_000
 

@@ -1,0 +1,1 @@
+"""The commands `collect`, `recover`, `doctor` and `list`."""

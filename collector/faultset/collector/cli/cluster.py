@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from faultset.datasets.errors import UsageError
+from faultset.core.errors import UsageError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

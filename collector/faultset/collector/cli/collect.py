@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from faultset.collector.cli.cluster import cluster_options, cluster_settings
-from faultset.datasets.console import DURATION, command
+from faultset.core.console import DURATION, command
 
 _NAMES = "Comma-separated names, or all."
 
@@ -85,8 +85,8 @@ def collect(
     """
     from faultset.collector.apps import app_names
     from faultset.collector.campaigns.session import Session
-    from faultset.collector.plans.campaign import Request, plan_campaign
     from faultset.collector.plans.plan import Phases, profile_phases
+    from faultset.collector.plans.request import Request, plan_campaign
 
     settings = cluster_settings(platform, context, prometheus_url, jaeger_url, image)
     base = profile_phases(profile, platform)
@@ -126,7 +126,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _show_plans(plans: Any) -> None:
     from faultset.collector.plans.plan import draw
-    from faultset.datasets.console import show_records
+    from faultset.core.console import show_records
 
     rows = [
         {

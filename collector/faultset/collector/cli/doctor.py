@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from faultset.collector.cli.cluster import cluster_options, cluster_settings
-from faultset.datasets.console import command, json_option
+from faultset.core.console import command, json_option
 
 
 @command("doctor")
@@ -32,10 +32,10 @@ def doctor(
       faultset doctor --platform kubernetes --install-telemetry
     """
     from faultset.collector.platforms import PLATFORMS
-    from faultset.collector.platforms.requirements import unmet
-    from faultset.datasets.console import show_records
-    from faultset.datasets.errors import PlatformError, UsageError
-    from faultset.datasets.suggestions import unknown_name
+    from faultset.collector.platforms.api.requirements import unmet
+    from faultset.core.console import show_records
+    from faultset.core.errors import PlatformError, UsageError
+    from faultset.core.suggestions import unknown_name
 
     if platform not in PLATFORMS:
         raise unknown_name("platform", platform, PLATFORMS)
@@ -58,9 +58,9 @@ def _rows(platform: str, settings: dict[str, str], install_telemetry: bool) -> l
         from faultset.collector.platforms.local.checks import checks
 
         return checks()
-    from faultset.collector.platforms.kubernetes.access import Api
-    from faultset.collector.platforms.kubernetes.checks import check_cluster
-    from faultset.collector.platforms.kubernetes.telemetry_stack import install_telemetry as install
+    from faultset.collector.platforms.kubernetes.api.client import Api
+    from faultset.collector.platforms.kubernetes.doctor.checks import check_cluster
+    from faultset.collector.platforms.kubernetes.telemetry.stack_objects import install_telemetry as install
 
     api = Api(context=settings.pop("context", None), patience_s=10.0)
     if install_telemetry:

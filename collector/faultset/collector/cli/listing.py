@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from faultset.datasets.console import command, json_option
+from faultset.core.console import command, json_option
 
 
 @command("faults")
@@ -19,8 +19,8 @@ def faults(app: str, as_json: bool) -> None:
     """
     from faultset.collector.apps import load_app
     from faultset.collector.faults.registry import faults as registered
-    from faultset.collector.plans.campaign import unfit
-    from faultset.datasets.console import show_records
+    from faultset.collector.plans.request import unfit
+    from faultset.core.console import show_records
 
     spec = load_app(app)
     noop = {
@@ -69,7 +69,7 @@ def apps(as_json: bool) -> None:
       faultset list apps
     """
     from faultset.collector.apps import app_names, load_app
-    from faultset.datasets.console import show_records
+    from faultset.core.console import show_records
 
     rows = [
         {

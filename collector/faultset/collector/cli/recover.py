@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from faultset.collector.cli.cluster import cluster_settings
-from faultset.datasets.console import command
+from faultset.core.console import command
 
 
 @command("recover")
@@ -29,7 +29,7 @@ def recover(out: Path, platform: str, context: str | None, telemetry: bool) -> N
     """
     from faultset.collector.campaigns.campaign import check_root, remove_abandoned
     from faultset.collector.platforms import open_site
-    from faultset.datasets.errors import UsageError
+    from faultset.core.errors import UsageError
 
     settings = cluster_settings(platform, context, None, None, None)
     if telemetry and platform != "kubernetes":
@@ -39,8 +39,8 @@ def recover(out: Path, platform: str, context: str | None, telemetry: bool) -> N
     removed = remove_abandoned(out, lambda name: site if name == platform else open_site(name))
     strays = site.remove_strays()
     if telemetry:
-        from faultset.collector.platforms.kubernetes.access import Api
-        from faultset.collector.platforms.kubernetes.telemetry_stack import remove_telemetry
+        from faultset.collector.platforms.kubernetes.api.client import Api
+        from faultset.collector.platforms.kubernetes.telemetry.stack_objects import remove_telemetry
 
         strays += remove_telemetry(Api(context=context))
     said = [f"removed what was left of {len(removed)} episodes"] if removed else []

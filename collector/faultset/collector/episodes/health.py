@@ -7,7 +7,7 @@ import time
 import pandas as pd
 import pyarrow as pa
 
-from faultset.collector.platforms.protocol import Platform
+from faultset.collector.platforms.api.platform import Platform
 
 LARGEST_ERROR_RATE = 0.01
 LEAST_COMPLETION = 0.9

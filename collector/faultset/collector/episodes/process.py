@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.apps import load_app
-from faultset.collector.campaigns.scratch import Scratch
 from faultset.collector.episodes.runner import EpisodeRunner
+from faultset.collector.episodes.working_folder import Scratch
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms import open_site
-from faultset.collector.platforms.journal import Journal
-from faultset.datasets.errors import FaultsetError
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.core.errors import FaultsetError
 
 PR_SET_PDEATHSIG = 1
 

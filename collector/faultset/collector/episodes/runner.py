@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.episodes import disturbances
-from faultset.collector.episodes.collecting import collect
+from faultset.collector.episodes import harmless_changes
 from faultset.collector.episodes.health import unhealthy, unready
-from faultset.collector.episodes.machine import SECOND, Command, EpisodeMachine, Event, Phase
+from faultset.collector.episodes.snapshot import collect
+from faultset.collector.episodes.state_machine import SECOND, Command, EpisodeMachine, Event, Phase
 from faultset.collector.faults.registry import FaultSpec, get_fault
 from faultset.collector.plans.plan import Plan, draw
-from faultset.collector.platforms.journal import Journal
-from faultset.collector.platforms.protocol import Platform
-from faultset.datasets.errors import FaultsetError, PlatformError
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.core.errors import FaultsetError, PlatformError
 
 RECOVERY_TIMEOUT_S = 120.0
 RECOVERY_WINDOW_S = 4.0
@@ -189,13 +189,13 @@ class EpisodeRunner:
             raise PlatformError(f"{self.plan.app} was not healthy {when}: {wrong}")
 
     def _change(self) -> None:
-        self.journal.note("change", **disturbances.harmless_change(self.platform, self.draws.changes))
+        self.journal.note("change", **harmless_changes.harmless_change(self.platform, self.draws.changes))
 
     def _inject(self) -> None:
         course = self.course
         course.inject_start_ns = course.inject_start_ns or time.time_ns()
         if self.fault is None:
-            acts = {"disturbed": disturbances.disturb, "sham": disturbances.sham}
+            acts = {"disturbed": harmless_changes.disturb, "sham": harmless_changes.sham}
             act = acts.get(self.plan.no_fault_kind or "")
             course.parameters = act(self.platform, self.draws.fault) if act else {}
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from faultset.collector.platforms.protocol import Object, Platform
+from faultset.collector.platforms.api.platform import Object, Platform
 
 RECREATE: dict[str, Any] = {"type": "Recreate", "rollingUpdate": None}
 """Strategy under which the old pod goes first, as when an operator deletes and applies a Deployment."""

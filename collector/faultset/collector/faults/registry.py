@@ -17,8 +17,8 @@ from typing import Any, Literal
 import numpy as np
 
 from faultset.collector.apps.spec import AppSpec
-from faultset.collector.platforms.protocol import Platform
-from faultset.datasets.suggestions import unknown_name
+from faultset.collector.platforms.api.platform import Platform
+from faultset.core.suggestions import unknown_name
 
 Need = Literal["loss", "delay", "partition", "kill", "resize", "runtime"]
 Parameters = dict[str, Any]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from faultset.collector.faults.selecting import last_end, pod_of, pods_of
-from faultset.collector.platforms.protocol import Platform
-from faultset.collector.runtime.store import admin_command
+from faultset.collector.faults.targets import last_end, pod_of, pods_of
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.runtime.stores.server import admin_command
 
 
 def administer(platform: Platform, store: str, words: Sequence[str], *, undo: Sequence[str] | None = None) -> str:

@@ -12,7 +12,7 @@ import aiohttp
 
 from faultset.collector.load.results import NONE, ResultFile
 from faultset.collector.load.schedule import Arrival, Schedule
-from faultset.collector.runtime.connections import Connections
+from faultset.collector.runtime.http.connections import Connections
 
 TIMEOUT_S = 30.0
 """How long a client waits for an answer; a request that took longer has the outcome `timeout`."""

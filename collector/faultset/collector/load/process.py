@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from faultset.collector.apps.spec import parse
-from faultset.collector.channel import serve
+from faultset.collector.ipc.channel import serve
 from faultset.collector.load.generator import Generator
+from faultset.collector.load.http_server import serve_http
 from faultset.collector.load.results import ResultFile
 from faultset.collector.load.schedule import Schedule
-from faultset.collector.load.serving import serve_http
 from faultset.collector.runtime.environment import allow_many_files
-from faultset.datasets.errors import FaultsetError
+from faultset.core.errors import FaultsetError
 
 _REPLY_S = 0.1
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.collector.load.results import NONE, OUTCOMES, read_results
-from faultset.datasets.schemas import REQUESTS
+from faultset.datasets.format.schemas import REQUESTS
 
 SCHEMA = pa.schema([field for field in REQUESTS if field.name != "episode"])
 

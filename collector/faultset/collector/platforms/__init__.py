@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from faultset.datasets.suggestions import unknown_name
+from faultset.core.suggestions import unknown_name
 
 if TYPE_CHECKING:
-    from faultset.collector.platforms.site import Site
+    from faultset.collector.platforms.api.host import Site
 
 PLATFORMS = ("local", "kubernetes")
 
@@ -27,11 +27,11 @@ def open_site(platform: str, settings: Mapping[str, Any] | None = None) -> Site:
         There is no platform of that name.
     """
     if platform == "local":
-        from faultset.collector.platforms.local.site import LocalSite
+        from faultset.collector.platforms.local.host import LocalSite
 
         return LocalSite(settings or {})
     if platform == "kubernetes":
-        from faultset.collector.platforms.kubernetes.site import KubernetesSite
+        from faultset.collector.platforms.kubernetes.host import KubernetesSite
 
         return KubernetesSite(settings or {})
     raise unknown_name("platform", platform, PLATFORMS)

@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from faultset.collector.apps.manifests import manifests
 from faultset.collector.apps.spec import AppSpec
-from faultset.collector.platforms.inverses import merge
-from faultset.collector.platforms.journal import Journal
-from faultset.collector.platforms.journaled import JournaledVerbs
-from faultset.collector.platforms.protocol import Impairment, Object, ObjectNotFound, Source
-from faultset.collector.platforms.undoing import Performer, replay
-from faultset.datasets.errors import PlatformError
-from faultset.datasets.schemas import TABLES
+from faultset.collector.platforms.api.platform import Impairment, Object, ObjectNotFound, Source
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal.journaled_verbs import JournaledVerbs
+from faultset.collector.platforms.journal.undo import Performer, replay
+from faultset.collector.platforms.journal.undo_operations import merge
+from faultset.core.errors import PlatformError
+from faultset.datasets.format.schemas import TABLES
 
 
 class FakeSource:

@@ -1,0 +1,1 @@
+"""The program that every service of an application runs."""

@@ -15,8 +15,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from faultset.collector.runtime.logs import write_all
-from faultset.collector.runtime.names import Names, dial_error
+from faultset.collector.runtime.http.names import Names, dial_error
+from faultset.collector.runtime.signals.logs import write_all
 
 PATIENCE_S = 10.0
 """How long a starting service waits for the registry, so that a deployment may start everything at once."""

@@ -21,17 +21,17 @@ from aiohttp import web
 
 from faultset.collector.apps.spec import AppSpec, ServiceSpec, parse
 from faultset.collector.runtime import registry
-from faultset.collector.runtime.behaviours import Surroundings, compile_operation
 from faultset.collector.runtime.builds import defects
-from faultset.collector.runtime.caller import Caller
-from faultset.collector.runtime.databases import open_databases, read_indexes, store_clients
 from faultset.collector.runtime.environment import Environment, allow_many_files, environment
-from faultset.collector.runtime.logs import Log
-from faultset.collector.runtime.metrics import Metrics
-from faultset.collector.runtime.names import Names
-from faultset.collector.runtime.server import Handler, Served, http_handler, rpc_handler
-from faultset.collector.runtime.tracing import Tracing
-from faultset.datasets.errors import FaultsetError, UsageError
+from faultset.collector.runtime.http.caller import Caller
+from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.http.server import Handler, Served, http_handler, rpc_handler
+from faultset.collector.runtime.operations import Surroundings, compile_operation
+from faultset.collector.runtime.signals.logs import Log
+from faultset.collector.runtime.signals.metrics import Metrics
+from faultset.collector.runtime.signals.tracing import Tracing
+from faultset.collector.runtime.stores.startup import open_databases, read_indexes, store_clients
+from faultset.core.errors import FaultsetError, UsageError
 
 METRICS_PORT = 9464
 _DRAIN_S = 5.0

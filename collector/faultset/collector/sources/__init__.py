@@ -1,0 +1,1 @@
+"""Telemetry rows: how samples and spans of any source become tables."""

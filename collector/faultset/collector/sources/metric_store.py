@@ -16,7 +16,7 @@ from faultset.collector.sources.columns import (
     without_episode,
 )
 from faultset.collector.sources.series import Series
-from faultset.datasets.schemas import METRICS, TIME
+from faultset.datasets.format.schemas import METRICS, TIME
 
 SCHEMA = without_episode(METRICS)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from faultset.datasets.json_text import canonical_json
+from faultset.core.json_text import canonical_json
 
 SPAN_KINDS = ("internal", "internal", "server", "client", "producer", "consumer")
 SPAN_STATUSES = ("unset", "ok", "error")

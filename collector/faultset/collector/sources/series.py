@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from faultset.datasets.json_text import canonical_json
+from faultset.core.json_text import canonical_json
 
 DROPPED_LABELS = frozenset({"namespace", "instance", "id"})
 """Labels that name the place instead of the series; they differ between runs of the same application."""

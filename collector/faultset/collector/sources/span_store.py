@@ -17,7 +17,7 @@ from faultset.collector.sources.columns import (
     without_episode,
 )
 from faultset.collector.sources.otlp import SpanRow
-from faultset.datasets.schemas import SPANS, TIME
+from faultset.datasets.format.schemas import SPANS, TIME
 
 SCHEMA = without_episode(SPANS)
 

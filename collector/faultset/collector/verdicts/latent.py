@@ -16,7 +16,7 @@ from importlib.resources import files
 import numpy as np
 import pandas as pd
 
-from faultset.datasets.roles import role_of
+from faultset.datasets.metrics.roles import role_of
 
 RUN = 3
 CAP = 1000.0

@@ -11,8 +11,8 @@ import zipfile
 from itertools import islice
 from pathlib import Path
 
-from faultset.datasets.errors import DataError
-from faultset.datasets.storage import disk_full_named
+from faultset.core.errors import DataError
+from faultset.datasets.format.storage import disk_full_named
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
 _PEEKED = 4000

@@ -15,8 +15,8 @@ import pyarrow.compute
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from faultset.datasets.errors import DataError
-from faultset.datasets.schemas import NAME, TABLES, TIME
+from faultset.core.errors import DataError
+from faultset.datasets.format.schemas import NAME, TABLES, TIME
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.

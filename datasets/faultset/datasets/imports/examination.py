@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from faultset.datasets.errors import DataError
-from faultset.datasets.imports.protocol import Oddity
+from faultset.core.errors import DataError
+from faultset.datasets.format.versions import VERSIONS
+from faultset.datasets.imports.contract import Oddity
 from faultset.datasets.imports.registry import FORMATS, recognised
-from faultset.datasets.versions import VERSIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ def _gathered(oddities: Iterable[Oddity]) -> tuple[Oddity, ...]:
 
 
 def _own(path: Path) -> Examination:
-    from faultset.datasets.versions import read_manifest
+    from faultset.datasets.format.versions import read_manifest
 
     manifest = read_manifest(path)
     origin = manifest["provenance"].get("import")

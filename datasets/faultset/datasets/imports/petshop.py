@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
 from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.columns import SECOND_NS, Ints, epoch_ns, long_metrics
-from faultset.datasets.imports.protocol import Case, ForeignEpisode, Oddity
+from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from faultset.datasets.imports.protocol import Format
-from faultset.datasets.suggestions import unknown_name
+from faultset.core.suggestions import unknown_name
+from faultset.datasets.imports.contract import Format
 
 FORMATS: dict[str, str] = {
     "rcaeval": "faultset.datasets.imports.rcaeval:RCAEval",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
 
 REFERENCE_SHARE = 0.4
 """Part of a view that is taken as healthy: 0.8 of the first half, as in our own episodes."""

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from faultset.evaluators.leaderboards.calibrating import Who, thresholds_of
-from faultset.evaluators.leaderboards.detecting import correctness
-from faultset.evaluators.leaderboards.diagnosing import Diagnosed, diagnosed
-from faultset.evaluators.leaderboards.hearing import Heard, heard
-from faultset.evaluators.leaderboards.locating import Located, located
-from faultset.evaluators.rows import ResultRow, Truth
+from faultset.evaluators.leaderboards.detection import correctness
+from faultset.evaluators.leaderboards.detection_facts import Heard, heard
+from faultset.evaluators.leaderboards.diagnosis import Diagnosed, diagnosed
+from faultset.evaluators.leaderboards.localization import Located, located
+from faultset.evaluators.leaderboards.trained_thresholds import Who, thresholds_of
+from faultset.evaluators.results.rows import ResultRow, Truth
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 
 Asked = tuple[str, str]

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from faultset.evaluators.leaderboards import detecting, diagnosing, locating
+from faultset.evaluators.leaderboards import detection as detecting
+from faultset.evaluators.leaderboards import diagnosis
+from faultset.evaluators.leaderboards import localization as locating
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, UNKNOWN, Entry, Metric, Table
 from faultset.evaluators.leaderboards.scored_rows import Asked, ScoredRows
-from faultset.evaluators.rows import ResultRow, Truth
+from faultset.evaluators.results.rows import ResultRow, Truth
 from faultset.evaluators.statistics.comparison import PairedDifference, holm, paired_difference
 from faultset.evaluators.statistics.estimates import Estimate, unknown
 from faultset.evaluators.statistics.systems import prediction_interval
@@ -143,13 +145,13 @@ def _localization(facts: ScoredRows, part: _Part) -> Table:
 def _diagnosis(facts: ScoredRows, part: _Part) -> Table:
     found = facts.diagnosed[part.asked[1]]
     estimates = {
-        name: diagnosing.diagnosis_estimates(
+        name: diagnosis.diagnosis_estimates(
             _only(found[name], part.faulty), _only(facts.calm[part.asked][name], part.healthy), part.seed
         )
         for name in part.baselines
     }
-    floor = diagnosing.constant_floor(_only(found[part.baselines[0]], part.faulty))
-    return _table(facts, part, diagnosing.DIAGNOSIS_METRICS, estimates, floor, "")
+    floor = diagnosis.constant_floor(_only(found[part.baselines[0]], part.faulty))
+    return _table(facts, part, diagnosis.DIAGNOSIS_METRICS, estimates, floor, "")
 
 
 _MAKERS: Mapping[str, Callable[[ScoredRows, _Part], Table]] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faultset.evaluators.leaderboards import wording
+from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.formats import columns_of, facts
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, Entry, Leaderboard, Metric, Table
-from faultset.evaluators.leaderboards.writing import columns_of, facts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +62,7 @@ def _rich(table: Table, width: int) -> RichTable:
     for entry in table.entries:
         rich.add_row(*_cells(entry, shown), style=_KIND_STYLE.get(entry.kind))
     if table.floor:
-        floor = [wording.number(table.floor[m.name].value, m) if m.name in table.floor else "" for m in shown]
+        floor = [number_formats.number(table.floor[m.name].value, m) if m.name in table.floor else "" for m in shown]
         rich.add_row("", "guessing", *floor, "", "", style="dim italic")
     return rich
 
@@ -76,11 +76,17 @@ def _cells(entry: Entry, shown: tuple[Metric, ...]) -> list[str]:
     values = []
     for metric in shown:
         estimate = entry.metrics[metric.name]
-        text = wording.number(estimate.value, metric)
-        bracket = wording.interval(estimate, metric)
+        text = number_formats.number(estimate.value, metric)
+        bracket = number_formats.interval(estimate, metric)
         values.append(f"{text} [dim]{bracket.replace('[', chr(92) + '[')}[/dim]" if bracket else text)
     failed = sum(n for status, n in entry.failed.items() if status != "no_alarm")
-    return [str(entry.place), entry.baseline, *values, str(failed) if failed else "", wording.seconds(entry.seconds)]
+    return [
+        str(entry.place),
+        entry.baseline,
+        *values,
+        str(failed) if failed else "",
+        number_formats.seconds(entry.seconds),
+    ]
 
 
 def _one_line(table: Table) -> str:
@@ -89,7 +95,7 @@ def _one_line(table: Table) -> str:
         table.entries,
         key=lambda entry: (entry.metrics[metric.name].known, entry.metrics[metric.name].value),
     )
-    value = wording.number(best.metrics[metric.name].value, metric)
+    value = number_formats.number(best.metrics[metric.name].value, metric)
     return (
         f"{table.title}: {table.episodes} episodes, highest {metric.title} {value} ({best.baseline}); "
         "full table in the report"

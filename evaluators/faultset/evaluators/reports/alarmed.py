@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from faultset.evaluators.leaderboards.hearing import alarms_of
-from faultset.evaluators.rows import ResultRow, Truth
+from faultset.evaluators.leaderboards.detection_facts import alarms_of
+from faultset.evaluators.results.rows import ResultRow, Truth
 
 _S = 1_000_000_000
 

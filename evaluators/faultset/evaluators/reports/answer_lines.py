@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from faultset.evaluators.leaderboards import wording
-from faultset.evaluators.leaderboards.hearing import alarms_of
+from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.detection_facts import alarms_of
 from faultset.evaluators.leaderboards.records import Leaderboard
 from faultset.evaluators.reports.alarmed import alarmed
-from faultset.evaluators.reports.facts import Facts, foremost
-from faultset.evaluators.reports.time_axis import SECOND_NS, place
-from faultset.evaluators.rows import ResultRow, Truth
+from faultset.evaluators.reports.derived_scores import Facts, foremost
+from faultset.evaluators.reports.figures.time_axis import SECOND_NS, place
+from faultset.evaluators.results.rows import ResultRow, Truth
 from faultset.evaluators.scoring.alarms import timed_alarms
 
 _EVIDENCE_SHOWN = 110
@@ -161,7 +161,7 @@ def _answer(rows: Sequence[ResultRow], rank: float, truth: Truth) -> Answer:
         remarks.append(f"1 of {len(rows)} seeds")
     ordered = sorted(row.ranking, key=lambda name: (-row.ranking[name], name))
     return Answer(
-        rank=failed or ("nobody" if not row.ranking else wording.short(rank)),
+        rank=failed or ("nobody" if not row.ranking else number_formats.short(rank)),
         right=not failed and rank < 1.01,
         services=tuple((name, name in causes) for name in ordered[:3]),
         remark=", ".join(remarks),
@@ -180,9 +180,9 @@ def diagnosis_lines(truth: Truth, facts: Facts) -> tuple[DiagnosisLine, ...]:
             level, kind = one.said[0] if one is not None else (None, None)
             answers.append(
                 (
-                    level or wording.NONE,
+                    level or number_formats.NONE,
                     level is not None and level == truth.system_level,
-                    kind or wording.NONE,
+                    kind or number_formats.NONE,
                     kind is not None and kind == truth.fault_type,
                 )
             )

@@ -7,19 +7,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faultset.evaluators.leaderboards import wording, writing
+from faultset.evaluators.leaderboards import formats, number_formats
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, TOLD, Leaderboard, Table
-from faultset.evaluators.reports import delays, forests, scatter, unsolved
-from faultset.evaluators.reports.episodes import EPISODES_SHOWN, drawings
-from faultset.evaluators.reports.facts import Facts, facts_of, foremost
-from faultset.evaluators.reports.heat import heats
-from faultset.evaluators.reports.methods import cards
+from faultset.evaluators.reports import episode_difficulty
+from faultset.evaluators.reports.derived_scores import Facts, facts_of, foremost
+from faultset.evaluators.reports.figures import delays, forest_plots, scatter_plots
+from faultset.evaluators.reports.figures.episodes import EPISODES_SHOWN, drawings
+from faultset.evaluators.reports.figures.heat_maps import heats
+from faultset.evaluators.reports.method_cards import cards
 from faultset.evaluators.reports.provenance import FILES, provenance
 from faultset.evaluators.reports.templates import filled
-from faultset.evaluators.rows import ResultRow
+from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
-    from faultset.baselines.registry import BaselineSpec
+    from faultset.baselines.api.registry import BaselineSpec
 
 FAILURES_SHOWN = 200
 UNSOLVED_SHOWN = 12
@@ -64,28 +65,28 @@ def render(
 ) -> str:
     """Return the report as HTML."""
     facts = facts_of(rows)
-    order = unsolved.hardness(board, facts)
-    alone, headline = unsolved.nobody(order, facts)
+    order = episode_difficulty.hardness(board, facts)
+    alone, headline = episode_difficulty.nobody(order, facts)
     others = [table for table in board.tables if table.verdict != HEADLINE]
     several = any(table.app == ALL_APPS for table in board.tables)
     strata = foremost(_by_hard(board), facts.kinds)
     return filled(
         "report.html.j2",
         board=board,
-        facts=writing.facts(board),
+        facts=formats.facts(board),
         glance=_glance(board),
         tiles=_tiles(board, rows, alone, headline),
         sections=[_section(board, facts, task) for task in _TITLES if _tables(board, task)],
         others=[table for table in others if several is False or table.app == ALL_APPS],
         more_others=several,
-        columns_of=writing.columns_of,
+        columns_of=formats.columns_of,
         heats=heats(facts),
         hardness=(order[:UNSOLVED_SHOWN], order[UNSOLVED_SHOWN:]),
-        solved_by=[title for _, _, title in unsolved.TASKS],
+        solved_by=[title for _, _, title in episode_difficulty.TASKS],
         drawings=drawings(board, facts, order, dataset),
         episodes=len(facts.truths),
         most_episodes=EPISODES_SHOWN,
-        planes=[plane for plane in map(scatter.cost, _costly(board)) if plane is not None],
+        planes=[plane for plane in map(scatter_plots.cost, _costly(board)) if plane is not None],
         strata=strata,
         kinds=facts.kinds,
         failures=board.failures[:FAILURES_SHOWN],
@@ -127,8 +128,8 @@ def _glance(board: Leaderboard) -> list[dict[str, Any]]:
             {
                 "title": _TITLES[last.task] + told,
                 "anchor": last.task,
-                "forest": forests.forest(last, last.metrics[0].name, methods=5, controls=1),
-                "systems": forests.systems(series, methods=5, controls=1) if len(series) > 1 else None,
+                "forest": forest_plots.forest(last, last.metrics[0].name, methods=5, controls=1),
+                "systems": forest_plots.systems(series, methods=5, controls=1) if len(series) > 1 else None,
                 "table": last,
             }
         )
@@ -146,13 +147,15 @@ def _section(board: Leaderboard, facts: Facts, task: str) -> dict[str, Any]:
         "task": task,
         "title": _TITLES[task],
         "systems": [
-            (_told(series[-1]), forests.systems(series))
+            (_told(series[-1]), forest_plots.systems(series))
             for series in _series(board)
             if series[-1].task == task and len(series) > 1 and series[-1].group == "telemetry"
         ],
         "apps": list(by_app.items()),
         "curves": delays.curve_charts(board.curves) if task == "localization" else (),
-        "first_places": [(TOLD[protocol], *forests.first_places(board.misses, protocol, kinds)) for protocol in TOLD]
+        "first_places": [
+            (TOLD[protocol], *forest_plots.first_places(board.misses, protocol, kinds)) for protocol in TOLD
+        ]
         if task == "localization" and board.misses
         else [],
     }
@@ -161,16 +164,16 @@ def _section(board: Leaderboard, facts: Facts, task: str) -> dict[str, Any]:
 def _part(table: Table, facts: Facts, *, last: bool) -> dict[str, Any]:
     detection = table.task == "detection" and table.group == "telemetry"
     # every number of every application would make a page of many megabytes; leaderboard.json has them
-    shown = [m for m in table.metrics if "[" not in m.name] if last else writing.columns_of(table)
+    shown = [m for m in table.metrics if "[" not in m.name] if last else formats.columns_of(table)
     known = [m for m in shown if any(entry.metrics[m.name].known for entry in table.entries)]
     return {
         "table": table,
         "told": _told(table),
-        "forests": [forests.forest(table, name) for name in _FOREST[table.task]],
-        "plane": scatter.tradeoff(facts, table) if detection else None,
+        "forests": [forest_plots.forest(table, name) for name in _FOREST[table.task]],
+        "plane": scatter_plots.tradeoff(facts, table) if detection else None,
         "times": delays.times_to_detect(facts, table) if detection else None,
         "metrics": known,
-        "policies": writing.policy_columns(table),
+        "policies": formats.policy_columns(table),
     }
 
 
@@ -212,7 +215,7 @@ def _tiles(board: Leaderboard, rows: Sequence[ResultRow], alone: int, headline: 
             "title": "answers",
             "value": f"{len(rows):,}",
             "text": f"{len(board.failures)} failed; "
-            + (f"median {wording.seconds(asked[len(asked) // 2])} elapsed" if asked else "no times"),
+            + (f"median {number_formats.seconds(asked[len(asked) // 2])} elapsed" if asked else "no times"),
         },
     ]
     if headline:

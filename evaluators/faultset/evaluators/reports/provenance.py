@@ -8,7 +8,7 @@ from datetime import datetime
 
 from faultset.evaluators.leaderboards.records import Leaderboard
 from faultset.evaluators.reports.machine import machine
-from faultset.evaluators.rows import ResultRow
+from faultset.evaluators.results.rows import ResultRow
 
 FILES = (
     ("results.parquet", "one row for every answer, with the raw answer and the truth beside it"),

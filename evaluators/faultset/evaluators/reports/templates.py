@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any
 
-from faultset.evaluators.leaderboards import wording, writing
+from faultset.evaluators.leaderboards import formats, number_formats
 
 PACKAGE = "faultset.evaluators.reports"
 
@@ -21,8 +21,16 @@ def filled(name: str, **content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"number": wording.number, "interval": wording.interval, "counts": wording.counts}
-    environment.globals |= {"seconds": wording.seconds, "against": writing.against, "mebibytes": wording.mebibytes}
+    environment.globals |= {
+        "number": number_formats.number,
+        "interval": number_formats.interval,
+        "counts": number_formats.counts,
+    }
+    environment.globals |= {
+        "seconds": number_formats.seconds,
+        "against": formats.against,
+        "mebibytes": number_formats.mebibytes,
+    }
     return environment.get_template(name).render(css=_text("page.css"), **content)
 
 

@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from faultset.datasets.errors import UsageError
-from faultset.datasets.suggestions import unknown_name
+from faultset.core.errors import UsageError
+from faultset.core.suggestions import unknown_name
 
 Scores = npt.NDArray[np.float64]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from faultset.collector.platforms.local.processes import Process
-from faultset.datasets.errors import PlatformError
+from faultset.collector.ipc.helper_processes import Process
+from faultset.core.errors import PlatformError
 
-NODE = "faultset.collector.platforms.local.node:main"
+NODE = "faultset.collector.platforms.local.node.node:main"
 PYTHON = sys.executable
 PATIENCE_S = 20.0
 
@@ -225,9 +225,9 @@ def test_nothing_is_left_when_the_parent_of_the_node_is_killed(tmp_path):
 import os, sys, time
 from pathlib import Path
 sys.path.insert(0, os.environ["HERE"])
-from faultset.collector.platforms.local.processes import Process
+from faultset.collector.ipc.helper_processes import Process
 folder = Path(os.environ["FOLDER"])
-node = Process("node", "faultset.collector.platforms.local.node:main", [[]], sockets=folder, logs=folder)
+node = Process("node", "faultset.collector.platforms.local.node.node:main", [[]], sockets=folder, logs=folder)
 channel = node.connect()
 about = dict(pod="p", container="main", attempt=0, env={"PATH": os.defpath}, folder=str(folder))
 channel.call("start", uid="1", argv=["sleep", "300"], log=str(folder / "1.log"), **about)

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from faultset.collector.platforms.local.objects import ObjectNotFound, ObjectStore, owner_reference
-from faultset.collector.platforms.observing.quantities import quantity
-from faultset.datasets.errors import PlatformError
+from faultset.collector.platforms.local.api_server.object_store import ObjectNotFound, ObjectStore, owner_reference
+from faultset.collector.platforms.observation.quantities import quantity
+from faultset.core.errors import PlatformError
 
 SECOND = 1_000_000_000
 

@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from faultset.collector.apps.spec import parse
-from faultset.collector.platforms.journal import Journal
-from faultset.collector.platforms.local.objects import ObjectNotFound
+from faultset.collector.platforms.api.platform import Delay, Loss, Partition
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.local.api_server.object_store import ObjectNotFound
 from faultset.collector.platforms.local.platform import LocalPlatform
-from faultset.collector.platforms.protocol import Delay, Loss, Partition
-from faultset.collector.runtime.store import admin_command
-from faultset.datasets.errors import PlatformError
+from faultset.collector.runtime.stores.server import admin_command
+from faultset.core.errors import PlatformError
 
 SHOP = """
 name: shop

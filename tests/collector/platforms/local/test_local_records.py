@@ -5,11 +5,11 @@ import json
 import pyarrow as pa
 import pytest
 
-from faultset.collector.platforms.local.kube_state import state_rows
-from faultset.collector.platforms.observing.clock import parse_rfc3339_ns, rfc3339_ns
-from faultset.collector.platforms.observing.log_lines import parse_line
-from faultset.collector.platforms.observing.sources import EventSource, LogSource, ObjectSource
-from faultset.datasets.schemas import TABLES
+from faultset.collector.platforms.local.control_plane.kube_state import state_rows
+from faultset.collector.platforms.observation.log_lines import parse_line
+from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
+from faultset.collector.platforms.observation.timestamps import parse_rfc3339_ns, rfc3339_ns
+from faultset.datasets.format.schemas import TABLES
 
 SECOND = 1_000_000_000
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

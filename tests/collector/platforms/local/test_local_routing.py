@@ -4,11 +4,11 @@ import socket
 
 import pytest
 
-from faultset.collector.platforms.local.addresses import AddressBlock
+from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
+from faultset.collector.platforms.local.control_plane.routing import hosts, relay_state, telemetry_pods
 from faultset.collector.platforms.local.controllers.commands import Mount
-from faultset.collector.platforms.local.routing import hosts, relay_state, telemetry_pods
-from faultset.collector.platforms.local.volumes import Volumes
-from faultset.datasets.errors import PlatformError
+from faultset.collector.platforms.local.node.volumes import Volumes
+from faultset.core.errors import PlatformError
 
 SCRAPED = {"prometheus.io/scrape": "true", "prometheus.io/port": "9464"}
 

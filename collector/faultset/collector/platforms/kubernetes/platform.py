@@ -14,19 +14,13 @@ import psutil
 
 from faultset.collector.apps.manifests import manifests
 from faultset.collector.apps.spec import AppSpec
-from faultset.collector.platforms.journal import Journal
-from faultset.collector.platforms.journaled import JournaledVerbs
-from faultset.collector.platforms.kubernetes.access import Api
-from faultset.collector.platforms.kubernetes.deployed import check_deployed, objects_of
-from faultset.collector.platforms.kubernetes.discovery import Telemetry, discover
-from faultset.collector.platforms.kubernetes.ephemeral import EphemeralImpairer
-from faultset.collector.platforms.kubernetes.executing import run_in_pod
-from faultset.collector.platforms.kubernetes.images import missing_images_sentence
-from faultset.collector.platforms.kubernetes.impairing import Impairer
-from faultset.collector.platforms.kubernetes.jaeger import JaegerSource
-from faultset.collector.platforms.kubernetes.load_pod import LoadPod, LoadRequests
-from faultset.collector.platforms.kubernetes.log_streams import LogStreams
-from faultset.collector.platforms.kubernetes.namespaces import (
+from faultset.collector.platforms.api.platform import Impairment, Object, Source
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal.journaled_verbs import JournaledVerbs
+from faultset.collector.platforms.journal.undo import replay
+from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
+from faultset.collector.platforms.kubernetes.api.namespaces import (
     EPISODE,
     PAIR,
     PRIVILEGED,
@@ -37,19 +31,30 @@ from faultset.collector.platforms.kubernetes.namespaces import (
     remove_volumes,
     renew,
 )
-from faultset.collector.platforms.kubernetes.node_agent import NodeAgents, agent_manifests
-from faultset.collector.platforms.kubernetes.objects import Objects
-from faultset.collector.platforms.kubernetes.placing import VOLUME_ROOT, placed, with_images_of, with_repository
-from faultset.collector.platforms.kubernetes.preflight import await_agents
-from faultset.collector.platforms.kubernetes.prometheus import PrometheusSource
+from faultset.collector.platforms.kubernetes.api.objects import Objects
+from faultset.collector.platforms.kubernetes.doctor.preflight import await_agents
+from faultset.collector.platforms.kubernetes.impairments.ephemeral_containers import EphemeralImpairer
+from faultset.collector.platforms.kubernetes.impairments.impairer import Impairer
+from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents, agent_manifests
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
-from faultset.collector.platforms.kubernetes.starting import images_missing, unready
-from faultset.collector.platforms.kubernetes.undoing import ClusterPerformer
-from faultset.collector.platforms.kubernetes.watching import Observer
-from faultset.collector.platforms.observing.sources import EventSource, LogSource, ObjectSource
-from faultset.collector.platforms.protocol import Impairment, Object, Source
-from faultset.collector.platforms.undoing import replay
-from faultset.datasets.errors import PlatformError
+from faultset.collector.platforms.kubernetes.telemetry.discovery import Telemetry, discover
+from faultset.collector.platforms.kubernetes.telemetry.jaeger.source import JaegerSource
+from faultset.collector.platforms.kubernetes.telemetry.prometheus.source import PrometheusSource
+from faultset.collector.platforms.kubernetes.undo import ClusterPerformer
+from faultset.collector.platforms.kubernetes.watch.log_streams import LogStreams
+from faultset.collector.platforms.kubernetes.watch.watches import Observer
+from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import (
+    VOLUME_ROOT,
+    placed,
+    with_images_of,
+    with_repository,
+)
+from faultset.collector.platforms.kubernetes.workloads.existing_apps import check_deployed, objects_of
+from faultset.collector.platforms.kubernetes.workloads.images import missing_images_sentence
+from faultset.collector.platforms.kubernetes.workloads.load_pod import LoadPod, LoadRequests
+from faultset.collector.platforms.kubernetes.workloads.readiness import images_missing, unready
+from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
+from faultset.core.errors import PlatformError
 
 _POLL_S = 0.4
 _AGENT_TIMEOUT_S = 60.0

@@ -7,19 +7,19 @@ from pathlib import Path
 
 from faultset.collector.apps import load_app
 from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms.journal import Journal
-from faultset.collector.platforms.kubernetes.access import Api
-from faultset.collector.platforms.kubernetes.deployed import objects_of
-from faultset.collector.platforms.kubernetes.executing import run_in_pod
-from faultset.collector.platforms.kubernetes.namespaces import (
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal.undo import replay
+from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
+from faultset.collector.platforms.kubernetes.api.namespaces import (
     PAIR,
     is_abandoned,
     ours,
     remove_namespaces,
     remove_volumes,
 )
-from faultset.collector.platforms.kubernetes.undoing import ClusterPerformer
-from faultset.collector.platforms.undoing import replay
+from faultset.collector.platforms.kubernetes.undo import ClusterPerformer
+from faultset.collector.platforms.kubernetes.workloads.existing_apps import objects_of
 
 
 def recover_episode(api: Api, path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from faultset.collector.platforms.kubernetes.images import REPOSITORY
+from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""The embedded platform: applications as processes of this machine."""

@@ -8,8 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from faultset.collector.platforms.requirements import Row, requirement
-from faultset.datasets.errors import PlatformError
+from faultset.collector.platforms.api.requirements import Row, requirement
+from faultset.core.errors import PlatformError
 
 LEAST_MEMORY_MIB = 700
 LEAST_DISK_MIB = 500
@@ -26,7 +26,7 @@ def _system() -> Row:
 
 
 def _redis() -> Row:
-    from faultset.collector.runtime.store import redis_programs
+    from faultset.collector.runtime.stores.server import redis_programs
 
     try:
         return requirement("Redis server", True, redis_programs().server, "")
@@ -68,7 +68,7 @@ def _disk() -> Row:
 
 
 def _cores() -> Row:
-    from faultset.collector.platforms.local.site import default_jobs
+    from faultset.collector.platforms.local.host import default_jobs
 
     cores = len(os.sched_getaffinity(0))
     return requirement("cores", True, f"{cores}; collect runs {default_jobs()} episodes at a time", "")

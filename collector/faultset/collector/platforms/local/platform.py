@@ -11,25 +11,25 @@ from typing import Any
 from faultset.collector.apps.manifests import manifests
 from faultset.collector.apps.spec import AppSpec
 from faultset.collector.load.source import RequestSource
-from faultset.collector.platforms.journal import Journal
-from faultset.collector.platforms.journaled import JournaledVerbs
-from faultset.collector.platforms.local.addresses import AddressBlock
-from faultset.collector.platforms.local.control import ControlPlane
+from faultset.collector.platforms.api.platform import Impairment, Source
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal.journaled_verbs import JournaledVerbs
+from faultset.collector.platforms.journal.undo import replay
+from faultset.collector.platforms.local.api_server.object_store import Object
+from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
+from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
+from faultset.collector.platforms.local.control_plane.readiness import unready
+from faultset.collector.platforms.local.control_plane.routing import SPANS_PORT
 from faultset.collector.platforms.local.controllers.cluster import Cluster
 from faultset.collector.platforms.local.controllers.start_times import AS_ON_A_CLUSTER
-from faultset.collector.platforms.local.diagnosis import unready
-from faultset.collector.platforms.local.loading import Load
-from faultset.collector.platforms.local.network import Network
-from faultset.collector.platforms.local.objects import Object
-from faultset.collector.platforms.local.programs import write_scripts
-from faultset.collector.platforms.local.routing import SPANS_PORT
-from faultset.collector.platforms.local.telemetry_source import TelemetrySource
-from faultset.collector.platforms.local.undoing import LocalPerformer
-from faultset.collector.platforms.observing.sources import EventSource, LogSource, ObjectSource
-from faultset.collector.platforms.protocol import Impairment, Source
-from faultset.collector.platforms.undoing import replay
-from faultset.collector.runtime.store import redis_programs
-from faultset.datasets.errors import PlatformError
+from faultset.collector.platforms.local.load_process import Load
+from faultset.collector.platforms.local.node.programs import write_scripts
+from faultset.collector.platforms.local.relay.impairments import Network
+from faultset.collector.platforms.local.telemetry.source import TelemetrySource
+from faultset.collector.platforms.local.undo import LocalPerformer
+from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
+from faultset.collector.runtime.stores.server import redis_programs
+from faultset.core.errors import PlatformError
 
 _EXEC_TIMEOUT_S = 30.0
 _POLL_S = 0.02

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from faultset.datasets.errors import DataError
-from faultset.datasets.imports.aiopslab.exports import LABEL_FILE, Export, find_exports, read_label
+from faultset.core.errors import DataError
+from faultset.datasets.imports.aiopslab.discovery import LABEL_FILE, Export, find_exports, read_label
 from faultset.datasets.imports.aiopslab.rows import (
     log_rows,
     metric_rows,
@@ -21,7 +21,7 @@ from faultset.datasets.imports.aiopslab.rows import (
 )
 from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.columns import SECOND_NS, csv_header, read_csv
-from faultset.datasets.imports.protocol import Case, ForeignEpisode, Oddity
+from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
 from faultset.datasets.imports.windows import reference_end
 
 SLICE_NS = 300 * SECOND_NS

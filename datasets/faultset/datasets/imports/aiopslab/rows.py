@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
+from faultset.core.json_text import canonical_json
+from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import absent, coded, constant, epoch_ns, read_csv
-from faultset.datasets.json_text import canonical_json
-from faultset.datasets.roles import builtin_catalogue
-from faultset.datasets.schemas import LOGS, METRICS, SPANS, TIME
+from faultset.datasets.metrics.roles import builtin_catalogue
 
 if TYPE_CHECKING:
     import pandas as pd

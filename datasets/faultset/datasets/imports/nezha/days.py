@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
 from faultset.datasets.imports.columns import SECOND_NS, Ints, read_csv
 
 MINUTE_NS = 60 * SECOND_NS

@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
 from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.columns import SECOND_NS
+from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
 from faultset.datasets.imports.nezha.days import (
     Day,
     collector_runs,
@@ -30,10 +31,9 @@ from faultset.datasets.imports.nezha.labels import (
     label_of,
     read_answers,
 )
-from faultset.datasets.imports.nezha.oddities import look
+from faultset.datasets.imports.nezha.quality import look
 from faultset.datasets.imports.nezha.roles import METRIC_ROLES
 from faultset.datasets.imports.nezha.rows import Part, Sources, log_rows, metric_rows, read_logs, read_spans, span_rows
-from faultset.datasets.imports.protocol import Case, ForeignEpisode, Oddity
 
 STEP_S = 60.0
 

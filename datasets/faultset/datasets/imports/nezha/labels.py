@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
 from faultset.datasets.imports.nezha.days import Day, injected_ns, service_of
 
 if TYPE_CHECKING:

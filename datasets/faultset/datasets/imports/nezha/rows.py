@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pajson
 
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
+from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import coded, constant, epoch_ns
 from faultset.datasets.imports.nezha.days import Day, sample_times, service_of
-from faultset.datasets.schemas import LOGS, METRICS, SPANS, TIME
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
 from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.columns import SECOND_NS
-from faultset.datasets.imports.openrca.oddities import look
+from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
+from faultset.datasets.imports.openrca.quality import look
 from faultset.datasets.imports.openrca.roles import METRIC_ROLES
 from faultset.datasets.imports.openrca.rows import log_rows, metric_rows, span_rows
 from faultset.datasets.imports.openrca.systems import (
@@ -27,7 +28,6 @@ from faultset.datasets.imports.openrca.systems import (
     slot_name,
     slots,
 )
-from faultset.datasets.imports.protocol import Case, ForeignEpisode, Oddity
 from faultset.datasets.imports.windows import reference_end
 
 

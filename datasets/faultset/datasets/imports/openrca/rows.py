@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
+from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import absent, coded, constant, csv_header, epoch_ns
 from faultset.datasets.imports.openrca.systems import System
-from faultset.datasets.schemas import LOGS, METRICS, SPANS, TIME
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from faultset.datasets.errors import DataError
+from faultset.core.errors import DataError
 from faultset.datasets.imports.columns import SECOND_NS, epoch_ns
 
 LOCAL = timezone(timedelta(hours=8))

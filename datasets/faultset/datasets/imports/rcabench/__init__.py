@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from faultset.datasets.imports.protocol import Case, ForeignEpisode, Oddity
+from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
 
 
 class RCABench:
@@ -20,24 +20,24 @@ class RCABench:
 
     def recognises(self, path: Path) -> bool:
         """Say whether there is a folder with the Parquet files of a datapack."""
-        from faultset.datasets.imports.rcabench.finding import datapacks
+        from faultset.datasets.imports.rcabench.discovery import datapacks
 
         return next(iter(datapacks(path)), None) is not None
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every datapack that is not marked invalid."""
-        from faultset.datasets.imports.rcabench.finding import found_cases
+        from faultset.datasets.imports.rcabench.discovery import found_cases
 
         return found_cases(path)
 
     def load(self, case: Case) -> ForeignEpisode:
         """Read a datapack: the normal and the abnormal window together are the view."""
-        from faultset.datasets.imports.rcabench.reading import loaded
+        from faultset.datasets.imports.rcabench.reader import loaded
 
         return loaded(case.paths[0], case.key)
 
     def oddities(self, path: Path) -> Sequence[Oddity]:
         """Look at every datapack's windows, labels and files."""
-        from faultset.datasets.imports.rcabench.examining import oddities
+        from faultset.datasets.imports.rcabench.quality import oddities
 
         return oddities(path)

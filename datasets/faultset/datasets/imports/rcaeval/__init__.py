@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from faultset.datasets.imports.protocol import Case, ForeignEpisode, Oddity
+from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
 
 
 class RCAEval:
@@ -24,24 +24,24 @@ class RCAEval:
 
     def recognises(self, path: Path) -> bool:
         """Say whether there is a case with its service and fault in the name of its folder."""
-        from faultset.datasets.imports.rcaeval.finding import case_folders
+        from faultset.datasets.imports.rcaeval.discovery import case_folders
 
         return next(iter(case_folders(path)), None) is not None
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every folder with metrics whose name gives service and fault."""
-        from faultset.datasets.imports.rcaeval.finding import found_cases
+        from faultset.datasets.imports.rcaeval.discovery import found_cases
 
         return found_cases(path)
 
     def load(self, case: Case) -> ForeignEpisode:
         """Read a case: the whole recording is the view."""
-        from faultset.datasets.imports.rcaeval.reading import loaded
+        from faultset.datasets.imports.rcaeval.reader import loaded
 
         return loaded(case)
 
     def oddities(self, path: Path) -> Sequence[Oddity]:
         """Look at every case's files: units, headers, what is missing."""
-        from faultset.datasets.imports.rcaeval.examining import oddities
+        from faultset.datasets.imports.rcaeval.quality import oddities
 
         return oddities(path)

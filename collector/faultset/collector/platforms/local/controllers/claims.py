@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from faultset.collector.platforms.local.api_server.object_store import Object
 from faultset.collector.platforms.local.controllers.context import Context
-from faultset.collector.platforms.local.objects import Object
-from faultset.collector.platforms.observing.quantities import quantity
+from faultset.collector.platforms.observation.quantities import quantity
 
 RETRY_S = 15.0
 

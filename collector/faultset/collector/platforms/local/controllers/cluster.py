@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 from faultset.collector.platforms.local.controllers.claims import ClaimController
 from faultset.collector.platforms.local.controllers.commands import Command, Report
 from faultset.collector.platforms.local.controllers.context import Context
@@ -14,9 +15,8 @@ from faultset.collector.platforms.local.controllers.kubelet import Kubelet
 from faultset.collector.platforms.local.controllers.replica_sets import reconcile_replica_sets
 from faultset.collector.platforms.local.controllers.scheduler import HOSTNAME_LABEL, NODE, Scheduler
 from faultset.collector.platforms.local.controllers.services import reconcile_services
-from faultset.collector.platforms.local.objects import ObjectStore
-from faultset.collector.platforms.observing.changes import ChangeLog
-from faultset.collector.platforms.observing.events import EventLog
+from faultset.collector.platforms.observation.events import EventLog
+from faultset.collector.platforms.observation.object_changes import ChangeLog
 
 _MAX_ROUNDS = 50
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 from faultset.collector.platforms.local.controllers.start_times import AT_ONCE, StartTimes
-from faultset.collector.platforms.local.objects import ObjectStore
-from faultset.collector.platforms.observing.events import EventLog
+from faultset.collector.platforms.observation.events import EventLog
 
 SECOND_NS = 1_000_000_000
 

@@ -6,9 +6,9 @@ import copy
 import math
 from typing import Any
 
+from faultset.collector.platforms.local.api_server.object_store import Object, owner_reference
 from faultset.collector.platforms.local.controllers.context import Context, template_hash
-from faultset.collector.platforms.local.objects import Object, owner_reference
-from faultset.collector.platforms.observing.clock import rfc3339
+from faultset.collector.platforms.observation.timestamps import rfc3339
 
 HASH_LABEL = "pod-template-hash"
 

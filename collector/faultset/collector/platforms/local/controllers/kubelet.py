@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from faultset.collector.platforms.local.api_server.object_store import Object
 from faultset.collector.platforms.local.controllers.back_off import BackOff
 from faultset.collector.platforms.local.controllers.commands import (
     Command,
@@ -28,8 +29,7 @@ from faultset.collector.platforms.local.controllers.pod_specs import (
     mounts,
 )
 from faultset.collector.platforms.local.controllers.pod_states import ContainerState, PodState
-from faultset.collector.platforms.local.objects import Object
-from faultset.collector.platforms.observing.clock import rfc3339
+from faultset.collector.platforms.observation.timestamps import rfc3339
 
 REFRESH_S = 60.0
 LONGEST_MOUNT_RETRY_S = 122.0

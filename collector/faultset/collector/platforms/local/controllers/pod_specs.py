@@ -7,9 +7,9 @@ import json
 import zlib
 from typing import Any
 
+from faultset.collector.platforms.local.api_server.object_store import Object, ObjectStore
 from faultset.collector.platforms.local.controllers.commands import Mount
-from faultset.collector.platforms.local.objects import Object, ObjectStore
-from faultset.collector.platforms.observing.quantities import quantity
+from faultset.collector.platforms.observation.quantities import quantity
 from faultset.collector.runtime.builds import TAGS
 
 APP_IMAGE = "faultset/app"

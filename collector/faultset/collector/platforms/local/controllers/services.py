@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from faultset.collector.platforms.api.pod_state import is_active, is_ready
+from faultset.collector.platforms.local.api_server.object_store import Object, owner_reference
 from faultset.collector.platforms.local.controllers.context import Context
-from faultset.collector.platforms.local.objects import Object, owner_reference
-from faultset.collector.platforms.pods import is_active, is_ready
 
 
 def reconcile_services(context: Context) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from faultset.collector.platforms.local.relay.connection import Connection
-from faultset.collector.platforms.local.relay.listening import ListeningSockets
+from faultset.collector.platforms.local.relay.listening_sockets import ListeningSockets
 from faultset.collector.platforms.local.relay.pods import Pod
 
 _BACKLOG = 512

@@ -12,10 +12,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from faultset.collector.channel import serve
-from faultset.collector.platforms.local.launch import die_with_parent
+from faultset.collector.ipc.channel import serve
+from faultset.collector.ipc.launch import die_with_parent
 from faultset.collector.platforms.local.relay.forwards import Forward, Target
-from faultset.collector.platforms.local.relay.listening import ListeningSockets
+from faultset.collector.platforms.local.relay.listening_sockets import ListeningSockets
 from faultset.collector.platforms.local.relay.pods import Pod, road_of
 from faultset.collector.platforms.local.relay.schedule import CLEAR
 

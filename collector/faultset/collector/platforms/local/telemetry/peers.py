@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from faultset.datasets.errors import PlatformError
+from faultset.core.errors import PlatformError
 
 _LONGEST_LINE = 1 << 26
 

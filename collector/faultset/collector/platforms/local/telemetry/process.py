@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from faultset.collector.channel import serve
-from faultset.collector.platforms.local.launch import die_with_parent
+from faultset.collector.ipc.channel import serve
+from faultset.collector.ipc.launch import die_with_parent
 from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.platforms.local.telemetry.receiver import Receiver
-from faultset.collector.platforms.local.telemetry.scraping import Scraper
+from faultset.collector.platforms.local.telemetry.scraper import Scraper
 from faultset.collector.sources.metric_store import MetricStore, MetricWindow
 from faultset.collector.sources.span_store import SpanStore, SpanWindow
 

@@ -1,0 +1,1 @@
+"""The contract of baselines, their registry, and how they read an episode."""

@@ -1,0 +1,1 @@
+"""Features that several methods compute from an episode."""

@@ -1,0 +1,159 @@
+"""Deviations of an episode whose healthy part is judged by other healthy samples, and limits drawn from it.
+
+A score that was fitted to a sample is lower there than on a new one. So every block of the reference is
+standardised, and scored, by what the other blocks say; only then is its largest score a fair limit for what
+comes after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from faultset.baselines.api.contract import CONSECUTIVE, Detection, Evidence, first_alarm
+from faultset.baselines.features.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
+from faultset.baselines.features.windows import Windows, detection_windows
+from faultset.baselines.methods.rules.ksigma import LEVEL, bonferroni_sigmas, largest_deviations
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.views import EpisodeView
+
+FOLDS = 4
+LEAST_SAMPLES = 2 * FOLDS
+CLIP = 100.0
+Rows = npt.NDArray[np.intp]
+Score = Callable[[Matrix, Matrix], Matrix]
+"""From normal rows [n, p] and questioned rows [t, p] to a score for each of these, higher is worse."""
+
+
+def folds(samples: int, count: int = FOLDS) -> list[tuple[Rows, Rows]]:
+    """Pairs of (rest, block): consecutive blocks of the samples, each with all others."""
+    everything = np.arange(samples)
+    return [(np.setdiff1d(everything, block), block) for block in np.array_split(everything, count)]
+
+
+def held_out_deviations(reference: Matrix, series: Sequence[tuple[str, str]]) -> Matrix:
+    """Signed z of each reference sample by mean and spread of the blocks that it is not in."""
+    z = np.zeros(reference.shape)
+    for rest, block in folds(len(reference)):
+        mean, sd = mean_and_sd(reference[rest])
+        there = np.zeros((len(block), reference.shape[1]), dtype=bool)
+        z[block] = deviations(reference[block], mean, with_metric_floor(sd, series), there)
+    return np.clip(z, -CLIP, CLIP)
+
+
+def held_out_scores(normal: Matrix, score: Score, count: int = FOLDS) -> Matrix:
+    """Score of each normal row by a model of the blocks that it is not in."""
+    scores = np.zeros(len(normal))
+    for rest, block in folds(len(normal), count):
+        scores[block] = score(normal[rest], normal[block])
+    return scores
+
+
+def reference_limit(scores: Matrix, *, least: float = 0.0, level: float = LEVEL) -> float:
+    """Limit that a healthy sample passes with probability `level`, and none of the held-out scores does.
+
+    Student's prediction interval from as many scores as there are.
+
+    >>> round(reference_limit(np.array([1.0, 2.0, 3.0] * 16)), 2)
+    4.64
+    """
+    if len(scores) < 2:
+        return max(least, float(scores.max(initial=0.0)))
+    sigmas = bonferroni_sigmas(1, level=level, samples=len(scores))
+    return max(least, float(scores.max()), float(scores.mean() + sigmas * scores.std(ddof=1)))
+
+
+def own_limits(normal: Matrix, values: Matrix, least: float) -> tuple[Matrix, float]:
+    """Measure each column's deviations by the largest that it has in the reference.
+
+    Parameters
+    ----------
+    normal, values
+        [n, p] and [T, p], not negative.
+    least
+        What every column is allowed.
+
+    Returns
+    -------
+    shares
+        [T, p]; 1 is a column's own limit.
+    limit
+        For the largest share of a row: what blocks of the reference reach by the limits of the others, and at
+        least 1.
+    """
+    held_out = np.zeros(len(normal))
+    for rest, block in folds(len(normal)):
+        held_out[block] = (normal[block] / normal[rest].max(axis=0, initial=least)).max(axis=1, initial=0.0)
+    return values / normal.max(axis=0, initial=least), reference_limit(held_out, least=1.0)
+
+
+def without_spikes(z: Matrix) -> Matrix:
+    """Each deviation with the size of the one before it where that is smaller.
+
+    >>> without_spikes(np.array([[1.0], [4.0], [-3.0], [-0.5]])).ravel().tolist()
+    [0.0, 1.0, -3.0, -0.5]
+    """
+    before = np.vstack([np.zeros((1, z.shape[1])), z[:-1]])
+    return np.sign(z) * np.minimum(np.abs(before), np.abs(z))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """An episode's metrics as deviations, clipped at a hundred."""
+
+    windows: Windows
+    normal: Matrix
+    """[n, d] signed z of the reference, each block by the others."""
+    z: Matrix
+    """[T, d] signed z of the questioned part by the whole reference; 0 without a sample."""
+
+    @property
+    def lasting(self) -> HeldOut:
+        """The same without what one sample alone shows: an idle counter ticks now and then."""
+        z = without_spikes(np.vstack([self.normal, self.z]))
+        return replace(self, normal=z[: len(self.normal)], z=z[len(self.normal) :])
+
+    def detection(
+        self,
+        scores: Matrix,
+        threshold: float,
+        *,
+        by_series: Matrix | None = None,
+        detail: str = "sigmas from the reference mean",
+        consecutive: int = CONSECUTIVE,
+    ) -> Detection:
+        """Answer with these scores, and with the series that deviate most when the alarm is raised.
+
+        Parameters
+        ----------
+        by_series
+            [T, d] share of each series in the score, signed; its z by default.
+        """
+        alarm = first_alarm(self.windows.times_ns, scores > threshold, consecutive)
+        evidence: tuple[Evidence, ...] = ()
+        if alarm is not None:
+            row = int(np.searchsorted(self.windows.times_ns, alarm))
+            shares = self.z if by_series is None else by_series
+            evidence = largest_deviations(shares, self.windows, row, detail)
+        return Detection.from_scores(
+            self.windows.times_ns, scores, threshold, consecutive=consecutive, evidence=evidence
+        )
+
+
+def read_held_out(episode: EpisodeView) -> HeldOut | None:
+    """Read an episode's deviations; None when there are too few samples to hold any out."""
+    windows = detection_windows(episode)
+    if windows.empty or len(windows.reference) < LEAST_SAMPLES:
+        return None
+    mean, sd = mean_and_sd(windows.reference)
+    z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
+    return HeldOut(
+        windows=windows,
+        normal=held_out_deviations(windows.reference, windows.series),
+        z=np.clip(z, -CLIP, CLIP),
+    )

@@ -1,0 +1,141 @@
+"""PDiagnose's view of metrics: which series is anomalous when, and whether that is worth a diagnosis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+
+from faultset.baselines.features.scaling import Matrix, mean_and_sd, with_floor
+
+Flags = npt.NDArray[np.bool_]
+Combine = Literal["or", "and"]
+P0 = 0.0027
+WMA_SIGMAS = 4.0
+_BLOCK_FLOATS = 4_000_000
+
+
+def kde_tail(reference: Matrix, values: Matrix) -> Matrix:
+    """Two-sided tail probability of values under a kernel density estimate of the reference, column by column.
+
+    The kernel is Gaussian with Scott's bandwidth. A gap in the values gives 1.
+    """
+    samples = len(reference)
+    if samples == 0:
+        return np.ones(values.shape)
+    _, sd = mean_and_sd(reference, ddof=1)
+    bandwidth = sd * samples ** (-1 / 5)
+    below = np.empty(values.shape)
+    rows = max(1, _BLOCK_FLOATS // max(1, reference.size))
+    for start in range(0, len(values), rows):
+        piece = slice(start, start + rows)
+        below[piece] = ndtr((values[piece, None, :] - reference[None]) / bandwidth).mean(axis=1)
+    return np.where(np.isfinite(below), 2 * np.minimum(below, 1 - below), 1.0)
+
+
+def wma_residuals(series: Matrix, window: int) -> Matrix:
+    """Distance of each value from the linearly weighted mean of the `window` values before it.
+
+    The first `window` rows, which have no such mean, are NaN.
+    """
+    residuals = np.full(series.shape, np.nan)
+    if len(series) <= window:
+        return residuals
+    weights = np.arange(1, window + 1) / (window * (window + 1) / 2)
+    past = np.lib.stride_tricks.sliding_window_view(series[:-1], window, axis=0)
+    residuals[window:] = series[window:] - past @ weights
+    return residuals
+
+
+def wma_jumps(reference: Matrix, values: Matrix, *, window: int, sigmas: float = WMA_SIGMAS) -> Flags:
+    """Flag jumps of reference and values, in this order of time, against the usual error of the reference."""
+    residuals = wma_residuals(np.vstack([reference, values]), window)
+    healthy = residuals[window : len(reference)]
+    center, _ = mean_and_sd(reference)
+    usual = np.full(reference.shape[1], np.inf)
+    if len(healthy):
+        usual = np.sqrt(np.mean(np.where(np.isfinite(healthy), healthy, 0.0) ** 2, axis=0))
+    with np.errstate(invalid="ignore"):
+        return np.abs(residuals) > sigmas * with_floor(usual, center)
+
+
+def kpi_flags(
+    reference: Matrix,
+    values: Matrix,
+    *,
+    window: int,
+    absent: Flags | None = None,
+    combine: Combine = "or",
+    p0: float = P0,
+) -> Flags:
+    """Flag each value that the density or the moving average of its series finds implausible.
+
+    `values` must follow the reference in time, so that the moving average can start inside it. The density
+    covers a level shift for its whole length; the moving average covers jumps within the normal range.
+    """
+    unlikely = kde_tail(reference, values) < p0
+    jumps = wma_jumps(reference, values, window=window)[len(reference) :]
+    flags = unlikely & jumps if combine == "and" else unlikely | jumps
+    return flags if absent is None else flags | absent
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueFeatures:
+    """The anomaly queue after each step: its events are the flags of the last `window` steps."""
+
+    length: npt.NDArray[np.int64]
+    distinct: npt.NDArray[np.int64]
+    """Flagged series in the current step alone."""
+    density: Matrix
+    services: npt.NDArray[np.int64]
+    """Services with an event in the queue."""
+    unevenness: Matrix
+    """Standard deviation of the number of events per service."""
+
+
+def queue_features(flags: Flags, services: list[str], window: int = 10) -> QueueFeatures:
+    """Describe the queue of anomalous (step, series) events step by step."""
+    steps, series = flags.shape
+    names = sorted(set(services))
+    member = np.array([[service == name for name in names] for service in services], dtype=np.int64)
+    per_service = flags.astype(np.int64) @ member.reshape(series, len(names))
+    total = np.cumsum(per_service, axis=0)
+    queue = total.copy()
+    queue[window:] -= total[:-window] if steps > window else 0
+    length = queue.sum(axis=1)
+    return QueueFeatures(
+        length=length,
+        distinct=flags.sum(axis=1),
+        density=length / (window * max(1, series)),
+        services=(queue > 0).sum(axis=1),
+        unevenness=queue.std(axis=1) if names else np.zeros(steps),
+    )
+
+
+def triggers(features: QueueFeatures, density_limit: float, *, least_series: int = 2) -> Flags:
+    """Steps that start a diagnosis: several series flagged at once, in a queue denser than normal."""
+    return np.asarray((features.distinct >= least_series) & (features.density > density_limit))
+
+
+def reference_density(
+    reference: Matrix,
+    services: list[str],
+    *,
+    window: int,
+    queue: int = 10,
+    blocks: int = 4,
+    share: float = 0.99,
+) -> float:
+    """Queue density that healthy data stays below, the density of each block estimated from the other
+    blocks."""
+    pieces = np.array_split(np.arange(len(reference)), blocks)
+    if min(len(piece) for piece in pieces) == 0:
+        return 0.0
+    flags = wma_jumps(reference, reference[:0], window=window)
+    for piece in pieces:
+        rest = np.setdiff1d(np.arange(len(reference)), piece)
+        flags[piece] |= kde_tail(reference[rest], reference[piece]) < P0
+    return float(np.quantile(queue_features(flags, services, queue).density, share))

@@ -1,0 +1,197 @@
+"""Latency of each service as its callers see it, on the grid of the episode, and who calls whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faultset.baselines.api.tables import read_table
+from faultset.baselines.features.scaling import Matrix, deviations, mean_and_sd
+from faultset.baselines.features.windows import SECOND_NS, localization_windows
+from faultset.baselines.methods.rules.ksigma import sustained
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.views import EpisodeView
+
+CLIP = 100.0
+SUSTAINED = 3
+SIGMAS = 3.0
+FROM_SPANS = (
+    "Latency is what callers' spans say, or metrics of the role latency where there are no spans; a step without calls "
+    "has the healthy mean.",
+)
+"""What every method on these latencies departs by from its paper."""
+LEAST_FILLED = 0.5
+_COLUMNS = ("time", "service", "peer_service", "kind", "duration_ns", "status")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallSeries:
+    """Spans of an episode as series, one column for each candidate that is called at all."""
+
+    services: tuple[str, ...]
+    starts_ns: npt.NDArray[np.int64]
+    """[T] start of each step."""
+    step_ns: int
+    seconds: Matrix
+    """[T, S] mean duration of the calls that began in the step; nan without any."""
+    errors: Matrix
+    """[T, S] calls that failed."""
+    pairs: tuple[tuple[str, str], ...]
+    """(caller, callee) seen within the reference, sorted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceLatency:
+    """Latency in healthy spreads, for services that have one."""
+
+    services: tuple[str, ...]
+    reference: Matrix
+    """[n, S]"""
+    values: Matrix
+    """[T, S] from two steps ahead of the alarm."""
+
+    @property
+    def all(self) -> Matrix:
+        """[n + T, S] healthy and questioned samples."""
+        return np.vstack([self.reference, self.values])
+
+    def column(self, service: str) -> Matrix | None:
+        """[n + T] samples of one service; None where it has no latency or the latency never moves."""
+        if service not in self.services:
+            return None
+        found = self.all[:, self.services.index(service)]
+        return found if np.ptp(found) > 0 else None
+
+
+def call_series(episode: EpisodeView) -> CallSeries:
+    """Read spans as series.
+
+    A call counts for the service that is called. Clients' spans are taken where they name it, because they also see
+    the network and what never answers; a server's own spans otherwise.
+    """
+    services = tuple(sorted(episode.services))
+    start_ns, end_ns = episode.view
+    step_ns = round(episode.context.resolution_s * SECOND_NS)
+    steps = -(-(end_ns - start_ns) // step_ns)
+    table = read_table(episode, "spans", _COLUMNS)
+    time = table["time"].cast("int64").to_numpy()
+    kind = name_codes(table["kind"], ("client", "server"))
+    peer = name_codes(table["peer_service"], services)
+    own = name_codes(table["service"], services)
+    inside = (time >= start_ns) & (time < end_ns)
+    by_client = inside & (kind == 0) & (peer >= 0)
+    by_server = inside & (kind == 1) & (own >= 0)
+    healthy = time < episode.reference[1]
+    told = np.bincount(peer[by_client & healthy], minlength=len(services)) > 0
+    target = np.where(by_client, peer, np.where(by_server, own, -1))
+    kept = np.flatnonzero(by_client | (by_server & ~told[np.maximum(own, 0)]))
+    cell = (time[kept] - start_ns) // step_ns * len(services) + target[kept]
+    size = steps * len(services)
+    count = np.bincount(cell, minlength=size)
+    total = np.bincount(cell, weights=table["duration_ns"].to_numpy()[kept], minlength=size)
+    failed = pc.equal(table["status"].cast("string"), "error").to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
+    errors = np.bincount(cell[failed[kept].astype(bool)], minlength=size)
+    seconds = np.where(count > 0, total / np.maximum(count, 1) / SECOND_NS, np.nan)
+    called = count.reshape(steps, -1).sum(axis=0) > 0
+    linked = np.unique(np.stack([own, peer])[:, by_client & healthy & (own >= 0) & (own != peer)], axis=1)
+    return CallSeries(
+        services=tuple(name for name, keep in zip(services, called, strict=True) if keep),
+        starts_ns=start_ns + step_ns * np.arange(steps),
+        step_ns=step_ns,
+        seconds=seconds.reshape(steps, -1)[:, called],
+        errors=errors.reshape(steps, -1)[:, called].astype(float),
+        pairs=tuple((services[caller], services[callee]) for caller, callee in linked.T.tolist()),
+    )
+
+
+def call_graph(episode: EpisodeView, calls: CallSeries | None = None) -> tuple[tuple[str, str], ...]:
+    """Return the declared (caller, callee) pairs, or those of the healthy spans where none are declared."""
+    known = set(episode.services)
+    pairs = episode.calls or (calls or call_series(episode)).pairs
+    return tuple(sorted({pair for pair in pairs if known.issuperset(pair) and pair[0] != pair[1]}))
+
+
+def service_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | None = None) -> ServiceLatency:
+    """Measure latencies from spans; without any, from metrics of the role latency, averaged in each service.
+
+    Steps without a call have the healthy mean. Services that are called in less than half of the healthy steps have
+    no latency.
+    """
+    calls = calls or call_series(episode)
+    if calls.services:
+        ends = calls.starts_ns + calls.step_ns
+        healthy = ends <= min(episode.reference[1], alarm_ns)
+        questioned = ends > alarm_ns - 2 * calls.step_ns
+        enough = np.isfinite(calls.seconds[healthy]).mean(axis=0) >= LEAST_FILLED if healthy.any() else [False]
+        kept = np.flatnonzero(enough)
+        services = [calls.services[column] for column in kept]
+        reference, values = calls.seconds[healthy][:, kept], calls.seconds[questioned][:, kept]
+    else:
+        windows = localization_windows(episode, alarm_ns)
+        role = episode.catalogue.role_of
+        kept = [column for column, (_, metric) in enumerate(windows.series) if role(metric) == "latency"]
+        services = [windows.series[column][0] for column in kept]
+        reference, values = windows.reference[:, kept], windows.values[:, kept]
+    if not services or not len(reference) or not len(values):
+        nothing = np.empty((0, 0))
+        return ServiceLatency(services=(), reference=nothing, values=nothing)
+    mean, sd = mean_and_sd(reference)
+    names = tuple(sorted(set(services)))
+    mixing = (np.array(services)[:, None] == np.array(names)).astype(float)
+    mixing /= mixing.sum(axis=0)
+    return ServiceLatency(
+        services=names,
+        reference=_in_spreads(reference, mean, sd) @ mixing,
+        values=_in_spreads(values, mean, sd) @ mixing,
+    )
+
+
+def correlations(series: Matrix, target: Matrix) -> Matrix:
+    """Pearson's correlation of each column with the target; 0 where either is constant."""
+    a, b = series - series.mean(axis=0), target - target.mean()
+    product = np.sqrt((a**2).sum(axis=0) * (b**2).sum())
+    return np.divide(b @ a, product, out=np.zeros(a.shape[1]), where=product > 1e-12)
+
+
+def similarity_to_front(latency: ServiceLatency, front: str) -> dict[str, float]:
+    """Absolute correlation of each service's latency with the front end's; empty where that never moves."""
+    target = latency.column(front)
+    if target is None:
+        return {}
+    found = np.abs(correlations(latency.all, target))
+    return dict(zip(latency.services, found.tolist(), strict=True))
+
+
+def anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
+    """Services whose latency stays beyond some sigmas for three steps, with the sigmas it stays beyond."""
+    if not latency.services:
+        return {}
+    lasting = sustained(latency.values, SUSTAINED).max(axis=0)
+    return {name: float(z) for name, z in zip(latency.services, lasting, strict=True) if z > sigmas}
+
+
+def _in_spreads(values: Matrix, mean: Matrix, sd: Matrix) -> Matrix:
+    return np.clip(deviations(values, mean, sd, np.zeros(values.shape, dtype=bool)), -CLIP, CLIP)
+
+
+def name_codes(column: pa.ChunkedArray, names: tuple[str, ...]) -> npt.NDArray[np.int64]:
+    """Index of each entry among the names; -1 for others and for none."""
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+        parts = [
+            np.append(_codes_of(chunk.dictionary, names), -1)[chunk.indices.fill_null(len(chunk.dictionary)).to_numpy()]
+            for chunk in column.chunks
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    return _codes_of(column, names)
+
+
+def _codes_of(values: pa.Array | pa.ChunkedArray, names: tuple[str, ...]) -> npt.NDArray[np.int64]:
+    found = pc.index_in(values.cast("string"), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
+    return found.fill_null(-1).to_numpy().astype(np.int64)

@@ -1,0 +1,96 @@
+"""Rows of logs and traces counted in the steps of an episode's grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betainc
+
+from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.features.windows import SECOND_NS
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.views import EpisodeView
+
+Ints = npt.NDArray[np.int64]
+_IMPOSSIBLE = 1e-300
+RECENT = 5
+"""Steps that are looked at together: rows are rarer than samples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """The grid over a view; the last step may be cut short by the view's end."""
+
+    start_ns: int
+    step_ns: int
+    count: int
+    healthy: int
+    """Steps that lie within the reference."""
+    view_end_ns: int
+
+    @property
+    def times_ns(self) -> Ints:
+        """[T] end of each step after the reference."""
+        ends = self.start_ns + self.step_ns * np.arange(self.healthy + 1, self.count + 1, dtype=np.int64)
+        return np.minimum(ends, self.view_end_ns)
+
+    def of(self, times_ns: Ints) -> Ints:
+        """Step of each instant; -1 outside of the view."""
+        inside = (times_ns >= self.start_ns) & (times_ns < self.view_end_ns)
+        return np.where(inside, (times_ns - self.start_ns) // self.step_ns, -1)
+
+    def counts(self, times_ns: Ints, keys: Ints, kinds: int, weights: npt.NDArray | None = None) -> Ints:
+        """[count, kinds] rows of each key in each step; negative keys do not count."""
+        step = self.of(times_ns)
+        used = (step >= 0) & (keys >= 0)
+        cell = step[used] * kinds + keys[used]
+        chosen = None if weights is None else weights[used]
+        size = self.count * kinds
+        return np.bincount(cell, weights=chosen, minlength=size).reshape(self.count, kinds).astype(np.int64)
+
+
+def steps_of(episode: EpisodeView) -> Steps:
+    """Lay the grid of an episode's metrics over its view."""
+    start_ns, end_ns = episode.view
+    step_ns = round(episode.context.resolution_s * SECOND_NS)
+    return Steps(
+        start_ns=start_ns,
+        step_ns=step_ns,
+        count=-(-(end_ns - start_ns) // step_ns),
+        healthy=(episode.reference[1] - start_ns) // step_ns,
+        view_end_ns=end_ns,
+    )
+
+
+def recent_sums(counts: Ints, steps: int = RECENT) -> Ints:
+    """[count, kinds] sum over each step and those before it, `steps` in all; fewer at the beginning."""
+    total = np.cumsum(counts, axis=0)
+    total[steps:] -= total[:-steps].copy()
+    return total
+
+
+def silences(counts: Ints) -> Ints:
+    """Steps without a row, up to and with each step.
+
+    >>> silences(np.array([[1], [0], [0], [2]])).ravel().tolist()
+    [0, 1, 2, 0]
+    """
+    place = np.arange(1, len(counts) + 1)[:, None]
+    return place - np.maximum.accumulate(np.where(counts > 0, place, 0), axis=0)
+
+
+def idle_share(counts: Ints) -> Matrix:
+    """[kinds] share of the steps without a row, never 0 and never 1."""
+    return ((counts == 0).sum(axis=0) + 0.5) / (len(counts) + 1)
+
+
+def excess_surprise(found: Ints, among: Ints, share: Matrix) -> Matrix:
+    """-log10 of the probability of so many or more among these, at the healthy share."""
+    some = found > 0
+    number = np.where(some, found, 1)
+    tail = betainc(number, among - number + 1.0, share)
+    return np.where(some, -np.log10(np.maximum(tail, _IMPOSSIBLE)), 0.0)

@@ -1,0 +1,187 @@
+"""Reference and test windows of an episode's metrics, as matrices that every method can compare.
+
+Windows are counted in samples, because papers that scrape every 15 s and a platform that scrapes every
+second mean the same thing by "40 samples". The grid is `EpisodeContext.resolution_s`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from faultset.baselines.api.tables import read_wide
+from faultset.baselines.features.scaling import Matrix
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from faultset.datasets.format.views import EpisodeView
+
+SECOND_NS = 1_000_000_000
+FILL_STEPS = 2
+MOST_MISSING = 0.2
+# What a clock shows, a limit allows or a scrape costs is no sign of health.
+UNTOLD_ROLES = frozenset({"clock", "limits", "scrape"})
+# A generation counts decisions; one more of them is not trouble.
+UNTOLD_SUFFIX = "_generation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """The time in which rows are counted, with the healthy time that says how many are usual."""
+
+    start_ns: int
+    end_ns: int
+    healthy_start_ns: int
+    healthy_end_ns: int
+
+    @property
+    def length_ratio(self) -> float:
+        """Length in units of the healthy time."""
+        return max(0, self.end_ns - self.start_ns) / max(1, self.healthy_end_ns - self.healthy_start_ns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """Metrics of one episode on a regular grid, cut into a healthy and a questioned part."""
+
+    series: tuple[tuple[str, str], ...]
+    """(service, metric) of each column."""
+    step_ns: int
+    reference: Matrix
+    """[n, d]"""
+    values: Matrix
+    """[T, d] the questioned part; gaps of up to two steps are filled with the last value."""
+    absent: npt.NDArray[np.bool_]
+    """[T, d] a series that the reference has without such gaps has stopped for three steps or more."""
+    times_ns: npt.NDArray[np.int64]
+    """[T] end of each step of `values`: everything in a row was known then."""
+
+    @property
+    def services(self) -> list[str]:
+        """Service of each column."""
+        return [service for service, _ in self.series]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to compare."""
+        return not self.series or len(self.reference) == 0 or len(self.values) == 0
+
+
+def detection_windows(episode: EpisodeView) -> Windows:
+    """Give a detector the reference and everything after it."""
+    _, reference_end_ns = episode.reference
+    return _windows(episode, episode.context.resolution_s, reference_end_ns, reference_end_ns)
+
+
+def localization_windows(
+    episode: EpisodeView, alarm_ns: int, *, before: int = 2, step_s: float | None = None
+) -> Windows:
+    """Give a localizer the reference up to the alarm, and the view from `before` steps ahead of the alarm.
+
+    An alarm stands after two anomalous samples, which are part of what is to be explained.
+    """
+    _, reference_end_ns = episode.reference
+    step = step_s or episode.context.resolution_s
+    start_ns = alarm_ns - round(before * step * SECOND_NS)
+    return _windows(episode, step, min(reference_end_ns, alarm_ns), start_ns)
+
+
+def stretch_after(
+    episode: EpisodeView, alarm_ns: int, step_s: float, *, before: int = 1, steps: int | None = None
+) -> Stretch:
+    """Cut the time from `before` steps ahead of the alarm to `steps` after it, or to the end of the view."""
+    start_ns, reference_end_ns = episode.reference
+    begin_ns = alarm_ns - round(before * step_s * SECOND_NS)
+    end_ns = episode.view[1]
+    if steps is not None:
+        end_ns = min(end_ns, alarm_ns + round(steps * step_s * SECOND_NS))
+    return Stretch(
+        start_ns=begin_ns,
+        end_ns=end_ns,
+        healthy_start_ns=start_ns,
+        healthy_end_ns=min(reference_end_ns, begin_ns),
+    )
+
+
+def step_ends(episode: EpisodeView) -> npt.NDArray[np.int64]:
+    """Ends of the grid's steps after the reference, for a detector that needs no metrics."""
+    start_ns, end_ns = episode.view
+    step_ns = round(episode.context.resolution_s * SECOND_NS)
+    ends = start_ns + step_ns * np.arange(1, math.ceil((end_ns - start_ns) / step_ns) + 1)
+    return np.minimum(ends[ends > episode.reference[1]], end_ns)
+
+
+def _windows(episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int) -> Windows:
+    key = ("windows", step_s, reference_end_ns, values_start_ns)
+    return episode.once(key, lambda: _read_windows(episode, step_s, reference_end_ns, values_start_ns))
+
+
+def _read_windows(episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int) -> Windows:
+    wide = read_wide(episode, step_s)
+    catalogue = episode.catalogue
+    told = [
+        position
+        for position, metric in enumerate(wide.columns.get_level_values("metric"))
+        if catalogue.role_of(metric) not in UNTOLD_ROLES and not metric.endswith(UNTOLD_SUFFIX)
+    ]
+    windows = cut(
+        wide.iloc[:, told],
+        step_ns=round(step_s * SECOND_NS),
+        reference_end_ns=reference_end_ns,
+        values_start_ns=values_start_ns,
+        services=episode.services,
+    )
+    # The last step may be cut short by the end of the view.
+    windows = replace(windows, times_ns=np.minimum(windows.times_ns, episode.view[1]))
+    for matrix in (windows.reference, windows.values, windows.absent, windows.times_ns):
+        matrix.flags.writeable = False
+    return windows
+
+
+def cut(
+    wide: pd.DataFrame,
+    *,
+    step_ns: int,
+    reference_end_ns: int,
+    values_start_ns: int,
+    services: Collection[str] | None = None,
+    most_missing: float = MOST_MISSING,
+) -> Windows:
+    """Cut a wide frame, whose index holds the start of each step, into reference and questioned part.
+
+    Rows that are not wholly before `reference_end_ns` do not count as healthy. Series with more than
+    `most_missing` of the reference missing are dropped, and columns are sorted, so that their order cannot
+    matter.
+    """
+    starts = np.asarray(wide.index.as_unit("ns").asi8)  # type: ignore[attr-defined]
+    healthy = starts + step_ns <= reference_end_ns
+    questioned = starts + step_ns > values_start_ns
+    columns = sorted(
+        (str(service), str(metric), position)
+        for position, (service, metric) in enumerate(wide.columns)
+        if services is None or service in services
+    )
+    raw = wide.to_numpy(dtype=float)[:, [position for _, _, position in columns]]
+    present = np.isfinite(raw)
+    kept = present[healthy].mean(axis=0) >= 1 - most_missing if healthy.any() else np.zeros(len(columns), bool)
+    raw, present = raw[:, kept], present[:, kept]
+    rows = np.arange(len(present))[:, None]
+    last = np.maximum.accumulate(np.where(present, rows, -1), axis=0)
+    gap = rows - last
+    longest = np.maximum(gap[healthy].max(axis=0, initial=0), FILL_STEPS)
+    known = (last >= 0) & (gap <= FILL_STEPS)
+    filled = np.where(known, np.take_along_axis(raw, np.maximum(last, 0), axis=0), np.nan) if len(raw) else raw
+    return Windows(
+        series=tuple((service, metric) for (service, metric, _), keep in zip(columns, kept, strict=True) if keep),
+        step_ns=step_ns,
+        reference=filled[healthy],
+        values=filled[questioned],
+        absent=(gap > longest)[questioned],
+        times_ns=starts[questioned] + step_ns,
+    )

@@ -1,0 +1,1 @@
+"""Log lines: templates, masks, sequences and scores."""

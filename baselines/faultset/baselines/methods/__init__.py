@@ -1,0 +1,1 @@
+"""The methods themselves, one family in a folder."""

@@ -1,0 +1,1 @@
+"""Controls: methods that ignore the evidence, or look at one trivial sign of it."""

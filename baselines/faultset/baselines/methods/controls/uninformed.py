@@ -1,0 +1,192 @@
+"""Baselines that do not look: constants, chance, the clock and the base rate."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from faultset.baselines.api.contract import Detection, Ranking, Untrained
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.features.windows import step_ends
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.views import EpisodeView
+
+BASELINE_REFERENCE = 0.8
+"""Share of the healthy phase that every view gives as its reference; the mean onset is at the phase's end."""
+
+
+def episode_rng(seed: int, episode: str) -> np.random.Generator:
+    """Random numbers that depend on seed and episode, not on which episode came before."""
+    return np.random.default_rng([seed, zlib.crc32(episode.encode())])
+
+
+@baseline(
+    "always-yes",
+    title="Always yes",
+    task="detection",
+    paper="None; a control",
+    kind="control",
+    tables=(),
+    speed="instant",
+    complexity="O(1)",
+)
+class AlwaysYes(Untrained):
+    """Control: alarm as soon as the reference ends, in every episode."""
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Say yes."""
+        times = step_ends(episode)
+        return Detection.from_scores(times, np.ones(len(times)), 0.5, consecutive=1)
+
+
+@baseline(
+    "always-no",
+    title="Always no",
+    task="detection",
+    paper="None; a control",
+    kind="control",
+    tables=(),
+    speed="instant",
+    complexity="O(1)",
+)
+class AlwaysNo(Untrained):
+    """Control: never alarm."""
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Say no."""
+        times = step_ends(episode)
+        return Detection.from_scores(times, np.zeros(len(times)), 0.5)
+
+
+@baseline(
+    "random-detector",
+    title="Random",
+    task="detection",
+    paper="None; a control",
+    kind="control",
+    tables=(),
+    stochastic=True,
+    speed="instant",
+    complexity="O(T)",
+)
+class RandomDetector(Untrained):
+    """Control: toss a coin, and if it says yes alarm at a random instant.
+
+    Parameters
+    ----------
+    probability
+        Of an alarm.
+    """
+
+    def __init__(self, *, probability: float = 0.5, seed: int = 0) -> None:
+        self.probability = probability
+        self.seed = seed
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Draw an answer."""
+        rng = episode_rng(self.seed, episode.episode)
+        times = step_ends(episode)
+        scores = rng.uniform(0.0, 0.5, len(times))
+        first = int(rng.integers(max(1, len(times) - 1)))
+        if rng.random() < self.probability:
+            scores[first : first + 2] += 0.5
+        return Detection.from_scores(times, scores, 0.5)
+
+
+@baseline(
+    "clock",
+    title="Clock",
+    task="detection",
+    paper="None; a control",
+    kind="control",
+    tables=(),
+    speed="instant",
+    complexity="O(T)",
+)
+class Clock(Untrained):
+    """Control: alarm when faults begin on average.
+
+    That is when the healthy phase ends, of which the reference is a declared share; or the mean of what
+    `fit_onsets` was told.
+
+    Parameters
+    ----------
+    share
+        Onset as a share of the view's length, instead of the declared one.
+    """
+
+    def __init__(self, *, share: float | None = None) -> None:
+        self.share = share
+        self.onset_: float | None = None
+
+    def fit_onsets(self, shares: Sequence[float]) -> Self:
+        """Learn the mean onset from training episodes, as shares of the view's length."""
+        self.onset_ = float(np.mean(shares)) if len(shares) else None
+        return self
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Alarm by the clock."""
+        start_ns, end_ns = episode.view
+        share = self.share if self.share is not None else self.onset_
+        if share is None:
+            share = (episode.reference[1] - start_ns) / BASELINE_REFERENCE / (end_ns - start_ns)
+        times = step_ends(episode)
+        past = times >= start_ns + round(share * (end_ns - start_ns))
+        return Detection.from_scores(times, past.astype(float), 0.5, consecutive=1)
+
+
+@baseline(
+    "random",
+    title="Random",
+    task="localization",
+    paper="None; a control",
+    kind="control",
+    tables=(),
+    stochastic=True,
+    speed="instant",
+    complexity="O(V)",
+)
+class RandomRanking(Untrained):
+    """Control: put the candidates in a random order."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Draw a ranking."""
+        names = sorted(episode.services)
+        draws = 1.0 - episode_rng(self.seed, episode.episode).random(len(names))
+        return Ranking.of(dict(zip(names, draws.tolist(), strict=True)), episode.services)
+
+
+@baseline(
+    "most-frequent",
+    title="Most frequent cause",
+    task="localization",
+    paper="None; a control",
+    kind="control",
+    tables=(),
+    speed="instant",
+    complexity="O(V)",
+)
+class MostFrequent(Untrained):
+    """Control: blame whoever was to blame most often in the training episodes.
+
+    It is the one baseline that is told truths, through `fit_labels`; without them it abstains.
+    """
+
+    def __init__(self) -> None:
+        self.counts_: dict[str, int] = {}
+
+    def fit_labels(self, counts: Mapping[str, int]) -> Self:
+        """Learn how often each service was the cause."""
+        self.counts_ = dict(counts)
+        return self
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by how often they were the cause."""
+        return Ranking.of(self.counts_, episode.services)

@@ -1,0 +1,1 @@
+"""Published anomaly detectors."""

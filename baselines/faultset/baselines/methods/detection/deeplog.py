@@ -1,0 +1,159 @@
+"""DeepLog in its Markov form: lines that do not follow on the lines before them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.features.held_out import LEAST_SAMPLES, reference_limit
+from faultset.baselines.features.step_counts import RECENT, Ints, excess_surprise, recent_sums, steps_of
+from faultset.baselines.logs.templates import TemplateLines, read_template_lines
+from faultset.baselines.methods.rules.ksigma import LEVEL
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.views import EpisodeView
+
+ORDER = 3
+TOP = 9
+_TOLD = 5
+Verdicts = npt.NDArray[np.bool_]
+
+
+def unexpected_lines(
+    templates: Ints, groups: Ints, healthy: Verdicts, *, order: int = ORDER, top: int = TOP, leave_out: bool = True
+) -> Verdicts:
+    """Tell which lines are not among the likely successors of the lines before them, by what healthy lines did.
+
+    The same as `log_sequences.NextTemplate` on each group's sequence, for all groups at once: the longest context
+    that healthy lines have seen decides, and the likely successors are the `top` most frequent, at most half of the
+    group's healthy templates.
+
+    Parameters
+    ----------
+    templates, groups
+        [L] of each line, in order of time within each group.
+    leave_out
+        Judge a healthy line by the others: what was seen once, in this line, was not seen.
+    """
+    count = len(templates)
+    sequence = np.argsort(groups, kind="stable")
+    token, owner, known = templates[sequence], groups[sequence], healthy[sequence]
+    kinds = int(templates.max()) + 1 if count else 1
+    place = np.arange(count) - np.searchsorted(owner, owner)
+    most = _most_likely(owner, token, known, kinds, top)
+    missed = np.ones(count, dtype=bool)
+    context = owner
+    for length in range(1, min(order, count - 1) + 1):
+        before = np.concatenate([np.zeros(length, dtype=np.int64), token[:-length]])
+        context = np.unique(context * kinds + before, return_inverse=True)[1]
+        rows = np.flatnonzero(place >= length)
+        seen, likely = _judge(context[rows], token[rows], known[rows], kinds, most[rows], leave_out)
+        # A longer context, where it was seen, overrules the shorter ones.
+        missed[rows[seen]] = ~likely[seen]
+    verdicts = np.empty(count, dtype=bool)
+    verdicts[sequence] = missed
+    return verdicts
+
+
+def _most_likely(owner: Ints, token: Ints, known: Verdicts, kinds: int, top: int) -> Ints:
+    """Successors that count as likely, for each line: half of the templates of its group's healthy lines."""
+    pairs = np.unique(owner[known] * kinds + token[known])
+    vocabulary = np.bincount(pairs // kinds, minlength=int(owner.max()) + 1 if len(owner) else 1)
+    return np.minimum(top, np.maximum(1, vocabulary // 2))[owner]
+
+
+def _judge(
+    context: Ints, token: Ints, known: Verdicts, kinds: int, most: Ints, leave_out: bool
+) -> tuple[Verdicts, Verdicts]:
+    """Whether each line's context was seen, and whether the line is a likely successor of it."""
+    pairs, pair = np.unique(context * kinds + token, return_inverse=True)
+    times = np.bincount(pair[known], minlength=len(pairs))
+    place = pairs // kinds
+    # Rank of each pair within its context; ties by the template that came first.
+    order = np.lexsort([pairs, -times, place])
+    rank = np.empty(len(pairs), dtype=np.int64)
+    rank[order] = np.arange(len(pairs)) - np.searchsorted(place[order], place[order])
+    own = known.astype(np.int64) if leave_out else np.zeros(len(token), dtype=np.int64)
+    seen = np.bincount(context[known], minlength=int(context.max()) + 1 if len(context) else 1)[context] > own
+    return seen, (times[pair] > own) & (rank[pair] < most)
+
+
+@baseline(
+    "deeplog-markov",
+    title="DeepLog (Markov form)",
+    task="detection",
+    paper="Du, Li, Zheng, Srikumar, CCS 2017",
+    kind="method",
+    tables=("logs",),
+    speed="instant",
+    complexity="O(L·h·log L + services·T)",
+    departures=(
+        "Counts of which template follows on up to three others stand in for the network, which a few minutes of logs "
+        "do not train.",
+        "Parameter values are not looked at.",
+        "A single unexpected line is no anomaly: more of them within five steps than the reference makes likely are.",
+    ),
+)
+class DeepLogMarkovDetector(Untrained):
+    """Detect when a service writes more unexpected lines than it does when healthy.
+
+    Parameters
+    ----------
+    order
+        Lines that are looked back on, at most.
+    top
+        Successors that count as expected, at most.
+
+    References
+    ----------
+    Du, Li, Zheng, Srikumar, DeepLog: Anomaly Detection and Diagnosis from System Logs through Deep Learning, CCS 2017.
+    """
+
+    def __init__(self, *, order: int = ORDER, top: int = TOP) -> None:
+        self.order = order
+        self.top = top
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every step after the reference by the service with the most surprising excess."""
+        lines = read_template_lines(episode)
+        steps = steps_of(episode)
+        step = steps.of(lines.times_ns)
+        healthy = (step >= 0) & (step < steps.healthy)
+        if steps.healthy < LEAST_SAMPLES or not healthy.any():
+            return Detection.silent()
+        missed = unexpected_lines(lines.templates, lines.services, healthy, order=self.order, top=self.top)
+        count = len(episode.services)
+        every = recent_sums(steps.counts(lines.times_ns, lines.services, count))
+        some = recent_sums(steps.counts(lines.times_ns[missed], lines.services[missed], count))
+        total = np.bincount(lines.services[healthy], minlength=count)
+        wrong = np.bincount(lines.services[healthy & missed], minlength=count)
+        surprise = excess_surprise(some, every, (wrong + 0.5) / (total + 1.0))
+        # A service that wrote nothing in the reference has not shown what follows on what.
+        surprise[:, total == 0] = 0.0
+        scores = surprise.max(axis=1)
+        limit = reference_limit(scores[RECENT - 1 : steps.healthy], least=float(np.log10(count / LEVEL)))
+        scores = scores[steps.healthy :]
+        alarm = first_alarm(steps.times_ns, scores > limit)
+        evidence = () if alarm is None else _evidence(lines, step, missed, steps.healthy, alarm, episode)
+        return Detection.from_scores(steps.times_ns, scores, limit, evidence=evidence)
+
+
+def _evidence(
+    lines: TemplateLines, step: Ints, missed: Verdicts, healthy: int, alarm_ns: int, episode: EpisodeView
+) -> tuple[Evidence, ...]:
+    """Name the unexpected lines up to the alarm that came most often."""
+    rows = missed & (step >= healthy) & (lines.times_ns < alarm_ns)
+    kinds, times = np.unique(lines.services[rows] * len(lines.texts) + lines.templates[rows], return_counts=True)
+    services = sorted(episode.services)
+    told = sorted(
+        (-number, services[kind // len(lines.texts)], lines.texts[kind % len(lines.texts)])
+        for kind, number in zip(kinds.tolist(), times.tolist(), strict=True)
+    )
+    return tuple(
+        Evidence(service=service, subject=text or "(empty line)", score=float(-number), detail="unexpected lines")
+        for number, service, text in told[:_TOLD]
+    )

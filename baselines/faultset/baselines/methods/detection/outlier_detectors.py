@@ -1,0 +1,281 @@
+"""Detectors that ask of each instant how far it lies outside of the cloud of healthy ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from faultset.baselines.api.contract import Detection, Untrained
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.features.held_out import folds, held_out_scores, read_held_out, reference_limit
+from faultset.baselines.features.role_streams import service_roles, system_signals
+from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.outlier_scores import (
+    ecod_scores,
+    forest_scores,
+    local_outlier_factors,
+    principal_distances,
+    robust_mahalanobis,
+    shrunk_mahalanobis,
+)
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.views import EpisodeView
+
+PRINCIPAL_CLIP = 20.0
+_CALIBRATED = "The limit is what a healthy sample reaches once in 370, from scores of the reference held out in blocks."
+_STREAMS = "Looks at log(1 + largest |z|) of each role of each service instead of at every series."
+_SIGNALS = "Looks at five signals of the system, each log(1 + largest |z|): it needs several samples per dimension."
+
+
+@baseline(
+    "isolation-forest",
+    title="Isolation forest",
+    task="detection",
+    paper="Liu, Ting, Zhou, ICDM 2008",
+    kind="method",
+    tables=("metrics",),
+    stochastic=True,
+    speed="instant",
+    complexity="O(S·T + trees·(n + T)·log n)",
+    departures=(
+        _SIGNALS,
+        "Each tree sees half of the reference, and a healthy sample is scored by the trees that did not see it.",
+        "The limit is the largest score of the reference: scores are bounded and have no tail to go by.",
+    ),
+)
+class IsolationForestDetector(Untrained):
+    """Detect samples that random splits isolate early.
+
+    Parameters
+    ----------
+    trees
+        In the forest.
+
+    References
+    ----------
+    Liu, Ting, Zhou, Isolation Forest, ICDM 2008.
+    """
+
+    def __init__(self, *, trees: int = 100, seed: int = 0) -> None:
+        self.trees = trees
+        self.seed = seed
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every sample after the reference between 0 and 1."""
+        found = read_held_out(episode)
+        if found is None:
+            return Detection.silent(0.5)
+        streams = system_signals(episode, found)
+        healthy, scores = forest_scores(streams.normal, streams.values, trees=self.trees, seed=self.seed)
+        return found.detection(scores, float(healthy.max()))
+
+
+@baseline(
+    "lof",
+    title="Local outlier factor",
+    task="detection",
+    paper="Breunig, Kriegel, Ng, Sander, SIGMOD 2000",
+    kind="method",
+    tables=("metrics",),
+    speed="instant",
+    complexity="O(S·T + p·n·T)",
+    departures=(
+        _STREAMS,
+        "Compares with the reference alone; the neighbours are twenty, or half of the reference where that is fewer.",
+        _CALIBRATED,
+    ),
+)
+class LocalOutlierFactorDetector(Untrained):
+    """Detect samples whose neighbours in the reference lie much closer together than they to them.
+
+    Parameters
+    ----------
+    neighbours
+        Healthy samples whose density counts.
+
+    References
+    ----------
+    Breunig, Kriegel, Ng, Sander, LOF: Identifying Density-Based Local Outliers, SIGMOD 2000.
+    """
+
+    def __init__(self, *, neighbours: int = 20) -> None:
+        self.neighbours = neighbours
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every sample after the reference; 1 is as dense as its neighbours."""
+        found = read_held_out(episode)
+        if found is None:
+            return Detection.silent(1.0)
+        streams = service_roles(episode, found)
+
+        def score(normal: Matrix, points: Matrix) -> Matrix:
+            return local_outlier_factors(normal, points, neighbours=self.neighbours)
+
+        limit = reference_limit(held_out_scores(streams.normal, score))
+        return found.detection(score(streams.normal, streams.values), limit)
+
+
+@baseline(
+    "mahalanobis",
+    title="Mahalanobis distance",
+    task="detection",
+    paper="Mahalanobis, 1936; Ledoit, Wolf, J. Multivariate Analysis 2004",
+    kind="method",
+    tables=("metrics",),
+    speed="instant",
+    complexity="O(S·T + p²·n + p³)",
+    departures=(
+        _STREAMS,
+        "The covariance is shrunk as Ledoit and Wolf do, since there are more streams than healthy samples.",
+        _CALIBRATED,
+    ),
+)
+class MahalanobisDetector(Untrained):
+    """Detect samples far from the healthy mean, by the covariance of all services' streams.
+
+    References
+    ----------
+    Mahalanobis, On the generalised distance in statistics, 1936; Ledoit, Wolf, A well-conditioned estimator for
+    large-dimensional covariance matrices, 2004.
+    """
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every sample after the reference by its distance."""
+        found = read_held_out(episode)
+        if found is None:
+            return Detection.silent()
+        streams = service_roles(episode, found)
+        limit = reference_limit(held_out_scores(streams.normal, shrunk_mahalanobis))
+        return found.detection(shrunk_mahalanobis(streams.normal, streams.values), limit)
+
+
+@baseline(
+    "mcd",
+    title="Minimum covariance determinant",
+    task="detection",
+    paper="Rousseeuw, Van Driessen, Technometrics 1999",
+    kind="method",
+    tables=("metrics",),
+    stochastic=True,
+    speed="instant",
+    complexity="O(S·T + starts·n·p²)",
+    departures=(
+        _SIGNALS,
+        "Signals that hardly move in the reference are measured apart.",
+        _CALIBRATED,
+    ),
+)
+class MCDDetector(Untrained):
+    """Detect samples far from the centre of the densest part of the reference.
+
+    References
+    ----------
+    Rousseeuw, Van Driessen, A Fast Algorithm for the Minimum Covariance Determinant Estimator, Technometrics 1999.
+    """
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every sample after the reference by its robust distance."""
+        found = read_held_out(episode)
+        if found is None:
+            return Detection.silent()
+        streams = system_signals(episode, found)
+
+        def score(normal: Matrix, points: Matrix) -> Matrix:
+            return robust_mahalanobis(normal, points, seed=self.seed)
+
+        limit = reference_limit(held_out_scores(streams.normal, score, count=3))
+        return found.detection(score(streams.normal, streams.values), limit)
+
+
+@baseline(
+    "ecod",
+    title="ECOD",
+    task="detection",
+    paper="Li, Zhao, Hu, Botta, Ionescu, Chen, TKDE 2022",
+    kind="method",
+    tables=("metrics",),
+    speed="instant",
+    complexity="O(S·T·n)",
+    departures=(
+        "Tail probabilities come from the reference alone, with one added to both counts; the published code counts "
+        "the questioned samples too, so that a score depends on what comes later.",
+        _CALIBRATED,
+    ),
+)
+class ECODDetector(Untrained):
+    """Detect samples that lie in the tails of many series at once, by their empirical distributions.
+
+    References
+    ----------
+    Li, Zhao, Hu, Botta, Ionescu, Chen, ECOD: Unsupervised Outlier Detection Using Empirical Cumulative Distribution
+    Functions, TKDE 2022.
+    """
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every sample after the reference by the sum of its tail surprises."""
+        found = read_held_out(episode)
+        if found is None:
+            return Detection.silent()
+        windows = found.windows
+        values = windows.values.copy()
+        values[windows.absent] = np.inf
+        limit = reference_limit(held_out_scores(windows.reference, ecod_scores))
+        return found.detection(ecod_scores(windows.reference, values), limit)
+
+
+@baseline(
+    "pca-spe",
+    title="PCA with SPE and T²",
+    task="detection",
+    paper="Jackson, Mudholkar, Technometrics 1979; Hotelling, 1931",
+    kind="method",
+    tables=("metrics",),
+    speed="instant",
+    complexity="O(S·n² + S·n·T)",
+    departures=(
+        "Both limits come from held-out scores of the reference; their closed forms need more samples than series.",
+        "Deviations are clipped at twenty sigma.",
+    ),
+)
+class PCADetector(Untrained):
+    """Detect samples that leave the principal subspace of the reference, or go far within it.
+
+    Parameters
+    ----------
+    variance
+        Share of the healthy variance that the subspace keeps.
+
+    References
+    ----------
+    Jackson, Mudholkar, Control Procedures for Residuals Associated With Principal Component Analysis, 1979;
+    Hotelling, The Generalization of Student's Ratio, 1931.
+    """
+
+    def __init__(self, *, variance: float = 0.95) -> None:
+        self.variance = variance
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every sample after the reference by the larger of both distances, in units of their limits."""
+        found = read_held_out(episode)
+        if found is None:
+            return Detection.silent(1.0)
+        normal, values = (
+            found.normal.clip(-PRINCIPAL_CLIP, PRINCIPAL_CLIP),
+            found.z.clip(-PRINCIPAL_CLIP, PRINCIPAL_CLIP),
+        )
+        spe_limit, t2_limit = self._limits(normal)
+        spe, t2 = principal_distances(normal, values, variance=self.variance)
+        return found.detection(np.maximum(spe / spe_limit, t2 / t2_limit), 1.0)
+
+    def _limits(self, normal: Matrix) -> tuple[float, float]:
+        pairs = [
+            principal_distances(normal[rest], normal[block], variance=self.variance)
+            for rest, block in folds(len(normal))
+        ]
+        spe, t2 = (reference_limit(np.concatenate(parts), least=1e-9) for parts in zip(*pairs, strict=True))
+        return spe, t2

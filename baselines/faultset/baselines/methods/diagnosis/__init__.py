@@ -1,0 +1,1 @@
+"""Methods that name the system level and the type of a fault."""

@@ -1,0 +1,213 @@
+"""What a fault looks like, in numbers that mean the same in every application.
+
+A signature has no names of services, operations or log templates: what it says of a service is said of the one that
+deviates most, and of all others together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faultset.baselines.api.tables import parse_state, read_frame, read_table
+from faultset.baselines.features.object_states import specified
+from faultset.baselines.features.scaling import ABSENT_Z, deviations, median_and_mad, with_metric_floor
+from faultset.baselines.features.windows import Stretch, localization_windows
+from faultset.baselines.logs.keywords import complaints
+from faultset.baselines.methods.rules.state_rules import KubernetesState, histories
+from faultset.baselines.traces.spans import invocations, read_spans
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.views import EpisodeView
+
+TABLES_READ = ("metrics", "spans", "logs", "events", "objects")
+FAR = 6.0
+MOST_Z = 50.0
+# What complaints are about, in the words that clients, drivers and runtimes of any language use.
+TOPICS: Mapping[str, str] = {
+    "access": r"auth|not allowed|permission|denied|credential|password|forbidden|NOPERM|WRONGPASS|NOAUTH",
+    "absent": r"not found|no such|unknown|missing|does not exist|not registered|NoSuch|undefined",
+    "connection": r"refused|unreachable|reset by|broken pipe|no route|EOF|unavailable|cannot connect|no reachable",
+    "time": r"time.?out|timed out|deadline|too slow|took too long",
+    "crash": r"panic|exception|traceback|fatal|segfault|out of memory|OOM|killed|null pointer",
+    "storage": r"disk|volume|mount|read.only|no space|corrupt|i/o error",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """Features of one episode; what is not named is 0."""
+
+    features: Mapping[str, float]
+    suspect: str | None
+    """Service that deviates most, for the evidence only."""
+
+
+def signature(episode: EpisodeView) -> Signature | None:
+    """Describe how an episode differs from its reference; None when no table has a row to go by.
+
+    The time of the alarm is not used, since a training episode comes without one: everything after the reference is
+    looked at, and levels are taken from the second half of it, which is the fault's in all but odd cases.
+    """
+    return episode.once("signature", lambda: _signature(episode))
+
+
+def _signature(episode: EpisodeView) -> Signature | None:
+    start_ns, end_ns = episode.view
+    healthy_end_ns = episode.reference[1]
+    late_ns = healthy_end_ns + (end_ns - healthy_end_ns) // 2
+    stretch = Stretch(start_ns=healthy_end_ns, end_ns=end_ns, healthy_start_ns=start_ns, healthy_end_ns=healthy_end_ns)
+    weights: dict[str, float] = defaultdict(float)
+    parts = (
+        _objects(episode, healthy_end_ns, weights),
+        _metrics(episode, late_ns, weights),
+        _spans(episode, healthy_end_ns, late_ns),
+        _logs(episode, stretch),
+        _events(episode, stretch),
+    )
+    if all(part is None for part in parts):
+        return None
+    features = {name: value for part in parts if part for name, value in part.items() if value}
+    suspect = min(weights, key=lambda name: (-weights[name], name)) if weights else None
+    return Signature(features=features, suspect=suspect)
+
+
+def _metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
+    """Per role: the largest deviation of the suspect with its sign, and how far the others moved."""
+    windows = localization_windows(episode, episode.reference[1], before=0)
+    if windows.empty:
+        return None
+    catalogue = episode.catalogue
+    center, spread = median_and_mad(windows.reference)
+    scale = with_metric_floor(spread, windows.series)
+    z = deviations(windows.values, center, scale, np.zeros_like(windows.absent))
+    late = windows.times_ns > late_ns
+    level = np.median(z[late], axis=0) if late.any() else np.zeros(z.shape[1])
+    gone = windows.absent[late].mean(axis=0) > 0.5 if late.any() else np.zeros(z.shape[1], dtype=bool)
+    level = np.clip(np.where(gone, 0.0, level), -MOST_Z, MOST_Z)
+    names, owner = np.unique(windows.services, return_inverse=True)
+    roles, role = np.unique([catalogue.role_of(metric) for _, metric in windows.series], return_inverse=True)
+    table = np.zeros((len(names), len(roles)))
+    order = np.argsort(np.abs(level), kind="stable")
+    table[owner[order], role[order]] = level[order]
+    strength = np.minimum(np.abs(table) / FAR, 3.0).sum(axis=1)
+    missing = np.bincount(owner, weights=gone, minlength=len(names)) / np.bincount(owner, minlength=len(names))
+    for name, value in zip(names.tolist(), (strength + ABSENT_Z * missing).tolist(), strict=True):
+        weights[name] += value
+    suspect = min(range(len(names)), key=lambda code: (-weights[names[code]], names[code]))
+    others = np.delete(table, suspect, axis=0)
+    found = {"series gone, suspect": float(missing[suspect]), "series gone": float((missing > 0.5).mean())}
+    for column, name in enumerate(roles.tolist()):
+        found[f"{name}, suspect"] = float(np.sign(table[suspect, column]) * np.log1p(abs(table[suspect, column])))
+        if len(others):
+            found[f"{name}, share of the others that rise"] = float((others[:, column] > FAR).mean())
+            found[f"{name}, share of the others that fall"] = float((others[:, column] < -FAR).mean())
+    return found
+
+
+def _objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
+    """Signs of trouble that Kubernetes reports, and which kinds of fields someone changed."""
+    frame = read_frame(episode, "objects", ("time", "kind", "name", "service", "state"))
+    frame = frame[frame["service"].isin(episode.services)]
+    if frame.empty:
+        return None
+    found: dict[str, float] = defaultdict(float)
+    for item in KubernetesState().localize(episode, healthy_end_ns).evidence:
+        amount = np.log1p(item.score) if item.detail == "restarts" else item.score
+        found[f"object: {item.detail}"] = max(found[f"object: {item.detail}"], float(amount))
+        weights[item.service] += 3.0 * item.score
+    for seen in histories(frame):
+        before, after = (specified(seen.kind, parse_state(seen.texts[place])) for place in (0, -1))
+        if before is not None and after is not None:
+            for field in before.keys() | after.keys():
+                if before.get(field) != after.get(field):
+                    found[f"changed: {seen.kind} {field}"] = 1.0
+        if seen.times_ns[0] > healthy_end_ns and seen.kind != "Pod":
+            found[f"made: {seen.kind}"] = 1.0
+    return dict(found)
+
+
+def _spans(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str, float] | None:
+    """Errors, missing answers and slowness of calls between services, over all and of the worst one called."""
+    spans = read_spans(episode)
+    calls = invocations(spans)
+    before = spans.end_ns[calls.row] < healthy_end_ns
+    since = spans.start_ns[calls.row] >= late_ns
+    if not before.any() or not since.any():
+        return None
+    size = len(spans.names)
+    failed = spans.error[calls.row]
+    lost = spans.service[calls.row] != calls.callee
+    rise = {}
+    for word, hits in (("failed", failed), ("unanswered", lost)):
+        by_service = np.zeros(size)
+        for code in np.unique(calls.callee[since]):
+            called = calls.callee == code
+            usual = hits[called & before].mean() if (called & before).any() else 0.0
+            by_service[code] = hits[called & since].mean() - usual
+        rise[f"calls {word}"] = float(hits[since].mean() - hits[before].mean())
+        rise[f"calls {word}, worst"] = float(by_service.max(initial=0.0))
+        rise[f"calls {word}, share of services"] = float(
+            (by_service > 0.1).sum() / max(1, len(np.unique(calls.callee)))
+        )
+    times = np.log10(np.maximum(spans.duration_ns[calls.row], 1.0))
+    ratio = np.array(
+        [
+            np.median(times[(calls.kind == kind) & since]) - np.median(times[(calls.kind == kind) & before])
+            for kind in np.intersect1d(calls.kind[since], calls.kind[before])
+        ]
+    )
+    rise["calls slower, median"] = float(np.median(ratio)) if len(ratio) else 0.0
+    rise["calls slower, worst"] = float(ratio.max(initial=0.0))
+    rise["calls faster, worst"] = float(ratio.min(initial=0.0))
+    healthy_rate = before.sum() / max(1, healthy_end_ns - episode.view[0])
+    rise["calls more"] = float(np.log(since.sum() / max(1, episode.view[1] - late_ns) / healthy_rate))
+    return rise
+
+
+def _logs(episode: EpisodeView, stretch: Stretch) -> dict[str, float] | None:
+    """How much more is logged and complained, about what, and by how many services."""
+    times = read_table(episode, "logs", ("time",))["time"].cast("int64").to_numpy()
+    since, before = _inside(times, stretch)
+    if not since.any() and not before.any():
+        return None
+    usual = before.sum() * stretch.length_ratio
+    found = {"lines more": float(np.log((since.sum() + 1) / (usual + 1)))}
+    bad = complaints(episode)
+    bad_since, bad_before = _inside(bad["time"].cast("int64").to_numpy(), stretch)
+    excess = bad_since.sum() - bad_before.sum() * stretch.length_ratio
+    found["complaints"] = float(np.log1p(max(0.0, excess)))
+    for topic, words in TOPICS.items():
+        hit = pc.match_substring_regex(bad["message"], words, ignore_case=True)  # type: ignore[attr-defined]
+        hits = hit.fill_null(False).to_numpy()
+        more = hits[bad_since].sum() - hits[bad_before].sum() * stretch.length_ratio
+        found[f"complaints of {topic}"] = float(max(0.0, more) / max(1.0, excess))
+    writers = bad["service"].filter(pa.array(bad_since)).drop_null()
+    found["complaining services"] = len(writers.unique()) / max(1, len(episode.services))
+    return found
+
+
+def _events(episode: EpisodeView, stretch: Stretch) -> dict[str, float] | None:
+    """How often each reason came up among the cluster's events, beyond what the reference had."""
+    frame = read_frame(episode, "events", ("time", "reason", "service"))
+    if frame.empty:
+        return None
+    since, before = _inside(frame["time"].to_numpy(), stretch)
+    usual = frame.loc[before, "reason"].astype(str).value_counts()
+    now = frame.loc[since, "reason"].astype(str).value_counts()
+    return {
+        f"event: {reason}": float(np.log1p(max(0.0, count - usual.get(reason, 0) * stretch.length_ratio)))
+        for reason, count in now.items()
+    }
+
+
+def _inside(times: np.ndarray, stretch: Stretch) -> tuple[np.ndarray, np.ndarray]:
+    since = (times >= stretch.start_ns) & (times < stretch.end_ns)
+    before = (times >= stretch.healthy_start_ns) & (times < stretch.healthy_end_ns)
+    return since, before

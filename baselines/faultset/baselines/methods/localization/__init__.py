@@ -1,0 +1,1 @@
+"""Published root cause localizers."""

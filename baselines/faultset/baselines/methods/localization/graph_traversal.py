@@ -1,0 +1,195 @@
+"""From the front end along the call graph through services that suffer, to those that suffer without a callee's help.
+
+The traversal of PetShop's authors is the model. Theirs looks at one named metric in one row; ours finds out for
+itself whether latency or errors moved, and ranks by how much of what moved a service explains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.features.scaling import Matrix, median_and_mad
+from faultset.baselines.features.service_latency import call_graph, correlations
+from faultset.baselines.features.windows import SECOND_NS, Windows, localization_windows
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.views import EpisodeView
+
+SYMPTOMS = ("latency", "errors")
+LEAST_Z = 3.0
+MOST_Z = 100.0
+SUSTAINED = 2
+UNLIKELY = 0.1
+
+
+def suffering(
+    windows: Windows, columns: Sequence[int], front: str, alarm_ns: int, *, upwards: bool
+) -> dict[str, float]:
+    """Return how far each service's series have moved along with the front end's, in spreads; its furthest series.
+
+    What counts is the smaller of two moves of two samples on end: from the reference's median, and from the level
+    shortly before the alarm. Another day than the reference's has other levels, and they are no sign of a fault.
+    Each move is weighted with the correlation to the front end's series of the same name since the reference,
+    which chance deviations of a service that is seldom called do not have. Spreads are median absolute deviations of
+    the reference. A series that has stopped since the alarm has moved as far as any can.
+
+    Parameters
+    ----------
+    windows
+        Its values begin with the end of the reference.
+    columns
+        Series to look at.
+    front
+        Service that the load talks to; where it has no such series there are no weights.
+    upwards
+        Whether only growth counts.
+    """
+    if not columns or windows.empty:
+        return {}
+    series = [windows.series[column] for column in columns]
+    center, spread = median_and_mad(windows.reference[:, columns])
+    values = windows.values[:, columns]
+    before = _before(windows, alarm_ns)
+    level = median_and_mad(values[before])[0] if before.any() else center
+    since = values[windows.times_ns > alarm_ns - windows.step_ns]
+    if not len(since):
+        return {}
+    moves = [(since - center) / spread, (since - level) / spread]
+    z = np.minimum(*(moves if upwards else np.abs(moves)))
+    z[~np.isfinite(z)] = 0.0
+    filled = np.where(np.isfinite(values), values, level)
+    fronts = {name: i for i, (owner, name) in enumerate(series) if owner == front}
+    weight = np.ones(len(columns))
+    for name, place in fronts.items():
+        same = [i for i, (_, other) in enumerate(series) if other == name]
+        weight[same] = np.maximum(correlations(filled[:, same], filled[:, place]), 0.0)
+    moved = np.minimum(_sustained(z), MOST_Z) * weight
+    # who has fallen silent cannot tell of slowness or errors
+    silent = windows.absent[:, columns][windows.times_ns > alarm_ns - windows.step_ns]
+    moved[silent.sum(axis=0) >= SUSTAINED] = MOST_Z
+    found: dict[str, float] = {}
+    for (owner, _), far in zip(series, moved.tolist(), strict=True):
+        found[owner] = max(found.get(owner, 0.0), far)
+    return found
+
+
+def explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], front: str) -> dict[str, float]:
+    """Return for each ill service how much of all illness it explains: its own and that of ill services calling it.
+
+    Illness spreads from callees to callers, over ill services only. When the front end is ill, a service that does
+    not explain it is left out. The logarithm keeps one huge deviation from outweighing many.
+
+    >>> calls = [("front", "cart"), ("cart", "db"), ("front", "ads")]
+    >>> found = explained(calls, {"front": 9.0, "cart": 5.0, "ads": 9.0, "mail": 99.0}, "front")
+    >>> sorted(found, key=found.get, reverse=True)
+    ['ads', 'cart', 'front']
+    """
+    callers: dict[str, set[str]] = {name: set() for name in ill}
+    for caller, callee in calls:
+        if caller in ill and callee in ill and caller != callee:
+            callers[callee].add(caller)
+    scores = {}
+    for name in ill:
+        reached, open_ends = {name}, [name]
+        while open_ends:
+            new = callers[open_ends.pop()] - reached
+            reached |= new
+            open_ends += new
+        if front in reached or front not in ill:
+            scores[name] = sum(float(np.log1p(ill[other])) for other in reached)
+    return scores
+
+
+@baseline(
+    "graph-traversal",
+    title="Traversal of the call graph",
+    task="localization",
+    paper="Own variant of the traversal in Hardt et al., PetShop, CLeaR 2024",
+    kind="method",
+    tables=("metrics",),
+    speed="instant",
+    complexity="O(S·T + services·calls)",
+    departures=(
+        "The published method is told which metric of the front end is ill; ours takes the role, latency or errors, "
+        "in which the front end has moved further.",
+        "A service is judged by two samples on end, not by one row, by the smaller of its moves from the reference and "
+        "from shortly before the alarm, and only as far as it moves along with the front end.",
+        "A service whose metrics have stopped is ill; the published one has no deviation there and passes it by.",
+        "The score counts all ill callers and not only those on one path; services with an ill callee come after.",
+    ),
+)
+class GraphTraversal(Untrained):
+    """Rank services that suffer while nobody they call does, by how much suffering they explain.
+
+    Parameters
+    ----------
+    least_z
+        Spreads from the reference's median that make a service ill.
+
+    References
+    ----------
+    Hardt et al., The PetShop dataset: finding causes of performance issues across microservices, CLeaR 2024, for the
+    traversal; illness, symptom and score are our own.
+    """
+
+    def __init__(self, *, least_z: float = LEAST_Z) -> None:
+        self.least_z = least_z
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank the ill services."""
+        step_ns = episode.context.resolution_s * SECOND_NS
+        since_reference = max(1, math.ceil((alarm_ns - episode.reference[1]) / step_ns))
+        windows = localization_windows(episode, alarm_ns, before=since_reference)
+        role = episode.catalogue.role_of
+        front = episode.context.workload_entry
+        moved = {
+            symptom: suffering(
+                windows,
+                [i for i, (_, name) in enumerate(windows.series) if role(name) == symptom],
+                front,
+                alarm_ns,
+                upwards=symptom == "latency",
+            )
+            for symptom in SYMPTOMS
+        }
+        symptom = max(SYMPTOMS, key=lambda name: _furthest(moved[name], front))
+        ill = {name: z for name, z in moved[symptom].items() if z >= self.least_z and name in episode.services}
+        if not ill:
+            return Ranking.abstain()
+        calls = call_graph(episode)
+        scores = explained(calls, ill, front)
+        helped = {caller for caller, callee in calls if caller in ill and callee in ill and caller != callee}
+        ranked = {name: score * (UNLIKELY if name in helped else 1.0) for name, score in scores.items()}
+        evidence = [
+            Evidence(service=name, subject=symptom, score=ill[name], detail="spreads from the healthy median")
+            for name in sorted(ranked, key=lambda name: (-ranked[name], name))[:10]
+        ]
+        return Ranking.of(ranked, episode.services, evidence)
+
+
+def _furthest(moved: Mapping[str, float], front: str) -> float:
+    """Return how far the front end has moved; where it has no series, whoever moved furthest."""
+    return moved.get(front, max(moved.values(), default=0.0))
+
+
+def _before(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool_]:
+    """Choose samples between reference and alarm, away from the alarm where there are enough."""
+    chosen = windows.times_ns <= alarm_ns
+    for steps in (1, 2):
+        earlier = windows.times_ns <= alarm_ns - steps * windows.step_ns
+        chosen = earlier if earlier.any() else chosen
+    return chosen
+
+
+def _sustained(z: Matrix) -> Matrix:
+    """Return the largest mean of neighbouring rows of each column."""
+    if len(z) < SUSTAINED:
+        return z.max(axis=0, initial=0.0)
+    return np.asarray((z[:-1] + z[1:]).max(axis=0) / SUSTAINED)

@@ -1,0 +1,229 @@
+"""Localizers that walk the call graph towards services whose latency moves with the front end's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.features.scaling import deviations, mean_and_sd
+from faultset.baselines.features.service_latency import (
+    FROM_SPANS,
+    ServiceLatency,
+    anomalous_services,
+    call_graph,
+    call_series,
+    correlations,
+    service_latency,
+    similarity_to_front,
+)
+from faultset.baselines.features.windows import Windows, localization_windows
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from faultset.datasets.format.views import EpisodeView
+
+DAMPING = 0.85
+BACKWARD = 0.2
+ANOMALOUS_EDGE = 0.55
+LEAST = 0.01
+RESOURCES = frozenset({"cpu", "memory", "network"})
+
+
+def walk_graph(calls: tuple[tuple[str, str], ...], similarity: Mapping[str, float], *, backward: float) -> nx.DiGraph:
+    """MonitorRank's graph: towards callees by their similarity, back to callers at a share, and on the spot.
+
+    >>> graph = walk_graph((("front", "cart"),), {"front": 1.0, "cart": 0.5}, backward=0.2)
+    >>> sorted((a, b, w) for a, b, w in graph.edges(data="weight"))
+    [('cart', 'cart', 0.5), ('cart', 'front', 0.2), ('front', 'cart', 0.5), ('front', 'front', 0.5)]
+    """
+    import networkx as nx
+
+    graph: nx.DiGraph = nx.DiGraph()
+    nodes = sorted({*similarity, *(name for pair in calls for name in pair)})
+    graph.add_nodes_from(nodes)
+    best = dict.fromkeys(nodes, 0.0)
+    for caller, callee in calls:
+        strength = similarity.get(callee, 0.0)
+        best[caller] = max(best[caller], strength)
+        # A pair may call both ways; the stronger reason to go counts.
+        for start, end, weight in (
+            (caller, callee, strength),
+            (callee, caller, backward * similarity.get(caller, 0.0)),
+        ):
+            if weight > 0:
+                known = graph.get_edge_data(start, end, {"weight": 0.0})["weight"]
+                graph.add_edge(start, end, weight=max(weight, known))
+    for name in nodes:
+        rest = similarity.get(name, 0.0) - best[name]
+        if rest > 0:
+            graph.add_edge(name, name, weight=rest)
+    return graph
+
+
+def visits(graph: nx.DiGraph, start: Mapping[str, float], *, damping: float = DAMPING) -> dict[str, float]:
+    """Share of time that a walk with restarts spends at each node (personalised PageRank)."""
+    import networkx as nx
+
+    return nx.pagerank(graph, alpha=damping, personalization=dict(start), max_iter=500, weight="weight")
+
+
+@baseline(
+    "monitor-rank",
+    title="MonitorRank",
+    task="localization",
+    paper="Kim, Sumbaly, Shah, MonitorRank, SIGMETRICS 2013",
+    kind="method",
+    tables=("spans", "metrics"),
+    speed="instant",
+    complexity="O(N + S·T + E·I), N spans, E calls, I iterations",
+    departures=(
+        *FROM_SPANS,
+        "Similarity to the front end is the absolute correlation of latencies; past anomalies are not clustered for "
+        "what services share outside of their calls.",
+        "The share of visits is computed and not simulated.",
+    ),
+)
+class MonitorRank(Untrained):
+    """Rank services by how often a random walk visits that prefers those which move with the front end.
+
+    Parameters
+    ----------
+    damping
+        Probability that the walk goes on instead of starting again.
+    backward
+        Weight of going from a callee to its caller, as a share of the caller's similarity.
+
+    References
+    ----------
+    Kim, Sumbaly, Shah, Root cause detection in a service-oriented architecture, SIGMETRICS 2013.
+    """
+
+    def __init__(self, *, damping: float = DAMPING, backward: float = BACKWARD) -> None:
+        self.damping = damping
+        self.backward = backward
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by visits."""
+        front = episode.context.workload_entry
+        calls = call_series(episode)
+        latency = service_latency(episode, alarm_ns, calls)
+        similarity = similarity_to_front(latency, front)
+        start = {name: value for name, value in similarity.items() if name != front and value > 0}
+        if not start:
+            return Ranking.abstain()
+        graph = walk_graph(call_graph(episode, calls), similarity, backward=self.backward)
+        scores = visits(graph, start, damping=self.damping)
+        evidence = [
+            Evidence(service=name, subject="latency", score=value, detail="|correlation| with the front end's latency")
+            for name, value in sorted(start.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        return Ranking.of(scores, episode.services, evidence[:10])
+
+
+@baseline(
+    "micro-rca",
+    title="MicroRCA",
+    task="localization",
+    paper="Wu, Tordsson, Elmroth, Kao, MicroRCA, NOMS 2020",
+    kind="method",
+    tables=("spans", "metrics"),
+    speed="instant",
+    complexity="O(N + S·T + E·I)",
+    departures=(
+        *FROM_SPANS,
+        "A service is anomalous when its latency stays beyond three sigma for three steps, in place of BIRCH clusters.",
+        "There are no nodes for hosts; resources are those of the service's own containers.",
+        "The walk goes from callers to callees; the public implementation turns the edges around.",
+    ),
+)
+class MicroRCA(Untrained):
+    """Rank anomalous services and their neighbours by a walk that prefers those whose resources explain the latency.
+
+    References
+    ----------
+    Wu, Tordsson, Elmroth, Kao, MicroRCA: root cause localization of performance issues in microservices, NOMS 2020.
+    """
+
+    def __init__(self, *, anomalous_edge: float = ANOMALOUS_EDGE, damping: float = DAMPING) -> None:
+        self.anomalous_edge = anomalous_edge
+        self.damping = damping
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by visits."""
+        calls = call_series(episode)
+        latency = service_latency(episode, alarm_ns, calls)
+        anomalous = anomalous_services(latency)
+        if not anomalous:
+            return Ranking.abstain()
+        graph = self._graph(latency, call_graph(episode, calls), anomalous)
+        resources, evidence = resource_correlations(localization_windows(episode, alarm_ns), episode, latency)
+        start: dict[str, float] = {}
+        for name in sorted(anomalous):
+            weights = [weight for _, _, weight in graph.in_edges(name, data="weight")]
+            weights += [weight for _, _, weight in graph.out_edges(name, data="weight")]
+            mean = float(np.mean(weights)) if weights else self.anomalous_edge
+            start[name] = mean * max(resources.get(name, 0.0), LEAST) / max(len(weights), 1)
+        scores = visits(graph, start, damping=self.damping)
+        return Ranking.of(scores, episode.services, [item for item in evidence if item.service in anomalous][:10])
+
+    def _graph(
+        self, latency: ServiceLatency, calls: tuple[tuple[str, str], ...], anomalous: Mapping[str, float]
+    ) -> nx.DiGraph:
+        import networkx as nx
+
+        graph: nx.DiGraph = nx.DiGraph()
+        graph.add_nodes_from(sorted(anomalous))
+        for caller, callee in calls:
+            if callee in anomalous:
+                graph.add_edge(caller, callee, weight=self.anomalous_edge)
+            elif caller in anomalous:
+                graph.add_edge(caller, callee, weight=_related(latency, caller, callee))
+        return graph
+
+
+def _related(latency: ServiceLatency, one: str, other: str) -> float:
+    a, b = latency.column(one), latency.column(other)
+    if a is None or b is None:
+        return LEAST
+    return max(LEAST, abs(float(correlations(a[:, None], b)[0])))
+
+
+def resource_correlations(
+    windows: Windows, episode: EpisodeView, latency: ServiceLatency
+) -> tuple[dict[str, float], list[Evidence]]:
+    """Largest |correlation| of each service's latency with a series of its CPU, memory or network."""
+    if windows.empty or len(windows.reference) + len(windows.values) != len(latency.all):
+        return {}, []
+    role = episode.catalogue.role_of
+    mean, sd = mean_and_sd(windows.reference)
+    both = np.vstack([windows.reference, windows.values])
+    both = deviations(both, mean, sd, np.zeros(both.shape, dtype=bool))
+    best: dict[str, float] = {}
+    evidence: list[Evidence] = []
+    for service in latency.services:
+        target = latency.column(service)
+        columns = [
+            place
+            for place, (owner, metric) in enumerate(windows.series)
+            if owner == service and role(metric) in RESOURCES
+        ]
+        if target is None or not columns:
+            continue
+        found = np.abs(correlations(both[:, columns], target))
+        top = int(found.argmax())
+        best[service] = float(found[top])
+        evidence.append(
+            Evidence(
+                service=service,
+                subject=windows.series[columns[top]][1],
+                score=best[service],
+                detail="|correlation| with the service's latency",
+            )
+        )
+    evidence.sort(key=lambda item: (-item.score, item.service))
+    return best, evidence

@@ -1,0 +1,162 @@
+"""SimpleRCA-like: plain rules on metrics, traces and logs, and the service with most alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.tables import read_table
+from faultset.baselines.features.scaling import deviations, mean_and_sd, with_metric_floor
+from faultset.baselines.features.service_latency import name_codes
+from faultset.baselines.features.windows import SECOND_NS, Stretch, Windows, localization_windows, stretch_after
+from faultset.baselines.logs.keywords import complaint_excess, complaints
+from faultset.baselines.methods.rules.ksigma import sustained
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.metrics.roles import Catalogue
+
+SIGMAS = 3.0
+SUSTAINED = 3
+SLOWER = 3.0
+LEAST_SPANS = 10
+LEAST_SHARE = 0.1
+LEAST_CHANGE: Mapping[str, float] = {"cpu": 0.05, "latency": 0.01, "errors": 0.1, "traffic": 0.5}
+"""Cores, seconds, errors and requests per second; smaller moves are no alarm, however unusual."""
+_PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA)"
+
+
+def metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str, str], float]:
+    """Series that left normal: three sigma, beyond the healthy 5th to 95th percentile, by a tenth, for three steps.
+
+    Returns
+    -------
+    dict
+        (service, metric) to the largest |z| that lasted.
+    """
+    if windows.empty:
+        return {}
+    mean, sd = mean_and_sd(windows.reference)
+    z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
+    low, high = np.quantile(np.where(np.isfinite(windows.reference), windows.reference, mean), (0.05, 0.95), axis=0)
+    least = np.array([LEAST_CHANGE.get(catalogue.role_of(metric), 0.0) for _, metric in windows.series])
+    margin = np.maximum(least, LEAST_SHARE * np.abs(mean))
+    values = np.where(np.isfinite(windows.values), windows.values, mean)
+    outside = (values > high + margin) | (values < low - margin) | windows.absent
+    lasting = sustained(np.where(outside, z, 0.0), min(SUSTAINED, len(z))).max(axis=0)
+    return {windows.series[column]: float(lasting[column]) for column in np.flatnonzero(lasting > SIGMAS)}
+
+
+def slow_operations(episode: EpisodeView, stretch: Stretch) -> dict[tuple[str, str], float]:
+    """Operations of a service whose 95th percentile of span time is more than three times the healthy one.
+
+    Returns
+    -------
+    dict
+        (service, operation) to the ratio. Operations with less than ten spans on either side are left out.
+    """
+    table = read_table(episode, "spans", ("time", "service", "operation", "duration_ns"))
+    names = tuple(sorted(episode.services))
+    time = table["time"].cast("int64").to_numpy()
+    service = name_codes(table["service"], names)
+    words, operation = _operations(table["operation"])
+    healthy = (time < stretch.healthy_end_ns) & (service >= 0)
+    since = (time >= stretch.start_ns) & (time < stretch.end_ns) & (service >= 0)
+    group = service * max(1, len(words)) + operation
+    duration = table["duration_ns"].to_numpy()
+    before, after = _percentiles(group[healthy], duration[healthy]), _percentiles(group[since], duration[since])
+    return {
+        (names[code // len(words)], words[code % len(words)]): after[code] / before[code]
+        for code in sorted(after.keys() & before.keys())
+        if after[code] > SLOWER * before[code] > 0
+    }
+
+
+def _operations(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    array = column.unify_dictionaries().combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
+    return array.dictionary.cast("string").to_pylist(), array.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _percentiles(group: np.ndarray, duration: np.ndarray) -> dict[int, float]:
+    order = np.lexsort([duration, group])
+    codes, first, count = np.unique(group[order], return_index=True, return_counts=True)
+    enough = count >= LEAST_SPANS
+    at = first + np.ceil(0.95 * count).astype(np.int64) - 1
+    return dict(zip(codes[enough].tolist(), duration[order][at[enough]].astype(float).tolist(), strict=True))
+
+
+@baseline(
+    "simple-rca",
+    title="SimpleRCA-like",
+    task="localization",
+    paper=_PAPER,
+    kind="method",
+    tables=("metrics", "spans", "logs"),
+    speed="instant",
+    complexity="O(S·T + N·log N + L), N spans, L log lines",
+    departures=(
+        "Follows the description, not the published code, which looks upwards only and compares span times with a "
+        "constant.",
+        "An alarm of a metric must last for three steps and be large in its unit, and a service has one alarm for each "
+        "role.",
+        "Every source gives each service its share of the largest count; sources weigh the same.",
+        "Log lines count in excess of the reference rate.",
+    ),
+)
+class SimpleRCA(Untrained):
+    """Rank services by metrics beyond three sigma, operations that got three times slower, and complaints in logs.
+
+    References
+    ----------
+    Fang et al., Rethinking the evaluation of microservice RCA with a fault propagation-aware benchmark, arXiv
+    2510.04711, 2025.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by alarms."""
+        windows = localization_windows(episode, alarm_ns)
+        stretch = stretch_after(episode, alarm_ns, windows.step_ns / SECOND_NS, before=2)
+        metrics = metric_alarms(windows, episode.catalogue)
+        role = episode.catalogue.role_of
+        roles: dict[str, set[str]] = {}
+        for service, metric in metrics:
+            roles.setdefault(service, set()).add(role(metric))
+        slow = slow_operations(episode, stretch)
+        operations: dict[str, float] = {}
+        for service, _ in slow:
+            operations[service] = operations.get(service, 0.0) + 1
+        lines = complaint_excess(complaints(episode), stretch)
+        scores: dict[str, float] = {}
+        for source in ({service: float(len(found)) for service, found in roles.items()}, operations, lines):
+            largest = max(source.values(), default=0.0)
+            for service, count in source.items():
+                scores[service] = scores.get(service, 0.0) + (count / largest if largest > 0 else 0.0)
+        # Equal alarms go to the larger deviation, by too little to reorder anything else.
+        furthest: dict[str, float] = {}
+        for (service, _), z in metrics.items():
+            furthest[service] = max(furthest.get(service, 0.0), z)
+        for service, z in furthest.items():
+            scores[service] += 1e-6 * z / (1 + z)
+        evidence = [
+            Evidence(service=service, subject=metric, score=z, detail="sigmas for three steps")
+            for (service, metric), z in sorted(metrics.items(), key=lambda item: (-item[1], item[0]))[:5]
+        ]
+        evidence += [
+            Evidence(service=service, subject=operation, score=ratio, detail="times the healthy 95th percentile")
+            for (service, operation), ratio in sorted(slow.items(), key=lambda item: (-item[1], item[0]))[:5]
+        ]
+        evidence += [
+            Evidence(service=service, subject="log lines", score=count, detail="complaints beyond the usual")
+            for service, count in sorted(lines.items())
+            if count > 0
+        ]
+        return Ranking.of(scores, episode.services, evidence, metrics)

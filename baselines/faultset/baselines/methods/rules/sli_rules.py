@@ -1,0 +1,212 @@
+"""Rules on what the clients saw. They are told the service level indicator, so they rank in a group of
+their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betainc
+
+from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained, first_alarm
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.tables import read_frame
+from faultset.baselines.features.windows import SECOND_NS, step_ends
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from faultset.datasets.format.views import EpisodeView
+
+SLOW_QUANTILE = 0.99
+SLOW_FACTOR = 1.5
+_COLUMNS = ("scheduled", "endpoint", "latency_ns", "outcome")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """Requests with the instant at which it was clear whether they were good."""
+
+    known_ns: npt.NDArray[np.int64]
+    bad: npt.NDArray[np.bool_]
+    endpoints: npt.NDArray[np.object_]
+
+
+def judge(requests: pd.DataFrame, healthy_end_ns: int) -> Judged:
+    """Call requests bad that fail, or take half as long again as the slowest percent of their endpoint.
+
+    A request that takes too long is known to be bad when the time is up, not when its answer comes.
+    """
+    scheduled = requests["scheduled"].to_numpy(dtype=np.int64)
+    latency = requests["latency_ns"].to_numpy(dtype=float, na_value=np.nan)
+    ok = (requests["outcome"] == "ok").to_numpy()
+    endpoints = requests["endpoint"].astype(str).to_numpy(dtype=object)
+    limit = np.full(len(requests), np.inf)
+    for endpoint in np.unique(endpoints.astype(str)):
+        here = endpoints == endpoint
+        # Only answers that came within the healthy time: what was still under way is not known to be healthy.
+        usual = latency[here & ok & (scheduled + np.nan_to_num(latency, nan=np.inf) < healthy_end_ns)]
+        if len(usual):
+            limit[here] = SLOW_FACTOR * np.quantile(usual, SLOW_QUANTILE)
+    slow = ~(latency <= limit)
+    waited = np.where(np.isfinite(latency), np.minimum(latency, limit), limit)
+    # Without any limit an unfinished request is judged where it stands, at the end of all others.
+    horizon = float(scheduled.max() - scheduled.min()) if len(scheduled) else 0.0
+    known = scheduled + np.where(np.isfinite(waited), waited, horizon).astype(np.int64)
+    return Judged(known_ns=known, bad=~ok | slow, endpoints=endpoints)
+
+
+@baseline(
+    "sli-rule-detector",
+    title="SLI rule",
+    task="detection",
+    paper="None; the test that dataset verdicts are made with, in a plain form",
+    kind="rule",
+    tables=("requests",),
+    needs=("sli",),
+    speed="instant",
+    complexity="O(R·T), R requests",
+)
+class SLIRuleDetector(Untrained):
+    """Detect when clients see more bad requests than the reference explains.
+
+    A sample is anomalous when its number of bad requests has a binomial tail below `level` and is at least
+    `least_share` of all.
+
+    References
+    ----------
+    None; an alert on the error budget.
+    """
+
+    def __init__(self, *, level: float = 1e-4, least_share: float = 0.01) -> None:
+        self.level = level
+        self.least_share = least_share
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every sample after the reference by the rarity of its bad requests."""
+        threshold = -np.log10(self.level)
+        times = step_ends(episode)
+        scores = np.zeros(len(times))
+        requests = read_frame(episode, "requests", _COLUMNS)
+        _, healthy_end_ns = episode.reference
+        judged = judge(requests, healthy_end_ns)
+        healthy = judged.known_ns < healthy_end_ns
+        usual = (judged.bad[healthy].sum() + 1) / (healthy.sum() + 2)
+        step_ns = round(episode.context.resolution_s * SECOND_NS)
+        for row, end_ns in enumerate(times):
+            here = (judged.known_ns >= end_ns - step_ns) & (judged.known_ns < end_ns)
+            total, bad = int(here.sum()), int(judged.bad[here].sum())
+            if bad and bad >= self.least_share * total:
+                by_chance = betainc(bad, total - bad + 1, usual)
+                scores[row] = min(300.0, -np.log10(max(by_chance, 1e-300)))
+        alarm = first_alarm(times, scores > threshold)
+        evidence = []
+        if alarm is not None:
+            here = judged.bad & (judged.known_ns >= alarm - 2 * step_ns) & (judged.known_ns < alarm)
+            names, counts = np.unique(judged.endpoints[here].astype(str), return_counts=True)
+            evidence = [
+                Evidence(
+                    service=episode.context.workload_entry, subject=name, score=float(count), detail="bad requests"
+                )
+                for name, count in sorted(zip(names, counts, strict=True), key=lambda pair: (-pair[1], pair[0]))
+            ]
+        return Detection.from_scores(times, scores, threshold, evidence=evidence)
+
+
+def depths(calls: Iterable[tuple[str, str]], entry: str) -> dict[str, int]:
+    """Longest distance of each service from the entry along declared calls; cycles end where they close."""
+    children: dict[str, list[str]] = {}
+    for caller, callee in calls:
+        children.setdefault(caller, []).append(callee)
+    found: dict[str, int] = {}
+
+    def walk(service: str, depth: int, path: frozenset[str]) -> None:
+        if service in path or found.get(service, -1) >= depth:
+            return
+        found[service] = depth
+        for callee in children.get(service, []):
+            walk(callee, depth + 1, path | {service})
+
+    walk(entry, 0, frozenset())
+    return found
+
+
+def ochiai(failed_with: float, failed: float, passed_with: float) -> float:
+    """Similarity between "the request uses the service" and "the request is bad".
+
+    >>> round(ochiai(4, 4, 1), 4)
+    0.8944
+    """
+    product = failed * (failed_with + passed_with)
+    return failed_with / product**0.5 if product > 0 else 0.0
+
+
+@baseline(
+    "sli-rule",
+    title="SLI rule",
+    task="localization",
+    paper="None; spectrum-based fault localization on endpoints",
+    kind="rule",
+    tables=("requests", "spans"),
+    needs=("sli",),
+    speed="fast",
+    complexity="O(R + N), R requests",
+)
+class SLIRule(Untrained):
+    """Blame the service that bad requests use and good ones do not; among equals the one furthest down the calls.
+
+    Which services an endpoint uses is read from the healthy traces that begin with an operation of its
+    name, and from the declared call graph where there are none.
+
+    References
+    ----------
+    Abreu, Zoeteweij, van Gemund, On the accuracy of spectrum-based fault localization, TAICPART 2007, for the
+    similarity.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by which endpoints fail."""
+        requests = read_frame(episode, "requests", _COLUMNS)
+        step_ns = round(episode.context.resolution_s * SECOND_NS)
+        healthy_end_ns = min(episode.reference[1], alarm_ns)
+        judged = judge(requests, healthy_end_ns)
+        since = judged.known_ns >= alarm_ns - 2 * step_ns
+        bad, good = judged.endpoints[since & judged.bad], judged.endpoints[since & ~judged.bad]
+        if len(bad) == 0:
+            return Ranking.abstain()
+        deep = depths(episode.calls, episode.context.workload_entry)
+        uses = endpoint_services(episode, np.unique(judged.endpoints.astype(str)).tolist(), healthy_end_ns)
+        scores: dict[str, float] = {}
+        evidence: list[Evidence] = []
+        for service in episode.services:
+            using = [name for name, used in uses.items() if service in (used or deep)]
+            failed_with = float(np.isin(bad.astype(str), using).sum())
+            passed_with = float(np.isin(good.astype(str), using).sum())
+            score = ochiai(failed_with, float(len(bad)), passed_with)
+            # The tie-break is too small to reorder services that fail differently.
+            scores[service] = score * (1 + 1e-6 * deep.get(service, 0))
+            detail = f"used by {failed_with:.0f} bad and {passed_with:.0f} good requests"
+            evidence.append(Evidence(service=service, subject=", ".join(using), score=score, detail=detail))
+        evidence.sort(key=lambda item: (-scores[item.service], item.service))
+        return Ranking.of(scores, episode.services, evidence[:10])
+
+
+def endpoint_services(episode: EpisodeView, endpoints: Iterable[str], healthy_end_ns: int) -> dict[str, frozenset[str]]:
+    """Services, called ones included, that healthy traces of each endpoint pass through; empty when there are none.
+
+    A trace belongs to the endpoint that its first operation ends with: servers put a word before the route.
+    """
+    columns = ("time", "trace_id", "parent_span_id", "service", "peer_service", "operation")
+    frame = read_frame(episode, "spans", columns)
+    frame = frame[frame["time"] < healthy_end_ns]
+    roots = frame[frame["parent_span_id"].isna()].drop_duplicates("trace_id").set_index("trace_id")["operation"]
+    found: dict[str, frozenset[str]] = {}
+    for endpoint in endpoints:
+        traces = roots.index[roots.astype(str).str.endswith(endpoint).to_numpy(dtype=bool)]
+        rows = frame[frame["trace_id"].isin(traces)]
+        named = (set(rows[column].dropna().astype(str)) for column in ("service", "peer_service"))
+        found[endpoint] = frozenset().union(*named)
+    return found

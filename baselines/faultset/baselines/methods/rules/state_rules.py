@@ -1,0 +1,246 @@
+"""Localizers that read object states and events instead of telemetry."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.tables import parse_state, read_frame
+from faultset.baselines.features.object_states import restarts, signs, specified
+from faultset.baselines.features.windows import SECOND_NS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from faultset.datasets.format.views import EpisodeView
+
+_OBJECTS = ("time", "kind", "name", "service", "state")
+_ACTS = frozenset({"ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Killing"})
+_STANDING = frozenset({"Deployment", "Service", "Endpoints", "PersistentVolumeClaim", "ConfigMap", "Secret"})
+SAMPLING_NS = 10 * SECOND_NS
+
+
+def _states(episode: EpisodeView) -> pd.DataFrame:
+    frame = read_frame(episode, "objects", _OBJECTS)
+    return frame[frame["service"].isin(episode.services)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """What one object was seen to be, in order of time."""
+
+    kind: str
+    name: str
+    service: str
+    times_ns: list[int]
+    texts: list[str]
+
+
+def histories(frame: pd.DataFrame) -> Iterator[History]:
+    """Give the rows of an objects table object by object, sorted by kind, name and service."""
+    if frame.empty:
+        return
+    number = frame.groupby(["kind", "name", "service"], observed=True, sort=True).ngroup().to_numpy()
+    order = np.argsort(number, kind="stable")
+    kinds, names, services = (frame[column].astype(object).to_numpy() for column in ("kind", "name", "service"))
+    times, texts = frame["time"].to_numpy(), frame["state"].to_numpy()
+    for rows in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
+        yield History(
+            kind=str(kinds[rows[0]]),
+            name=str(names[rows[0]]),
+            service=str(services[rows[0]]),
+            times_ns=times[rows].tolist(),
+            texts=texts[rows].tolist(),
+        )
+
+
+@baseline(
+    "kubernetes-state",
+    title="Kubernetes state",
+    task="localization",
+    paper="None; what an operator sees in kubectl",
+    kind="rule",
+    tables=("objects",),
+    speed="instant",
+    complexity="O(O), O object states",
+)
+class KubernetesState(Untrained):
+    """Blame the service whose objects report trouble: pods not ready, no endpoints, claims unbound, restarts.
+
+    Each sign counts by the share of the time since the alarm during which it was seen, so that a rollout
+    counts less than an outage. What an object showed before the alarm does not count against it. Where
+    nothing reports trouble the method abstains.
+
+    References
+    ----------
+    None; the rule is an operator's first look.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by the signs of trouble on their objects."""
+        frame = _states(episode)
+        healthy_end_ns = min(episode.reference[1], alarm_ns)
+        end_ns = episode.view[1]
+        since_ns = max(healthy_end_ns, alarm_ns - SAMPLING_NS)
+        scores: dict[str, float] = defaultdict(float)
+        pods: dict[tuple[str, str], float] = defaultdict(float)
+        evidence: list[Evidence] = []
+        for seen in histories(frame):
+            kind, name, service, times = seen.kind, seen.name, seen.service, seen.times_ns
+            states = [parse_state(text) for text in seen.texts]
+            healthy = [state for time, state in zip(times, states, strict=True) if time < healthy_end_ns]
+            known = frozenset().union(*(state.keys() for state in healthy))
+            usual = set().union(*(signs(kind, state, known) for state in healthy))
+            lasted: dict[str, int] = defaultdict(int)
+            # Objects are looked at regularly: the last look holds until the next one should have come.
+            ends = [*times[1:], min(end_ns, times[-1] + SAMPLING_NS)]
+            for time, until, state in zip(times, ends, states, strict=True):
+                length = min(until, end_ns) - max(time, since_ns)
+                if length > 0:
+                    for sign in signs(kind, state, known) - usual:
+                        lasted[sign] += length
+            gone = end_ns - times[-1]
+            if healthy and kind in _STANDING and gone > 2.5 * SAMPLING_NS:
+                lasted[f"{kind} gone"] += gone
+            for sign, length in sorted(lasted.items()):
+                share = min(1.0, length / max(1, end_ns - since_ns))
+                scores[service] += share
+                if kind == "Pod":
+                    pods[service, name] += share
+                evidence.append(Evidence(service=service, subject=f"{kind}/{name}", score=share, detail=sign))
+        restarted = _restarts(frame, healthy_end_ns)
+        for pod, count in restarted.items():
+            pods[pod] += count
+        for service, count in _by_service(restarted).items():
+            scores[service] += count
+            evidence.append(Evidence(service=service, subject="containers", score=count, detail="restarts"))
+        return Ranking.of(scores, episode.services, evidence, pods=pods)
+
+
+@baseline(
+    "most-restarts",
+    title="Most restarts",
+    task="localization",
+    paper="None; a control",
+    kind="control",
+    tables=("objects", "metrics"),
+    speed="instant",
+    complexity="O(O)",
+)
+class MostRestarts(Untrained):
+    """Control: blame the service whose containers restarted most since the reference.
+
+    Reads the pods' restart counts, or the metric of that name where there are no object states.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by restarts."""
+        frame = _states(episode)
+        counts = _restarts(frame, min(episode.reference[1], alarm_ns))
+        if not (frame["kind"] == "Pod").any():
+            counts = _restarts_by_metric(episode, min(episode.reference[1], alarm_ns))
+        scores = _by_service(counts)
+        evidence = [
+            Evidence(service=name, subject="containers", score=count, detail="restarts")
+            for name, count in scores.items()
+        ]
+        return Ranking.of(
+            scores, episode.services, evidence, pods={owner: count for owner, count in counts.items() if owner[1]}
+        )
+
+
+def _by_service(counts: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    scores: dict[str, float] = defaultdict(float)
+    for (service, _), count in counts.items():
+        scores[service] += count
+    return dict(scores)
+
+
+def _restarts(frame: pd.DataFrame, since_ns: int) -> dict[tuple[str, str], float]:
+    """Restarts per (service, pod) after an instant; a pod that appears later starts at zero."""
+    counts: dict[tuple[str, str], float] = {}
+    for pod in histories(frame[frame["kind"] == "Pod"]):
+        seen = [restarts(parse_state(text)) for text in pod.texts]
+        before = [count for count, time in zip(seen, pod.times_ns, strict=True) if time < since_ns]
+        grown = max(seen) - (max(before) if before else 0)
+        if grown > 0:
+            counts[pod.service, pod.name] = float(grown)
+    return counts
+
+
+def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[tuple[str, str], float]:
+    frame = read_frame(episode, "metrics", ("time", "service", "pod", "container", "metric", "value"))
+    frame = frame[(frame["metric"] == "kube_pod_container_status_restarts_total") & frame["service"].notna()]
+    counts: dict[tuple[str, str], float] = defaultdict(float)
+    for (service, pod, _), rows in frame.groupby(["service", "pod", "container"], observed=True, dropna=False):
+        before = rows.loc[rows["time"] < since_ns, "value"]
+        grown = int(rows["value"].max() - (before.max() if len(before) else 0))
+        if grown > 0:
+            counts[str(service), pod if isinstance(pod, str) else ""] += grown
+    return dict(counts)
+
+
+@baseline(
+    "last-change",
+    title="Last change",
+    task="localization",
+    paper="None; a control",
+    kind="control",
+    tables=("objects", "events"),
+    speed="instant",
+    complexity="O(O + E)",
+)
+class LastChange(Untrained):
+    """Control: blame the service that someone changed last before the alarm.
+
+    A change is a new specification, configuration or object, or an event of the controllers acting on one.
+    Changes seen after the alarm come behind all earlier ones.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by how recent their last change is."""
+        changes = [*_changes(_states(episode), episode.view[0]), *_acts(episode)]
+        scores: dict[str, float] = {}
+        told: dict[str, Evidence] = {}
+        for time_ns, service, subject in changes:
+            seconds = abs(alarm_ns - time_ns) / SECOND_NS
+            score = (1.0 if time_ns <= alarm_ns else 1e-6) / (1.0 + seconds)
+            if score > scores.get(service, 0.0):
+                scores[service] = score
+                when = "before" if time_ns <= alarm_ns else "after"
+                told[service] = Evidence(
+                    service=service, subject=subject, score=score, detail=f"{seconds:.1f} s {when} the alarm"
+                )
+        evidence = [told[service] for service in sorted(told, key=lambda name: -scores[name])]
+        return Ranking.of(scores, episode.services, evidence)
+
+
+def _changes(frame: pd.DataFrame, start_ns: int) -> list[tuple[int, str, str]]:
+    changes: list[tuple[int, str, str]] = []
+    for seen in histories(frame):
+        before = None
+        for position, (time_ns, text) in enumerate(zip(seen.times_ns, seen.texts, strict=True)):
+            now = specified(seen.kind, parse_state(text))
+            if now is None:
+                break
+            # What is there at the first look was not made just now.
+            made = position == 0 and time_ns > start_ns + SAMPLING_NS
+            if made or (before is not None and now != before):
+                changes.append((time_ns, seen.service, f"{seen.kind}/{seen.name}"))
+            before = now
+    return changes
+
+
+def _acts(episode: EpisodeView) -> list[tuple[int, str, str]]:
+    frame = read_frame(episode, "events", ("time", "reason", "kind", "name", "service"))
+    frame = frame[frame["reason"].isin(_ACTS) & frame["service"].notna()]
+    return [
+        (int(time_ns), str(service), f"{reason} {kind}/{name}")
+        for time_ns, reason, kind, name, service in frame.itertuples(index=False)
+    ]

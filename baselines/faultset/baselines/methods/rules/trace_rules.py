@@ -1,0 +1,233 @@
+"""Rules on spans that an operator would write: slow operations, failing services, calls that are no longer made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.features.held_out import LEAST_SAMPLES, own_limits, reference_limit
+from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.features.step_counts import (
+    RECENT,
+    Ints,
+    Steps,
+    excess_surprise,
+    idle_share,
+    recent_sums,
+    silences,
+    steps_of,
+)
+from faultset.baselines.methods.rules.ksigma import LEVEL
+from faultset.baselines.traces.span_columns import EndedSpans, read_calls, read_ended_spans
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.views import EpisodeView
+
+SLOWER = 3.0
+SHARE = 0.95
+LEAST_SPANS = 20
+CLASS = float(np.log(1.1))
+FARTHEST = 60
+EXPECTED_CALLS = 5.0
+_TOLD = 5
+
+
+def high_percentiles(durations: Ints, kinds: Ints, count: int, *, share: float = SHARE) -> Matrix:
+    """Percentile of the durations of each kind, NaN of one without any.
+
+    The smallest duration that at least `share` of them do not exceed.
+
+    >>> high_percentiles(np.arange(1, 101), np.zeros(100, dtype=int), 2)
+    array([95., nan])
+    """
+    order = np.lexsort([durations, kinds])
+    number = np.bincount(kinds, minlength=count)
+    last = np.cumsum(number) - number + np.ceil(share * number).astype(np.int64) - 1
+    found = np.full(count, np.nan)
+    found[number > 0] = durations[order[last[number > 0]]]
+    return found
+
+
+def recent_percentiles(steps: Steps, spans: EndedSpans, usual: Matrix, *, share: float = SHARE) -> Matrix:
+    """Percentile of each operation's latest durations after each step, as log of its ratio to the usual one.
+
+    The latest are those of the step, and of as many steps before it as are needed for twenty spans. Durations are
+    counted in classes ten percent wide, so the ratio is right to five percent.
+
+    Returns
+    -------
+    ndarray
+        [steps, operations]; 0 as long as there are fewer than twenty.
+    """
+    kinds = len(spans.names)
+    ratio = np.log(np.maximum(spans.durations_ns, 1)) - np.log(np.maximum(usual, 1.0))[spans.operations]
+    classes = 2 * FARTHEST + 1
+    place = np.clip(np.round(np.nan_to_num(ratio) / CLASS), -FARTHEST, FARTHEST).astype(np.int64) + FARTHEST
+    keys = np.where(np.isfinite(ratio), spans.operations * classes + place, -1)
+    counts = steps.counts(spans.ends_ns, keys, kinds * classes).reshape(steps.count, kinds, classes)
+    so_far = np.cumsum(counts, axis=0, dtype=np.int32)
+    total = so_far.sum(axis=2)
+    change = np.zeros((steps.count, kinds))
+    for kind in range(kinds):
+        enough = np.flatnonzero(total[:, kind] >= LEAST_SPANS)
+        # The last step after which there were still twenty spans to come.
+        before = np.searchsorted(total[:, kind], total[enough, kind] - LEAST_SPANS, side="right") - 1
+        before = np.minimum(before, enough - 1)
+        earlier = np.where(before[:, None] >= 0, so_far[before, kind], 0)
+        latest = np.cumsum(so_far[enough, kind] - earlier, axis=1)
+        change[enough, kind] = (latest < share * latest[:, -1:]).sum(axis=1) - FARTHEST
+    return change * CLASS
+
+
+def _detection(steps: Steps, shares: Matrix, limit: float, subjects: list[tuple[str, str]], detail: str) -> Detection:
+    """Answer with the largest share of each step, and with the subjects that stand highest at the alarm."""
+    times = steps.times_ns
+    scores = shares.max(axis=1, initial=0.0)
+    alarm = first_alarm(times, scores > limit)
+    evidence: tuple[Evidence, ...] = ()
+    if alarm is not None:
+        row = shares[int(np.searchsorted(times, alarm))].tolist()
+        told = sorted((-score, *subject) for score, subject in zip(row, subjects, strict=True) if score > 0)[:_TOLD]
+        evidence = tuple(
+            Evidence(service=service, subject=subject, score=-score, detail=detail) for score, service, subject in told
+        )
+    return Detection.from_scores(times, scores, limit, evidence=evidence)
+
+
+@baseline(
+    "trace-p95",
+    title="Trace P95 rule",
+    task="detection",
+    paper="Textbook rule on latency percentiles",
+    kind="rule",
+    tables=("spans",),
+    speed="instant",
+    complexity="O(N·log N)",
+    departures=(
+        "Two-sided: an operation that takes a third of its time is reported too.",
+        "An operation's own limit is the largest change within the reference, where that is more.",
+        "A percentile is that of a step, or of the last twenty spans where a step has fewer.",
+    ),
+)
+class TraceP95Detector(Untrained):
+    """Detect when the 95th percentile of an operation's durations is three times what it was.
+
+    Parameters
+    ----------
+    slower
+        Ratio of percentiles that is reported.
+
+    References
+    ----------
+    The rule is what operators write; Beyer et al., Site Reliability Engineering, 2016, for percentiles over means.
+    """
+
+    def __init__(self, *, slower: float = SLOWER) -> None:
+        self.slower = slower
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every step after the reference by its most changed operation; 1 is the limit."""
+        spans, steps = read_ended_spans(episode), steps_of(episode)
+        step = steps.of(spans.ends_ns)
+        healthy = (step >= 0) & (step < steps.healthy)
+        if steps.healthy < LEAST_SAMPLES or not healthy.any():
+            return Detection.silent(1.0)
+        usual = high_percentiles(spans.durations_ns[healthy], spans.operations[healthy], len(spans.names))
+        change = np.abs(recent_percentiles(steps, spans, usual))
+        shares, limit = own_limits(change[: steps.healthy], change[steps.healthy :], float(np.log(self.slower)))
+        detail = "change of the 95th percentile, 1 is the operation's limit"
+        return _detection(steps, shares, limit, list(spans.names), detail)
+
+
+@baseline(
+    "missing-edge",
+    title="Missing edge rule",
+    task="detection",
+    paper="Textbook rule on call graphs",
+    kind="rule",
+    tables=("spans",),
+    speed="instant",
+    complexity="O(N + edges·T)",
+    departures=(
+        "The window is as long as the silence, whose probability follows from the share of steps without calls: calls "
+        "come in bursts, and are not Poisson.",
+        "The rule is five expected calls and none made, a probability of e to the -5; with many edges it takes less.",
+        "An edge's own limit is its longest silence within the reference, where that is more.",
+    ),
+)
+class MissingEdgeDetector(Untrained):
+    """Detect when a service stops calling another that it called all the time.
+
+    Parameters
+    ----------
+    expected
+        Calls of a Poisson stream whose absence is as improbable as a silence must be.
+
+    References
+    ----------
+    The rule is what operators write.
+    """
+
+    def __init__(self, *, expected: float = EXPECTED_CALLS) -> None:
+        self.expected = expected
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every step after the reference by its most overdue edge; 1 is the limit."""
+        calls, steps = read_calls(episode), steps_of(episode)
+        names = sorted(episode.services)
+        step = steps.of(calls.known_ns)
+        known = np.unique(calls.edges[(step >= 0) & (step < steps.healthy)])
+        if steps.healthy < LEAST_SAMPLES or not len(known):
+            return Detection.silent(1.0)
+        place = np.searchsorted(known, calls.edges).clip(0, len(known) - 1)
+        column = np.where(known[place] == calls.edges, place, -1)
+        counts = steps.counts(calls.known_ns, column, len(known))
+        # Calls come in bursts, so what is rare is a step without calls, not each call that is missing.
+        overdue = silences(counts).astype(float) * -np.log(idle_share(counts[: steps.healthy]))
+        least = max(self.expected, float(np.log(len(known) / LEVEL)))
+        shares, limit = own_limits(overdue[: steps.healthy], overdue[steps.healthy :], least)
+        subjects = [(names[pair // len(names)], f"calls to {names[pair % len(names)]}") for pair in known.tolist()]
+        return _detection(steps, shares, limit, subjects, "silence, 1 is the edge's limit")
+
+
+@baseline(
+    "trace-errors",
+    title="Trace error rule",
+    task="detection",
+    paper="Textbook rule on shares; binomial tails",
+    kind="rule",
+    tables=("spans",),
+    speed="instant",
+    complexity="O(N + services·T)",
+    departures=("Shares are those of the last five steps.",),
+)
+class TraceErrorsDetector(Untrained):
+    """Detect when the share of a service's spans that failed is very unlikely at its healthy share.
+
+    Fewer failures than usual are no fault, so the rule is one-sided.
+
+    References
+    ----------
+    The rule is what operators write.
+    """
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every step after the reference by its most surprising service, in powers of ten."""
+        spans, steps = read_ended_spans(episode), steps_of(episode)
+        names = sorted(episode.services)
+        every = steps.counts(spans.ends_ns, spans.services, len(names))
+        failed = steps.counts(spans.ends_ns[spans.failed], spans.services[spans.failed], len(names))
+        total = every[: steps.healthy].sum(axis=0)
+        if steps.healthy < LEAST_SAMPLES or not total.any():
+            return Detection.silent()
+        usual = (failed[: steps.healthy].sum(axis=0) + 0.5) / (total + 1.0)
+        surprise = excess_surprise(recent_sums(failed), recent_sums(every), usual)
+        surprise[:, total == 0] = 0.0
+        worst = surprise.max(axis=1)
+        limit = reference_limit(worst[RECENT - 1 : steps.healthy], least=float(np.log10(len(names) / LEVEL)))
+        detail = "powers of ten of surprise at its share of failures"
+        subjects = [(name, "failed spans") for name in names]
+        return _detection(steps, surprise[steps.healthy :], limit, subjects, detail)

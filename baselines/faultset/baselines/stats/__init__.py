@@ -1,0 +1,1 @@
+"""Statistics on arrays, free of episodes: tests, tails, change points and distances."""

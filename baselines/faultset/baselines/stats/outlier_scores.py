@@ -1,0 +1,158 @@
+"""How far points lie outside of a cloud of normal ones: scores that need no time."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from faultset.baselines.features.scaling import Matrix
+
+STILL = 0.05
+
+
+def ecod_scores(normal: Matrix, points: Matrix) -> Matrix:
+    """Sum of each dimension's tail surprise, by empirical distributions of the normal rows alone.
+
+    Tail probabilities are (1 + rows as extreme) / (1 + rows), so that a value beyond all others is surprising
+    and not impossible. What is not a number says nothing.
+
+    Returns
+    -------
+    ndarray
+        [t] the largest of three sums: left tails, right tails, and the tail that each dimension's skewness
+        chooses.
+    """
+    present = np.isfinite(normal)
+    count = 1 + present.sum(axis=0)
+    filled = np.where(present, normal, np.inf)
+    ordered = np.sort(filled, axis=0)
+    below = np.zeros(points.shape)
+    above = np.zeros(points.shape)
+    # One pass per normal row is less memory than all comparisons at once.
+    for row in ordered:
+        below += row <= points
+        above += (row >= points) & (row < np.inf)
+    unknown = np.isnan(points)
+    left = np.where(unknown, 0.0, -np.log((1 + below) / count))
+    right = np.where(unknown, 0.0, -np.log((1 + above) / count))
+    by_skew = np.where(_skewness(normal, present) < 0, left, right)
+    return np.max([left.sum(axis=1), right.sum(axis=1), by_skew.sum(axis=1)], axis=0)
+
+
+def _skewness(normal: Matrix, present: np.ndarray) -> Matrix:
+    """Sign of the third central moment, and its size up to a factor."""
+    count = np.maximum(present.sum(axis=0), 1)
+    mean = np.where(present, normal, 0.0).sum(axis=0) / count
+    return (np.where(present, normal - mean, 0.0) ** 3).sum(axis=0)
+
+
+def principal_distances(normal: Matrix, points: Matrix, *, variance: float = 0.95) -> tuple[Matrix, Matrix]:
+    """Squared distance to the principal subspace (SPE), and within it (Hotelling's T squared).
+
+    Parameters
+    ----------
+    variance
+        Share of the variance of the normal rows that the subspace keeps.
+    """
+    center = normal.mean(axis=0)
+    _, sizes, axes = np.linalg.svd(normal - center, full_matrices=False)
+    share = np.cumsum(sizes**2) / max(float((sizes**2).sum()), 1e-300)
+    kept = min(int(np.searchsorted(share, variance)) + 1, int((sizes > 1e-9 * sizes.max(initial=0.0)).sum()))
+    moved = points - center
+    along = moved @ axes[:kept].T
+    spe = np.maximum((moved**2).sum(axis=1) - (along**2).sum(axis=1), 0.0)
+    return spe, (along**2 / (sizes[:kept] ** 2 / max(len(normal) - 1, 1))).sum(axis=1)
+
+
+def forest_scores(
+    normal: Matrix, points: Matrix, *, trees: int = 100, share: float = 0.5, seed: int = 0
+) -> tuple[Matrix, Matrix]:
+    """Isolation scores `2^(-E[h(x)] / c)` of normal and of questioned rows.
+
+    Each tree is grown from a share of the normal rows, and a normal row is scored by the trees that did not see
+    it; by all of them if none is left.
+    """
+    from sklearn.ensemble import IsolationForest
+
+    size = max(2, min(256, round(share * len(normal))))
+    parameters: dict[str, Any] = {"n_estimators": trees, "max_samples": size, "random_state": seed}
+    forest = IsolationForest(**parameters).fit(normal)
+    rows = np.vstack([normal, points]).astype(np.float32)
+    depths = np.empty((trees, len(rows)))
+    seen = np.zeros((trees, len(normal)), dtype=bool)
+    for number, (tree, sample) in enumerate(zip(forest.estimators_, forest.estimators_samples_, strict=True)):
+        grown = tree.tree_
+        leaves = grown.apply(rows)
+        depths[number] = _node_depths(grown)[leaves] + mean_path(grown.n_node_samples[leaves])
+        seen[number, sample] = True
+    weight = np.where(seen.all(axis=0), 1.0, ~seen)
+    mean_depths = (depths[:, : len(normal)] * weight).sum(axis=0) / weight.sum(axis=0)
+    scale = float(mean_path(np.array([size]))[0])
+    return 2 ** (-mean_depths / scale), 2 ** (-depths[:, len(normal) :].mean(axis=0) / scale)
+
+
+def mean_path(rows: np.ndarray) -> Matrix:
+    """Average depth at which one of so many rows is isolated, by an unsuccessful search in a binary tree.
+
+    >>> mean_path(np.array([1, 2, 256])).round(3).tolist()
+    [0.0, 1.0, 10.245]
+    """
+    rows = np.asarray(rows, dtype=float)
+    harmonic = np.log(np.maximum(rows - 1, 1)) + np.euler_gamma
+    path = 2 * harmonic - 2 * (rows - 1) / np.maximum(rows, 1)
+    return np.where(rows <= 1, 0.0, np.where(rows == 2, 1.0, path))
+
+
+def _node_depths(tree: Any) -> Matrix:
+    """Depth of every node of a scikit-learn tree; children have larger numbers than their parents."""
+    left, right = tree.children_left, tree.children_right
+    depths = np.zeros(len(left))
+    for node in np.flatnonzero(left >= 0):
+        depths[left[node]] = depths[right[node]] = depths[node] + 1
+    return depths
+
+
+def local_outlier_factors(normal: Matrix, points: Matrix, *, neighbours: int = 20) -> Matrix:
+    """Density of a point's neighbours over its own; at most half of the normal rows are neighbours."""
+    from sklearn.neighbors import LocalOutlierFactor
+
+    k = max(1, min(neighbours, (len(normal) - 1) // 2))
+    # Equal rows would be infinitely dense; a little noise gives every dimension a least width.
+    noise = STILL * np.random.default_rng(0).standard_normal(normal.shape)
+    model = LocalOutlierFactor(n_neighbors=k, novelty=True).fit(normal + noise)
+    return -model.score_samples(points)
+
+
+def shrunk_mahalanobis(normal: Matrix, points: Matrix) -> Matrix:
+    """Mahalanobis distance with the covariance shrunk as Ledoit and Wolf do, for more dimensions than rows."""
+    from sklearn.covariance import ledoit_wolf
+
+    center = normal.mean(axis=0)
+    covariance, _ = ledoit_wolf(normal - center, assume_centered=True)
+    covariance = covariance + STILL**2 * np.eye(len(center))
+    moved = points - center
+    return np.sqrt(np.maximum((moved * np.linalg.solve(covariance, moved.T).T).sum(axis=1), 0.0))
+
+
+def robust_mahalanobis(normal: Matrix, points: Matrix, *, seed: int = 0) -> Matrix:
+    """Mahalanobis distance by the minimum covariance determinant.
+
+    Dimensions in which most normal rows agree would make every determinant zero; they are measured apart, in units
+    of `STILL`.
+    """
+    from sklearn.covariance import MinCovDet
+
+    middle = np.median(normal, axis=0)
+    moving = (np.abs(normal - middle) < STILL).mean(axis=0) < 0.4
+    squared = (((points - middle) / STILL)[:, ~moving] ** 2).sum(axis=1)
+    if moving.any() and len(normal) > 2 * moving.sum():
+        with warnings.catch_warnings():
+            # Of a singular subset it says so and goes on with a pseudo-inverse, which is what is wanted.
+            warnings.simplefilter("ignore")
+            model = MinCovDet(random_state=seed).fit(normal[:, moving])
+        squared = squared + model.mahalanobis(points[:, moving])
+    elif moving.any():
+        squared = squared + shrunk_mahalanobis(normal[:, moving], points[:, moving]) ** 2
+    return np.sqrt(squared)

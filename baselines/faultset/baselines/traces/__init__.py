@@ -1,0 +1,1 @@
+"""Spans and traces: durations, events, and abnormal requests."""

@@ -1,0 +1,224 @@
+"""What happens within a request, as events: spans begin and end, code logs, services are called and answer.
+
+Metrics, logs and traces become one kind of thing here, as Nezha proposes. An event belongs to a span; events of a
+span follow one another in time, and which follows which is what the methods on patterns compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faultset.baselines.api.tables import read_table
+from faultset.baselines.logs.drain import Drain
+from faultset.baselines.traces.slow_spans import Ints
+from faultset.baselines.traces.spans import Flags, Spans, called_operations
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.views import EpisodeView
+
+# Most loggers say where in the code a line was written; that names the statement better than its text.
+_CODE_PLACE = (
+    r"^[\d:.,\sTZ+\-]*(?:(?i:trace|debug|info|notice|warn|warning|error|fatal)\s+)?(?P<place>\S*[A-Za-z_$)\]][#:]\d+)\s"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogEvents:
+    """[n] lines that belong to a known span, in order of rows of the table."""
+
+    span: Ints
+    """Row of the span."""
+    time_ns: Ints
+    statement: Ints
+    """Index into `statements`."""
+    statements: tuple[str, ...]
+    """Place in the code where the line says it, else the template of the text."""
+
+
+def read_log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
+    """Read the lines that carry the id of a recorded span of the episode."""
+    return episode.once("log events", lambda: _log_events(episode, spans))
+
+
+def _log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
+    table = read_table(episode, "logs", ("time", "message", "span_id"))
+    row = pc.index_in(table["span_id"].cast(pa.string()), value_set=spans.span_ids).combine_chunks()  # type: ignore[attr-defined]
+    known = pc.and_kleene(row.is_valid(), table["span_id"].combine_chunks().is_valid())  # type: ignore[attr-defined]
+    table = table.filter(known)
+    statement, statements = log_statements(table["message"])
+    return LogEvents(
+        span=row.filter(known).cast("int64").to_numpy(zero_copy_only=False),
+        time_ns=table["time"].cast("int64").to_numpy(),
+        statement=statement,
+        statements=statements,
+    )
+
+
+def log_statements(messages: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
+    """Tell which statement of the program wrote each line, from the first line of its text.
+
+    >>> lines = ["12:00:01 INFO a.Shop#31 sold 3", "server.go:7 > hi", "sold 12"]
+    >>> code, names = log_statements(pa.chunked_array([lines]))
+    >>> [names[number] for number in code]
+    ['a.Shop#31', 'server.go:7', 'sold <*>']
+    """
+    first = pc.list_element(pc.split_pattern(messages, "\n", max_splits=1), 0)  # type: ignore[attr-defined]
+    found = pc.extract_regex(first, _CODE_PLACE)  # type: ignore[attr-defined]
+    place = pc.struct_field(found, "place")  # type: ignore[attr-defined]
+    encoded = place.combine_chunks().dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    code = encoded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False).copy()
+    rows = np.flatnonzero(code < 0)
+    if len(rows):
+        drain = Drain()
+        ids, _ = drain.add_all(text or "" for text in first.take(rows).to_pylist())
+        code[rows] = len(names) + np.asarray(ids)
+        names += [template.text for template in drain.templates]
+    words = sorted({names[number] for number in np.unique(code).tolist()})
+    position = {word: number for number, word in enumerate(words)}
+    return np.array([position.get(name, -1) for name in names], dtype=np.int64)[code], tuple(words)
+
+
+BEGIN, LOG, CALL, RETURN, END = range(5)
+_WORDS = ("begin", "log", "call", "answer of", "end")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events:
+    """[n] events, sorted by span and within it by time; a span has a beginning, an end and what is between."""
+
+    span: Ints
+    """Row of the span."""
+    time_ns: Ints
+    kind: Ints
+    """One of `BEGIN`, `LOG`, `CALL`, `RETURN`, `END`."""
+    failed: Flags
+    """The span ended, or the call was answered, with an error."""
+    service: Ints
+    """Service that is called or has answered; the span's own one for other events; -1 where it is not known."""
+    detail: Ints
+    """Log statement of a line, operation of any other event."""
+    statements: tuple[str, ...]
+    names: tuple[str, ...]
+    operations: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.span)
+
+    @property
+    def key(self) -> Ints:
+        """[n] number that equal events share, whatever the episode's other events are."""
+        width = max(len(self.statements), len(self.operations)) + 1
+        return ((self.kind * 2 + self.failed) * (len(self.names) + 1) + self.service + 1) * width + self.detail + 1
+
+    def text(self, row: int) -> str:
+        """Say in words what an event is."""
+        kind = int(self.kind[row])
+        detail = (self.statements if kind == LOG else self.operations)[self.detail[row]]
+        called = f" {self.names[self.service[row]]}" if kind in (CALL, RETURN) and self.service[row] >= 0 else ""
+        return f"{_WORDS[kind]}{called} {detail}{' with an error' if self.failed[row] else ''}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clients:
+    """[n] which spans only show a call from the caller's side, and so belong to the call, not to code that runs."""
+
+    is_client: Flags
+    answer: Ints
+    """Row of the span by which the called service shows the call, or -1."""
+    called: Ints
+    """Service that is called, or -1 where neither the span nor its answer says."""
+
+
+def client_spans(spans: Spans, logs: LogEvents) -> Clients:
+    """Find the spans that stand for a call: they name a peer, or all that happens in them is one call elsewhere.
+
+    Where spans do not name their peers, most spans of that name must be of the second sort; one whose call was
+    not answered is then recognised by its name.
+    """
+    logged = np.zeros(len(spans), dtype=bool)
+    logged[logs.span] = True
+    children = np.bincount(spans.parent[spans.parent >= 0], minlength=len(spans))
+    below = np.flatnonzero(spans.parent >= 0)
+    foreign = below[spans.service[spans.parent[below]] != spans.service[below]]
+    answer = np.full(len(spans), -1)
+    # The first answer stands.
+    answer[spans.parent[foreign[::-1]]] = foreign[::-1]
+    only = (children == 1) & (answer >= 0) & ~logged
+    silent = (children == 0) & ~logged
+    group = np.unique(spans.service * (len(spans.operations) + 1) + spans.operation, return_inverse=True)[1]
+    told = np.bincount(group, weights=~silent)
+    usual = np.bincount(group, weights=only) > 0.5 * told
+    named = (spans.peer >= 0) & (spans.peer != spans.service) & (children <= 1)
+    is_client = named | (usual[group] & (only | silent))
+    return Clients(
+        is_client=is_client,
+        answer=np.where(is_client, answer, -1),
+        called=np.where(answer >= 0, spans.service[answer], spans.peer),
+    )
+
+
+def read_own_events(episode: EpisodeView, spans: Spans) -> Events:
+    """Read what `own_events` gives for the episode's spans and lines."""
+    return episode.once("own events", lambda: own_events(spans, read_log_events(episode, spans)))
+
+
+def own_events(spans: Spans, logs: LogEvents) -> Events:
+    """Beginning, log lines and end of every span, and nothing of the spans below it."""
+    return _sorted(spans, logs, _borders(spans, np.arange(len(spans)), logs))
+
+
+def code_events(spans: Spans, logs: LogEvents, clients: Clients) -> Events:
+    """Events of every span in which code runs, with the calls that it makes and their answers."""
+    parts = _borders(spans, np.flatnonzero(~clients.is_client), logs)
+    child = np.flatnonzero((spans.parent >= 0) & ~clients.is_client[spans.parent])
+    shown = np.where(clients.answer[child] >= 0, clients.answer[child], child)
+    called = np.where(clients.is_client[child], clients.called[child], spans.service[child])
+    answered = ~clients.is_client[child] | (clients.answer[child] >= 0)
+    operation, answerable = called_operations(
+        spans.service[child], called, spans.operation[child], spans.operation[shown], answered
+    )
+    calm = np.zeros(len(child), dtype=bool)
+    parts.append((spans.parent[child], spans.start_ns[child], CALL, calm, called, operation))
+    failed = spans.error[child] | (answerable & ~answered)
+    parts.append((spans.parent[child], spans.end_ns[child], RETURN, failed, called, operation))
+    return _sorted(spans, logs, parts)
+
+
+_Part = tuple[Ints, Ints, int, Flags, Ints, Ints]
+
+
+def _borders(spans: Spans, rows: Ints, logs: LogEvents) -> list[_Part]:
+    calm = np.zeros(len(rows), dtype=bool)
+    # A line may be stamped after its span has ended; it is part of it all the same.
+    last = spans.end_ns.copy()
+    np.maximum.at(last, logs.span, logs.time_ns)
+    begin = (rows, spans.start_ns[rows], BEGIN, calm, spans.service[rows], spans.operation[rows])
+    end = (rows, last[rows], END, spans.error[rows], spans.service[rows], spans.operation[rows])
+    time_ns = np.maximum(logs.time_ns, spans.start_ns[logs.span])
+    lines = (logs.span, time_ns, LOG, np.zeros(len(time_ns), dtype=bool), spans.service[logs.span], logs.statement)
+    return [begin, lines, end]
+
+
+def _sorted(spans: Spans, logs: LogEvents, parts: list[_Part]) -> Events:
+    span, time_ns, failed, service, detail = (
+        np.concatenate([part[column] for part in parts]) for column in (0, 1, 3, 4, 5)
+    )
+    kind = np.repeat([part[2] for part in parts], [len(part[0]) for part in parts])
+    order = np.lexsort([kind * (detail.max(initial=0) + 2) + detail, time_ns, span])
+    return Events(
+        span=span[order],
+        time_ns=time_ns[order],
+        kind=kind[order],
+        failed=failed[order],
+        service=service[order],
+        detail=detail[order],
+        statements=logs.statements,
+        names=spans.names,
+        operations=spans.operations,
+    )

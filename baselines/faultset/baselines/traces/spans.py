@@ -1,0 +1,254 @@
+"""Spans of an episode as arrays: who called whom, for how long, and which traces went wrong.
+
+A service that is down sends no spans. So a call that left a client and reached nobody counts as an invocation of
+the service that was called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faultset.baselines.api.tables import read_table
+from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.traces.slow_spans import Ints, exclusive_durations
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.views import EpisodeView
+
+Flags = npt.NDArray[np.bool_]
+_COLUMNS = (
+    "time",
+    "trace_id",
+    "span_id",
+    "parent_span_id",
+    "service",
+    "pod",
+    "peer_service",
+    "operation",
+    "duration_ns",
+    "status",
+    "status_code",
+)
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spans:
+    """[n] spans in order of time."""
+
+    names: tuple[str, ...]
+    """Candidate services, sorted."""
+    operations: tuple[str, ...]
+    """Span names, numbers masked, sorted."""
+    start_ns: Ints
+    duration_ns: Ints
+    trace: Ints
+    """Traces are numbered from 0."""
+    parent: Ints
+    """Row of the parent, or -1."""
+    service: Ints
+    """Index into `names`, or -1 for a service that is no candidate."""
+    pod: Ints
+    """Index into `pods`, or -1 where the span names none."""
+    pods: tuple[str, ...]
+    """Names of pods, sorted."""
+    peer: Ints
+    """Service that a client span calls, as index into `names`, or -1."""
+    operation: Ints
+    """Index into `operations`."""
+    error: Flags
+    span_ids: pa.Array
+    """[n] ids in the order of the rows, to join other tables with."""
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def traces(self) -> int:
+        """Number of traces."""
+        return int(self.trace.max()) + 1 if len(self) else 0
+
+    @property
+    def end_ns(self) -> Ints:
+        """[n] end of each span."""
+        return self.start_ns + self.duration_ns
+
+    @cached_property
+    def calls(self) -> Invocations:
+        """Calls between services; several methods ask for them."""
+        return _invocations(self)
+
+    @cached_property
+    def own_ns(self) -> Matrix:
+        """[n] time that each span spends itself."""
+        return exclusive_durations(self.start_ns, self.duration_ns, self.parent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invocations:
+    """[m] calls of a service from outside of it, answered or not."""
+
+    row: Ints
+    """Span that shows the call: of the called service if it sent one, else of the caller."""
+    caller: Ints
+    """Index of the calling service, or -1 for the clients."""
+    callee: Ints
+    operation: Ints
+    """[m] what the called service calls it; what the caller calls it where it was never answered."""
+    kind: Ints
+    """[m] number of the pair (called service, operation)."""
+
+
+def read_spans(episode: EpisodeView) -> Spans:
+    """Read the spans of an episode; one without spans has no rows."""
+    return episode.once("spans", lambda: _spans(read_table(episode, "spans", _COLUMNS), episode.services))
+
+
+def _spans(table: pa.Table, services: tuple[str, ...]) -> Spans:
+    start = table["time"].cast("int64").to_numpy()
+    order = np.argsort(start, kind="stable")
+    table = table.take(order)
+    names = tuple(sorted(services))
+    position = {name: code for code, name in enumerate(names)}
+    pods = tuple(sorted(name for name in _dictionary(table["pod"])[0] if name))
+    masked, operation = _labels(table["operation"])
+    code = _numbers(table["status_code"])
+    span_ids = _flat(table["span_id"].cast(pa.string()))
+    trace = _numbers(pc.dictionary_encode(_flat(table["trace_id"].cast(pa.string()))).indices)  # type: ignore[attr-defined]
+    parent = _numbers(pc.index_in(_flat(table["parent_span_id"].cast(pa.string())), value_set=span_ids))  # type: ignore[attr-defined]
+    # A parent in another trace is another span of the same id.
+    parent = np.where((parent >= 0) & (trace[parent] == trace) & (parent != np.arange(len(parent))), parent, -1)
+    status = _mapped(table["status"], {"error": 1})
+    return Spans(
+        names=names,
+        operations=masked,
+        start_ns=start[order],
+        duration_ns=np.maximum(0, table["duration_ns"].to_numpy()),
+        trace=trace,
+        parent=parent,
+        service=_mapped(table["service"], position),
+        pod=_mapped(table["pod"], {name: code for code, name in enumerate(pods)}),
+        pods=pods,
+        peer=_mapped(table["peer_service"], position),
+        operation=operation,
+        # HTTP counts server errors only; every RPC status but 0 is one.
+        error=(status == 1) | (code >= 500) | ((code > 0) & (code < 100)),
+        span_ids=span_ids,
+    )
+
+
+def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _numbers(column: pa.ChunkedArray | pa.Array) -> Ints:
+    return _flat(column).cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
+
+
+def _dictionary(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    array = _flat(column.unify_dictionaries())
+    return array.dictionary.cast(pa.string()).to_pylist(), _numbers(array.indices)
+
+
+def _mapped(column: pa.ChunkedArray, position: Mapping[str, int]) -> Ints:
+    words, codes = _dictionary(column)
+    return np.array([*(position.get(word, -1) for word in words), -1], dtype=np.int64)[codes]
+
+
+def _labels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Ints]:
+    words, codes = _dictionary(column)
+    masked = [_DIGITS.sub("#", word) for word in words]
+    labels = tuple(sorted(set(masked)))
+    position = {label: code for code, label in enumerate(labels)}
+    return labels, np.array([*(position[word] for word in masked), -1], dtype=np.int64)[codes]
+
+
+def only_pods(spans: Spans) -> Ints:
+    """[services] the one pod that sends a service's spans, or -1 where there is none or there are several.
+
+    Only that one can be meant by a call which was not answered.
+    """
+    there = np.flatnonzero((spans.service >= 0) & (spans.pod >= 0))
+    width = len(spans.pods) + 1
+    owner, pod = np.divmod(np.unique(spans.service[there] * width + spans.pod[there]), width)
+    only = np.full(len(spans.names), -1)
+    only[owner] = pod
+    only[np.bincount(owner, minlength=len(only)) > 1] = -1
+    return only
+
+
+def called_pods(spans: Spans, calls: Invocations) -> Ints:
+    """[m] pod that was called, as index into `pods`, or -1 where it is not known."""
+    return np.where(spans.service[calls.row] == calls.callee, spans.pod[calls.row], only_pods(spans)[calls.callee])
+
+
+def calling_pods(spans: Spans, calls: Invocations) -> Ints:
+    """[m] pod that made the call, as index into `pods`, or -1 for the clients."""
+    above = spans.parent[calls.row]
+    row = np.where(spans.service[calls.row] == calls.callee, above, calls.row)
+    return np.where((row >= 0) & (calls.caller >= 0), spans.pod[row], -1)
+
+
+def invocations(spans: Spans) -> Invocations:
+    """Find the calls between services: where a span's parent is of another service, and calls without an answer."""
+    return spans.calls
+
+
+def _invocations(spans: Spans) -> Invocations:
+    parent_service = np.where(spans.parent >= 0, spans.service[spans.parent], -1)
+    entering = (spans.service >= 0) & (parent_service != spans.service)
+    answered = np.zeros(len(spans), dtype=bool)
+    answered[spans.parent[entering & (spans.parent >= 0)]] = True
+    lost = ~answered & (spans.peer >= 0) & (spans.peer != spans.service)
+    row = np.concatenate([np.flatnonzero(entering), np.flatnonzero(lost)])
+    caller = np.concatenate([parent_service[entering], spans.service[lost]])
+    callee = np.concatenate([spans.service[entering], spans.peer[lost]])
+    asked = np.where(entering[row], operation_of_parent(spans)[row], spans.operation[row])
+    operation, _ = called_operations(caller, callee, asked, spans.operation[row], entering[row])
+    _, kind = np.unique(callee * (len(spans.operations) + 1) + operation, return_inverse=True)
+    return Invocations(row=row, caller=caller, callee=callee, operation=operation, kind=kind.astype(np.int64))
+
+
+def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answered: Flags) -> tuple[Ints, Flags]:
+    """Name each call as the called service does, also those that it did not answer.
+
+    Returns the operation of each call, and whether others like it are answered at all; stores never send spans.
+
+    Parameters
+    ----------
+    asked
+        Operation by which the caller calls it.
+    shown
+        Operation of the span that shows the call; the called service's own where it was `answered`.
+
+    Examples
+    --------
+    >>> one = np.ones(3, dtype=int)
+    >>> called_operations(one, one, 5 * one, np.array([7, 7, 5]), np.array([True, True, False]))[0].tolist()
+    [7, 7, 7]
+    """
+    services = int(max(caller.max(initial=0), callee.max(initial=0))) + 2
+    names = int(max(asked.max(initial=0), shown.max(initial=0))) + 2
+    way = np.unique(((caller + 1) * services + callee + 1) * names + asked + 1, return_inverse=True)[1]
+    pairs, count = np.unique(way[answered] * names + shown[answered] + 1, return_counts=True)
+    order = np.argsort(count, kind="stable")
+    usual = np.full(int(way.max(initial=-1)) + 1, -1)
+    usual[pairs[order] // names] = pairs[order] % names - 1
+    known = usual[way] >= 0
+    return np.where(~answered & known, usual[way], shown), known
+
+
+def operation_of_parent(spans: Spans) -> Ints:
+    """[n] operation of each span's parent, or -1."""
+    return np.where(spans.parent >= 0, spans.operation[spans.parent], -1)

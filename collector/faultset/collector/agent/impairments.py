@@ -1,0 +1,147 @@
+"""What is done to a pod's packets, as rules of the kernel.
+
+Loss and partition are rules of iptables in chains of our own, which the chains OUTPUT and INPUT enter first; delay is
+a queueing discipline `netem` under a handle of our own. All spare the loopback interface.
+
+TCP takes a packet that iptables drops on its way out for one lost in the network: connections come up 1, 3, 7 s late
+and data 0.2, 0.4, 0.8 s. Whoever sends a datagram, as resolvers of names do, sees `EPERM` at once instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from faultset.collector.agent.errors import Refusal
+
+OUT, IN = "FAULTSET-OUT", "FAULTSET-IN"
+HANDLE = "fa17:"
+KINDS = ("loss", "partition", "delay")
+MOST_LATENCY_S = 60.0
+_JUMPS = (f"-A OUTPUT -j {OUT}", f"-A INPUT -j {IN}")
+_QUEUE_PACKETS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disturbance:
+    """One kind of disturbance with its measure."""
+
+    kind: str
+    probability: float = 1.0
+    latency_s: float = 0.0
+    jitter_s: float = 0.0
+
+
+def read_disturbance(told: Any) -> Disturbance:
+    """Read a disturbance from its JSON form; raise Refusal when it is none."""
+    if not isinstance(told, Mapping) or told.get("kind") not in KINDS:
+        raise Refusal(f"an impairment has a kind of {', '.join(KINDS)}; found {told!r}")
+    match told["kind"]:
+        case "loss":
+            return Disturbance(kind="loss", probability=_number(told, "probability", 0.0, 1.0))
+        case "delay":
+            jitter_s = _number(told, "jitter_s", -1.0, MOST_LATENCY_S) if told.get("jitter_s") else 0.0
+            return Disturbance(
+                kind="delay", latency_s=_number(told, "latency_s", 0.0, MOST_LATENCY_S), jitter_s=jitter_s
+            )
+    return Disturbance(kind="partition")
+
+
+def _number(told: Mapping[str, Any], name: str, above: float, most: float) -> float:
+    value = told.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (above < value <= most):
+        raise Refusal(f"{told['kind']} needs {name} above {max(above, 0):g} and at most {most:g}; found {value!r}")
+    return float(value)
+
+
+def rules_of(disturbance: Disturbance) -> list[str]:
+    """Return the rules of our chains, as `iptables-save` has them."""
+    match disturbance.kind:
+        case "loss":
+            share = f"{disturbance.probability:.11f}"
+            random = "" if disturbance.probability >= 1 else f" -m statistic --mode random --probability {share}"
+            return [f"-A {OUT} ! -o lo{random} -j DROP"]
+        case "partition":
+            return [f"-A {OUT} ! -o lo -j DROP", f"-A {IN} ! -i lo -j DROP"]
+    return []
+
+
+def restore_text(present: str, disturbance: Disturbance | None) -> str:
+    """Return what `iptables-restore --noflush` turns the present rules into, in one step.
+
+    Parameters
+    ----------
+    present
+        Answer to `iptables -S`.
+    disturbance
+        What is wanted; None for nothing of ours.
+
+    Returns
+    -------
+    str
+        Empty when there is nothing to change.
+    """
+    lines = present.splitlines()
+    chains = [chain for chain in (OUT, IN) if f"-N {chain}" in lines]
+    jumps = [line for line in lines if line in _JUMPS]
+    wanted = rules_of(disturbance) if disturbance is not None else []
+    if not wanted and not chains and not jumps:
+        return ""
+    made = ["*filter"]
+    if wanted:
+        made += [f":{chain} - [0:0]" for chain in (OUT, IN)]
+        made += [f"-D{jump.removeprefix('-A')}" for jump in jumps]
+        made += wanted
+        made += [jump.replace("-A OUTPUT", "-I OUTPUT 1").replace("-A INPUT", "-I INPUT 1") for jump in _JUMPS]
+    else:
+        made += [f"-D{jump.removeprefix('-A')}" for jump in jumps]
+        made += [f"-{letter} {chain}" for letter in "FX" for chain in chains]
+    return "\n".join([*made, "COMMIT", ""])
+
+
+def is_marked(present: str) -> bool:
+    """Say whether something of ours is among the rules that `iptables -S` shows."""
+    return any(line in _JUMPS or line in (f"-N {OUT}", f"-N {IN}") for line in present.splitlines())
+
+
+def is_in_force(present: str, disturbance: Disturbance) -> bool:
+    """Say whether the rules that `iptables -S` shows are those of a disturbance, and are entered."""
+    lines = present.splitlines()
+    ours = [line for line in lines if line.startswith((f"-A {OUT} ", f"-A {IN} "))]
+    wanted = sorted(_essence(rule) for rule in rules_of(disturbance))
+    return all(jump in lines for jump in _JUMPS) and sorted(_essence(line) for line in ours) == wanted
+
+
+def _essence(rule: str) -> tuple[str, bool, float]:
+    words = rule.split()
+    share = float(words[words.index("--probability") + 1]) if "--probability" in words else 1.0
+    return words[1], "DROP" in words, round(share, 4)
+
+
+def dropped_packets(listing: str) -> int:
+    """Return how many packets our chains have dropped, from `iptables -L -v -x -n`."""
+    count, inside = 0, False
+    for line in listing.splitlines():
+        words = line.split()
+        if line.startswith("Chain "):
+            inside = words[1] in (OUT, IN)
+        elif inside and len(words) > 3 and words[0].isdigit() and words[2] == "DROP":
+            count += int(words[0])
+    return count
+
+
+def netem_words(disturbance: Disturbance) -> list[str]:
+    """Return the discipline as `tc qdisc` takes it."""
+    words = ["root", "handle", HANDLE, "netem", "limit", str(_QUEUE_PACKETS), "delay", _ms(disturbance.latency_s)]
+    return [*words, _ms(disturbance.jitter_s)] if disturbance.jitter_s else words
+
+
+def _ms(seconds: float) -> str:
+    return f"{max(1, math.ceil(1000 * seconds))}ms"
+
+
+def delayed_packets(disciplines: list[dict[str, Any]]) -> int:
+    """Return how many packets our disciplines have passed on, from `tc -s -j qdisc show`."""
+    return sum(int(one.get("packets", 0)) for one in disciplines if one.get("handle") == HANDLE)

@@ -1,0 +1,69 @@
+"""Changes that do no harm: in every episode, and what no-fault episodes do instead of a fault."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.deployments import container_of, patch_container
+from faultset.collector.faults.stores import administer, flush_caches
+from faultset.collector.faults.targets import code_services, databases, logic_services
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.runtime.builds import GOOD
+from faultset.collector.runtime.stores.server import ACCOUNT_RIGHTS
+
+
+def harmless_change(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
+    """Change a setting of a random Deployment that has no effect on its running pods."""
+    service = str(rng.choice(sorted(platform.app.services)))
+    setting, value = ("progressDeadlineSeconds", int(rng.integers(300, 600)))
+    if rng.random() < 0.5:
+        setting, value = "revisionHistoryLimit", int(rng.integers(2, 9))
+    platform.patch("Deployment", service, {"spec": {setting: value}})
+    return {"change": setting, "service": service, "value": value}
+
+
+def disturb(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
+    """Make one harmless disturbance: more load, or a rollout of another good build."""
+    if rng.random() < 0.5:
+        factor = round(float(rng.uniform(1.3, 1.8)), 2)
+        platform.step_load(factor)
+        return {"disturbance": "load-step", "factor": factor}
+    service = str(rng.choice(code_services(platform.app)))
+    if platform.app.deployed is not None:
+        _restart(platform, service)
+        return {"disturbance": "rollout", "service": service}
+    image = container_of(platform, service)["image"]
+    repository, _, tag = image.rpartition(":")
+    other = str(rng.choice(sorted(GOOD - {tag})))
+    patch_container(platform, service, image=f"{repository}:{other}")
+    return {"disturbance": "rollout", "service": service, "image": f"{repository}:{other}"}
+
+
+def sham(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
+    """Make the restarts, flushes and writes of a fault, without the fault."""
+    act = int(rng.integers(3)) if platform.app.deployed is None else int(rng.integers(1, 3))
+    if act == 0:
+        store = str(rng.choice(databases(platform.app)))
+        account = "admin" if platform.app.services[store].auth == "password" else "app"
+        rights = ("ACL", "SETUSER", account, *ACCOUNT_RIGHTS)
+        administer(platform, store, rights, undo=rights)
+        caches = flush_caches(platform, store)
+        for consumer in platform.app.consumers(store):
+            _restart(platform, consumer)
+        return {"sham": "account-rewritten", "store": store, "flushed": caches}
+    service = str(rng.choice(logic_services(platform.app)))
+    if act == 1:
+        _restart(platform, service)
+        return {"sham": "restart", "service": service}
+    ports = platform.get("Service", service)["spec"]["ports"]
+    platform.patch("Service", service, {"spec": {"ports": ports}})
+    return {"sham": "service-rewritten", "service": service}
+
+
+def _restart(platform: Platform, service: str) -> None:
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    annotations = {"kubectl.kubernetes.io/restartedAt": stamp}
+    platform.patch("Deployment", service, {"spec": {"template": {"metadata": {"annotations": annotations}}}})

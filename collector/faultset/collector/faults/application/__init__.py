@@ -1,0 +1,1 @@
+"""Faults of programs, accounts and credentials."""

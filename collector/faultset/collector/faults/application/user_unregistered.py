@@ -1,0 +1,35 @@
+"""Missing account: nobody of that name can log in any more (AIOpsLab Table 2, row 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.stores import administer, consumer_fails, flush_caches, restart_consumers
+from faultset.collector.faults.targets import consumer_names, databases_with_password
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.runtime.stores.server import ACCOUNT_RIGHTS
+
+
+@fault(
+    "user-unregistered",
+    system_level="Application",
+    fault_type="Network/Storage Issue",
+    paper_number=4,
+    targets=databases_with_password,
+    check=consumer_fails,
+    also_accepted=consumer_names,
+    needs=("runtime",),
+)
+def user_unregistered(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Delete the account with which the database is used, then restart its consumers."""
+    administer(
+        platform,
+        target,
+        ("ACL", "DELUSER", "admin"),
+        undo=("ACL", "SETUSER", "admin", "on", ">admin", *ACCOUNT_RIGHTS),
+    )
+    caches = flush_caches(platform, target)
+    return {"account": "admin", "flushed": caches, "restarted": restart_consumers(platform, target)}

@@ -1,0 +1,1 @@
+"""Faults of Kubernetes objects: Services, Deployments, pods and volumes."""

@@ -1,0 +1,43 @@
+"""A pod whose container does nothing (AIOpsLab Table 2, row 9)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.targets import container_status, logic_services, pod_of
+from faultset.collector.platforms.api.platform import Platform
+
+PAUSE_IMAGE = "faultset/pause:3.9"
+
+
+def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+    """See whether the container was restarted with the image that does nothing."""
+    status = container_status(platform, target)
+    if status.get("image", "").endswith(PAUSE_IMAGE) and "running" in status.get("state", {}):
+        return f"{target} runs {PAUSE_IMAGE}, restart {status['restartCount']}"
+    return None
+
+
+@fault(
+    "pod-failure",
+    system_level="Virtualization",
+    fault_type="Operation Error",
+    paper_number=9,
+    category="symptomatic",
+    targets=logic_services,
+    check=runs_pause,
+    root_cause_kind="Pod",
+)
+def pod_failure(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Swap the pod's image in place for one that does nothing and opens no port."""
+    pod = pod_of(platform, target)
+    containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
+    for container in containers:
+        container["image"] = PAUSE_IMAGE
+    platform.patch("Pod", pod, {"spec": {"containers": containers}})
+    return {"pod": pod, "image": PAUSE_IMAGE}

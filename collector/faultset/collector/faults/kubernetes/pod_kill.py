@@ -1,0 +1,35 @@
+"""The pod deleted without grace, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.targets import logic_services, pod_of, pods_of
+from faultset.collector.platforms.api.platform import Platform
+
+
+def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+    """See whether the pod is gone and another has its place."""
+    names = [pod["metadata"]["name"] for pod in pods_of(platform, target)]
+    return f"{names[-1]} has replaced {parameters['pod']}" if names and parameters["pod"] not in names else None
+
+
+@fault(
+    "pod-kill",
+    system_level="Virtualization",
+    fault_type="Operation Error",
+    category="symptomatic",
+    targets=logic_services,
+    check=was_replaced,
+    root_cause_kind="Pod",
+    repeat_s=4.0,
+)
+def pod_kill(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Delete the pod without grace; its successor too, every four seconds."""
+    pod = pod_of(platform, target)
+    platform.delete("Pod", pod, grace_period_s=0)
+    return {"pod": pod}

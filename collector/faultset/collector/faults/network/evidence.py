@@ -1,0 +1,14 @@
+"""How one sees that a pod's network is disturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from faultset.collector.platforms.api.platform import Platform
+
+
+def is_impaired(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+    """See whether the platform disturbs the pod's packets at this moment."""
+    packets = platform.impaired_packets(parameters["pod"])
+    return f"{packets} packets of {parameters['pod']} disturbed" if packets else None

@@ -1,0 +1,29 @@
+"""Late packets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.network.evidence import is_impaired
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.targets import logic_services, pod_of
+from faultset.collector.platforms.api.platform import Delay, Platform
+
+
+@fault(
+    "network-delay",
+    system_level="Operating System",
+    fault_type="Network/Storage Issue",
+    category="symptomatic",
+    targets=logic_services,
+    check=is_impaired,
+    root_cause_kind="Pod",
+    needs=("delay",),
+)
+def network_delay(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Hold back all packets that the pod sends."""
+    pod, latency_s = pod_of(platform, target), round(float(rng.uniform(0.2, 0.5)), 2)
+    platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 10, 3)))
+    return {"pod": pod, "latency_s": latency_s}

@@ -1,0 +1,30 @@
+"""Lost packets (AIOpsLab Table 2, row 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.network.evidence import is_impaired
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.targets import logic_services, pod_of
+from faultset.collector.platforms.api.platform import Loss, Platform
+
+
+@fault(
+    "network-loss",
+    system_level="Operating System",
+    fault_type="Network/Storage Issue",
+    paper_number=8,
+    category="symptomatic",
+    targets=logic_services,
+    check=is_impaired,
+    root_cause_kind="Pod",
+    needs=("loss",),
+)
+def network_loss(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Lose a share of the packets that the pod sends."""
+    pod, probability = pod_of(platform, target), round(float(rng.uniform(0.2, 0.4)), 2)
+    platform.impair(pod, Loss(probability=probability))
+    return {"pod": pod, "probability": probability}

@@ -1,0 +1,29 @@
+"""A pod that nobody can reach and that reaches nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.network.evidence import is_impaired
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.targets import logic_services, pod_of
+from faultset.collector.platforms.api.platform import Partition, Platform
+
+
+@fault(
+    "network-partition",
+    system_level="Operating System",
+    fault_type="Network/Storage Issue",
+    category="symptomatic",
+    targets=logic_services,
+    check=is_impaired,
+    root_cause_kind="Pod",
+    needs=("partition",),
+)
+def network_partition(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Let no packet pass between the pod and anyone."""
+    pod = pod_of(platform, target)
+    platform.impair(pod, Partition())
+    return {"pod": pod}

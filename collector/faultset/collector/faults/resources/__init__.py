@@ -1,0 +1,1 @@
+"""Faults of CPU and memory."""

@@ -1,0 +1,40 @@
+"""A second program in the container that takes all CPU it may have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.resources.cpu_use import cpu_cores
+from faultset.collector.faults.targets import logic_services, pod_of
+from faultset.collector.platforms.api.platform import Platform
+
+
+def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+    """See whether the container uses most of its CPU limit."""
+    cores = cpu_cores(platform, parameters["pod"], window_s=3.0)
+    return f"{parameters['pod']} uses {cores:.2f} cores" if cores > 0.8 * parameters["limit_cores"] else None
+
+
+@fault(
+    "cpu-hog",
+    system_level="Operating System",
+    fault_type="Code Defect",
+    category="symptomatic",
+    targets=logic_services,
+    check=uses_much_cpu,
+    root_cause_kind="Pod",
+    needs=("runtime",),
+)
+def cpu_hog(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Run busy loops inside the container; with it they share the container's CPU limit."""
+    pod, workers, name = pod_of(platform, target), int(rng.integers(2, 5)), f"/tmp/{rng.bytes(4).hex()}"
+    platform.exec(
+        pod,
+        ["faultset-work", "cpu", "--workers", str(workers), "--seconds", "1800", "--pid-file", name],
+        undo=["faultset-work", "stop", "--pid-file", name],
+    )
+    return {"pod": pod, "workers": workers, "limit_cores": platform.app.services[target].cpu_limit}

@@ -1,0 +1,47 @@
+"""A CPU limit below what the service needs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.resources.cpu_use import counter_now, cpu_cores
+from faultset.collector.faults.targets import logic_services, pod_of
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.observation.quantities import quantity
+
+LEAST_MILLICORES = 10
+
+
+def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+    """See whether the container has been held back in at least five periods since."""
+    periods = counter_now(platform, parameters["pod"], "container_cpu_cfs_throttled_periods_total")
+    return f"{parameters['pod']} throttled in {periods:.0f} periods" if periods >= 5 else None
+
+
+@fault(
+    "cpu-throttle",
+    system_level="Operating System",
+    fault_type="Misconfiguration",
+    category="symptomatic",
+    targets=logic_services,
+    check=is_throttled,
+    root_cause_kind="Pod",
+    needs=("resize",),
+)
+def cpu_throttle(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Lower the container's CPU limit in place to half of what it uses, or less."""
+    pod = pod_of(platform, target)
+    cores = float(rng.uniform(0.35, 0.55)) * cpu_cores(platform, pod)
+    containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
+    resources = containers[0].setdefault("resources", {})
+    requested = quantity((resources.get("requests") or {}).get("cpu", 0))
+    # a limit may not be below the request, nor below the least quota of container runtimes
+    limit = f"{max(LEAST_MILLICORES, round(1000 * requested), round(1000 * cores))}m"
+    resources.setdefault("limits", {})["cpu"] = limit
+    platform.patch("Pod", pod, {"spec": {"containers": containers}})
+    return {"pod": pod, "limit": limit}

@@ -1,0 +1,1 @@
+"""Processes of an episode and the calls between them."""

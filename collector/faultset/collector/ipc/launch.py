@@ -1,0 +1,85 @@
+"""Start the processes of an episode so that none outlives its parent.
+
+A child asks the kernel for SIGKILL at its parent's death and then looks whether the parent is still there; run as
+`python -m faultset.collector.ipc.launch PARENT MODULE:FUNCTION ARGUMENTS`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel signal this process when the thread that made it ends; leave at once if `parent` is gone."""
+    _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all descendants whose own parent ends."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def name_process(name: str) -> None:
+    """Set the name that `ps` shows, at most fifteen characters."""
+    _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for a Python child: bytecode is cached, and our packages are found."""
+    import faultset
+
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    roots = [str(Path(part).parent) for part in faultset.__path__]
+    before = [env["PYTHONPATH"]] if env.get("PYTHONPATH") else []
+    env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*roots, *before]))
+    return env
+
+
+def launch(function: str, arguments: Sequence[Any], *, folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Run `module:function(*arguments)` in a process and session of its own that dies with the calling thread."""
+    command = [sys.executable, "-m", __name__, str(os.getpid()), function, json.dumps(list(arguments))]
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            env=environment(),
+            start_new_session=True,
+        )
+
+
+def call(function: str, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> Any:
+    """Import and call `module:function`."""
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)(*arguments, **(keywords or {}))
+
+
+def main() -> None:
+    """Die with the parent, then become what the arguments name."""
+    parent, function, arguments = sys.argv[1:]
+    die_with_parent(int(parent))
+    name_process(function.partition(":")[0].rpartition(".")[2])
+    call(function, json.loads(arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""The server side of a channel for a process with a selector loop of its own and no threads."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from faultset.collector.ipc.channel import Handlers
+
+Handler = Callable[[int], None]
+
+
+class Deferred:
+    """An answer that comes later; a handler returns one instead of its result."""
+
+    def __init__(self) -> None:
+        self._send: Callable[[dict[str, Any]], None] | None = None
+        self._reply: dict[str, Any] | None = None
+
+    def resolve(self, result: Any) -> None:
+        """Send the result; only the first answer counts."""
+        self._settle({"result": result})
+
+    def fail(self, error: str) -> None:
+        """Send an error; only the first answer counts."""
+        self._settle({"error": error})
+
+    def attach(self, send: Callable[[dict[str, Any]], None]) -> None:
+        """Say how to send the answer, which may be there already."""
+        self._send = send
+        if self._reply is not None:
+            send(self._reply)
+
+    def _settle(self, reply: dict[str, Any]) -> None:
+        if self._reply is None:
+            self._reply = reply
+            if self._send is not None:
+                self._send(reply)
+
+
+class Server:
+    """Answers requests from any number of clients on a Unix socket.
+
+    Parameters
+    ----------
+    path
+        The socket.
+    selector
+        Loop that owns the file descriptors; the data of each key is a function of the event mask.
+    handlers
+        Functions by verb; they may return a Deferred.
+    """
+
+    def __init__(self, path: Path, selector: selectors.BaseSelector, handlers: Handlers):
+        self._selector = selector
+        self._handlers = handlers
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        path.unlink(missing_ok=True)
+        self._listener.bind(str(path))
+        self._listener.listen(16)
+        self._listener.setblocking(False)
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def _accept(self, _: int) -> None:
+        connection, _address = self._listener.accept()
+        _Client(connection, self._selector, self._handlers)
+
+
+class _Client:
+    def __init__(self, connection: socket.socket, selector: selectors.BaseSelector, handlers: Handlers):
+        self._socket, self._selector, self._handlers = connection, selector, handlers
+        self._received, self._unsent = b"", b""
+        connection.setblocking(False)
+        selector.register(connection, selectors.EVENT_READ, self._ready)
+
+    def _ready(self, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._flush()
+        if mask & selectors.EVENT_READ:
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close()
+            return
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            self._serve(line)
+
+    def _serve(self, line: bytes) -> None:
+        request = json.loads(line)
+        try:
+            result = self._handlers[request["verb"]](**request["args"])
+        except Exception as error:
+            self._send({"error": f"{type(error).__name__}: {error}"})
+            return
+        if isinstance(result, Deferred):
+            result.attach(self._send)
+        else:
+            self._send({"result": result})
+
+    def _send(self, reply: dict[str, Any]) -> None:
+        self._unsent += json.dumps(reply).encode() + b"\n"
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._socket.fileno() < 0:
+            return
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._close()
+            return
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
+        self._selector.modify(self._socket, wanted, self._ready)
+
+    def _close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._selector.unregister(self._socket)
+            self._socket.close()

@@ -1,0 +1,33 @@
+"""What the state of a pod says."""
+
+from __future__ import annotations
+
+from faultset.collector.platforms.api.platform import Object
+
+BACK_OFF_REASONS = frozenset(
+    {"CrashLoopBackOff", "RunContainerError", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError"}
+)
+
+
+def is_active(pod: Object) -> bool:
+    """Say whether a pod counts for its owner: neither ended nor being deleted."""
+    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return not ended and not pod["metadata"].get("deletionTimestamp")
+
+
+def is_ready(pod: Object) -> bool:
+    """Say whether the pod's Ready condition holds."""
+    conditions = pod.get("status", {}).get("conditions") or []
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def waits_in_back_off(pod: Object) -> bool:
+    """Say whether the kubelet waits before it tries a container of the pod again.
+
+    >>> waits_in_back_off({"status": {"containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}})
+    True
+    >>> waits_in_back_off({"status": {"containerStatuses": [{"state": {"running": {}}}]}})
+    False
+    """
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    return any((one.get("state", {}).get("waiting") or {}).get("reason") in BACK_OFF_REASONS for one in statuses)

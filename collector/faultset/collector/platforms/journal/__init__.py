@@ -1,0 +1,1 @@
+"""The journal of changes, and how they are undone."""

@@ -1,0 +1,98 @@
+"""The durable record of every act on a platform, and of what undoes it.
+
+One JSON line is flushed to disk before an act and one after it, so that a collector killed at any moment leaves
+enough to undo what it did. Records: `intent` (with the inverse), `done`, `failed`, `undone`, `note`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from faultset.collector.platforms.journal.undo_operations import Inverse
+from faultset.core.json_lines import read_json_lines
+
+
+class Journal:
+    """An append-only file of JSON lines, flushed and synced line by line.
+
+    Parameters
+    ----------
+    path
+        The file; lines that are there already are read, and a torn last line is ignored.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.records: list[dict[str, Any]] = read_json_lines(path) if path.exists() else []
+        self._next = 1 + max((record["seq"] for record in self.records), default=0)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def _write(self, record: dict[str, Any]) -> None:
+        os.write(self._file, json.dumps(record, sort_keys=True, default=str).encode() + b"\n")
+        os.fsync(self._file)
+        self.records.append(record)
+
+    @contextmanager
+    def act(
+        self,
+        verb: str,
+        args: Mapping[str, Any],
+        inverse: Sequence[Inverse] | None = None,
+        visible: Sequence[str] = (),
+    ) -> Iterator[int]:
+        """Record an intent before the body runs and its outcome after.
+
+        Parameters
+        ----------
+        verb, args
+            What is about to be done.
+        inverse
+            What undoes it; empty or None when nothing does or nothing has to.
+        visible
+            Strings that the change itself shows to an operator of the application.
+        """
+        seq, self._next = self._next, self._next + 1
+        intent = {"seq": seq, "state": "intent", "time_ns": time.time_ns(), "verb": verb, "args": dict(args)}
+        self._write({**intent, "inverse": list(inverse or []), "visible": list(visible)})
+        try:
+            yield seq
+        except BaseException as error:
+            self._write({"seq": seq, "state": "failed", "time_ns": time.time_ns(), "error": str(error)})
+            raise
+        self._write({"seq": seq, "state": "done", "time_ns": time.time_ns()})
+
+    def note(self, what: str, visible: Sequence[str] = (), **details: Any) -> None:
+        """Record something that changes nothing, such as the begin of a phase; `visible` as in `act`."""
+        seq, self._next = self._next, self._next + 1
+        record = {"seq": seq, "state": "note", "time_ns": time.time_ns(), "verb": what, "args": details}
+        self._write({**record, "visible": list(visible)})
+
+    def undone(self, seq: int) -> None:
+        """Record that the inverse of an act has been performed."""
+        self._write({"seq": seq, "state": "undone", "time_ns": time.time_ns()})
+
+    def open_inverses(self) -> list[tuple[int, list[Inverse]]]:
+        """Return the acts that are still to be undone, newest first.
+
+        An act that failed or never said that it was done counts too: it may have happened.
+        """
+        return open_inverses(self.records)
+
+    def close(self) -> None:
+        """Close the file; may be called twice."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def open_inverses(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[Inverse]]]:
+    """Return `(seq, inverse)` of the acts in `records` that nothing has undone, newest first."""
+    undone = {record["seq"] for record in records if record["state"] == "undone"}
+    intents = [record for record in records if record["state"] == "intent" and record["inverse"]]
+    return [(record["seq"], list(record["inverse"])) for record in reversed(intents) if record["seq"] not in undone]

@@ -1,0 +1,140 @@
+"""Undoing: every open inverse of a journal, newest first, and how each is performed."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from faultset.collector.platforms.api.platform import Object, ObjectNotFound
+from faultset.collector.platforms.api.pod_state import is_active, waits_in_back_off
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.core.errors import PlatformError
+
+
+def replay(journal: Journal, perform: Callable[[Mapping[str, Any]], None]) -> None:
+    """Perform all open inverses, each noted as soon as it is done; one that fails does not keep the others back.
+
+    Parameters
+    ----------
+    perform
+        Performs one inverse act; doing it twice must do no harm.
+
+    Raises
+    ------
+    PlatformError
+        Some could not be performed; they stay open, and another replay tries them again.
+    """
+    failed: list[str] = []
+    for seq, inverses in journal.open_inverses():
+        try:
+            for inverse in inverses:
+                perform(inverse)
+        except PlatformError as error:
+            failed.append(f"act {seq}: {error}")
+            continue
+        journal.undone(seq)
+    if failed:
+        raise PlatformError(f"{len(failed)} changes could not be undone ({failed[0]}); run 'faultset recover'")
+
+
+class Performer(ABC):
+    """Performs inverse acts on a platform, each of which may be performed twice without harm.
+
+    Attributes
+    ----------
+    patience_s
+        How long to wait for a pod to come up, or for an object to be gone.
+    pause_s
+        How long to wait before another look.
+    """
+
+    patience_s: float
+    pause_s: float
+
+    @abstractmethod
+    def _find(self, kind: str, name: str) -> Object | None:
+        """Return one object, or None."""
+
+    @abstractmethod
+    def _list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
+        """Return all objects of a kind that carry the labels."""
+
+    @abstractmethod
+    def _create(self, wanted: Mapping[str, Any]) -> bool:
+        """Create an object; say whether it was created, or existed already."""
+
+    @abstractmethod
+    def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        """Apply a merge patch; raise ObjectNotFound."""
+
+    @abstractmethod
+    def _delete_pods(self, names: Sequence[str]) -> None:
+        """Delete pods at once, those that are still there."""
+
+    @abstractmethod
+    def _run(self, pod: str, argv: Sequence[str]) -> None:
+        """Run a command in the pod's main container."""
+
+    @abstractmethod
+    def _lift(self, pod: str) -> None:
+        """End the impairment of a pod; nothing happens when there is none."""
+
+    def perform(self, inverse: Mapping[str, Any]) -> None:
+        """Perform one act; raise PlatformError when it is not possible now."""
+        match inverse["verb"]:
+            case "patch":
+                self._patch_back(inverse["kind"], inverse["name"], inverse["change"])
+            case "apply":
+                self._create_again(inverse["object"])
+            case "release-claim":
+                self._patch("PersistentVolume", inverse["volume"], {"spec": {"claimRef": None}})
+            case "exec":
+                self._run_in_newest(inverse["labels"], inverse["argv"])
+            case "lift":
+                self._lift(inverse["pod"])
+            case verb:
+                raise PlatformError(f"the journal has an inverse {verb!r} that this release does not know")
+
+    def restart_waiting(self, concerns: Callable[[Object], bool] = lambda pod: True) -> None:
+        """Delete the pods in question that wait in a back-off; their owners replace them at once."""
+        waiting = [pod for pod in self._list("Pod") if waits_in_back_off(pod) and concerns(pod)]
+        self._delete_pods([pod["metadata"]["name"] for pod in waiting])
+
+    def _patch_back(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        """Patch an object; a pod that is gone has been replaced by one without the change."""
+        try:
+            self._patch(kind, name, change)
+        except ObjectNotFound:
+            if kind != "Pod":
+                raise
+
+    def _create_again(self, wanted: Mapping[str, Any]) -> None:
+        """Create an object unless it exists; one that is being deleted is waited for."""
+        kind, name = wanted["kind"], wanted["metadata"]["name"]
+        deadline = time.monotonic() + self.patience_s
+        while not self._create(wanted):
+            current = self._find(kind, name)
+            if current is not None and not current["metadata"].get("deletionTimestamp"):
+                return
+            if time.monotonic() > deadline:
+                raise PlatformError(f'{kind} "{name}" is still being deleted after {self.patience_s:g} s')
+            time.sleep(self.pause_s)
+
+    def _run_in_newest(self, labels: Mapping[str, str], argv: Sequence[str]) -> None:
+        """Run a command in the newest pod of a workload, which may have to come up first."""
+        deadline = time.monotonic() + self.patience_s
+        while True:
+            pods = [pod for pod in self._list("Pod", labels) if is_active(pod)]
+            try:
+                if not pods:
+                    raise PlatformError(f"no pod carries the labels {dict(labels)}")
+                # time stamps have whole seconds; of pods as old as each other the last in the list counts
+                newest = sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])[-1]
+                self._run(newest["metadata"]["name"], argv)
+                return
+            except PlatformError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(self.pause_s)

@@ -1,0 +1,1 @@
+"""Requests to a cluster: its API server, objects, namespaces and permissions."""

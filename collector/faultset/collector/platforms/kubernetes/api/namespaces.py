@@ -1,0 +1,119 @@
+"""The two namespaces of an episode: made, kept alive by a sign of life, and removed with all that is in them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from faultset.collector.platforms.kubernetes.api.client import MERGE_PATCH, Api, Conflict, NotFound
+from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.core.errors import PlatformError
+
+MANAGED = {"app.kubernetes.io/managed-by": "faultset"}
+"""Label of everything cluster-wide that is ours."""
+EPISODE = "faultset.dev/episode"
+PAIR = "faultset.dev/pair"
+RENEWED = "faultset.dev/renewed"
+PRIVILEGED = {f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")}
+
+RENEW_S = 15.0
+ABANDONED_S = 90.0
+REMOVAL_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Names of an episode's namespaces: the application's, which is recorded, and ours beside it."""
+
+    app: str
+    control: str
+
+    @staticmethod
+    def draw(app: str, deployed: str | None = None) -> Pair:
+        """Return new names, which tell nothing about the episode; `deployed` is where the application runs already."""
+        name = f"{app}-{secrets.token_hex(4)}"
+        return Pair(app=deployed or name, control=f"{name}-control")
+
+
+def make_namespace(api: Api, name: str, labels: Mapping[str, str]) -> None:
+    """Create a namespace; raise PlatformError when it exists."""
+    annotations = {RENEWED: str(int(time.time()))}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {**MANAGED, **labels}, "annotations": annotations},
+    }
+    try:
+        api.post(path_of("Namespace", ""), body)
+    except Conflict:
+        raise PlatformError(f"namespace {name} exists already; run 'faultset recover --platform kubernetes'") from None
+
+
+def renew(api: Api, name: str) -> None:
+    """Leave a sign of life on a namespace, so that nobody takes it for abandoned."""
+    change = {"metadata": {"annotations": {RENEWED: str(int(time.time()))}}}
+    api.call("PATCH", path_of("Namespace", "", name), body=change, content_type=MERGE_PATCH)
+
+
+def remove_namespaces(api: Api, names: tuple[str, ...], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
+    """Delete namespaces of ours, end their pods at once, and wait until they are gone.
+
+    Raises
+    ------
+    PlatformError
+        One is still terminating after `timeout_s`; says what it waits for.
+    """
+    for name in names:
+        try:
+            api.call("DELETE", path_of("Namespace", "", name), body={"propagationPolicy": "Background"})
+            api.call("DELETE", path_of("Pod", name), body={"gracePeriodSeconds": 1})
+        except NotFound:
+            continue
+    deadline = time.monotonic() + timeout_s
+    for name in names:
+        while (found := _find(api, name)) is not None:
+            if time.monotonic() > deadline:
+                raise PlatformError(
+                    f"namespace {name} is still terminating after {timeout_s:g} s ({_why(found)}); "
+                    "mend that, then run 'faultset recover --platform kubernetes'"
+                )
+            time.sleep(0.5)
+
+
+def remove_volumes(api: Api, namespace: str) -> int:
+    """Delete the volumes that were made for a namespace; return how many."""
+    answer = api.get(path_of("PersistentVolume", ""), {"labelSelector": f"{PAIR}={namespace}"})
+    for item in answer["items"]:
+        try:
+            api.call("DELETE", path_of("PersistentVolume", "", item["metadata"]["name"]))
+        except NotFound:
+            continue
+    return len(answer["items"])
+
+
+def ours(api: Api) -> list[dict[str, Any]]:
+    """Return all namespaces that episodes have made."""
+    selector = ",".join(f"{key}={value}" for key, value in MANAGED.items()) + f",{EPISODE}"
+    return api.get(path_of("Namespace", ""), {"labelSelector": selector})["items"]
+
+
+def is_abandoned(namespace: Mapping[str, Any]) -> bool:
+    """Say whether a namespace of ours has had no sign of life for so long that its collector must be dead."""
+    renewed = (namespace["metadata"].get("annotations") or {}).get(RENEWED, "0")
+    return time.time() - float(renewed) > ABANDONED_S
+
+
+def _find(api: Api, name: str) -> dict[str, Any] | None:
+    try:
+        return api.get(path_of("Namespace", "", name))
+    except NotFound:
+        return None
+
+
+def _why(namespace: Mapping[str, Any]) -> str:
+    conditions = namespace.get("status", {}).get("conditions") or []
+    said = [c["message"] for c in conditions if c.get("status") == "True" and c.get("message")]
+    return "; ".join(said)[:300] or "the cluster does not say why"

@@ -1,0 +1,1 @@
+"""What a cluster must have, can do, and has room for."""

@@ -1,0 +1,137 @@
+"""Which faults a cluster can make, found out before a campaign begins."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+
+from faultset.collector.faults.registry import FaultSpec
+from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.namespaces import (
+    EPISODE,
+    PRIVILEGED,
+    make_namespace,
+    remove_namespaces,
+)
+from faultset.collector.platforms.kubernetes.api.objects import Objects
+from faultset.collector.platforms.kubernetes.impairments.ephemeral_containers import EphemeralImpairer
+from faultset.collector.platforms.kubernetes.impairments.impairer import Capabilities, unsupported
+from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents, agent_manifests
+from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY, app_image, missing_images_sentence
+from faultset.collector.platforms.kubernetes.workloads.readiness import images_missing
+from faultset.core.errors import PlatformError
+
+RUNTIME_TAG = "1.0.0"
+_TIMEOUT_S = 60.0
+_OF_NODES = frozenset({"loss", "delay", "partition", "kill"})
+
+
+class Forbidden(PlatformError):
+    """The cluster does not let the node agent run."""
+
+
+def refusals(api: Api, faults: Sequence[FaultSpec], repository: str = REPOSITORY) -> tuple[dict[str, str], bool]:
+    """Return the faults that cannot be made, with the reason, and whether the node agent may run.
+
+    Runs the agent in a namespace of its own for a moment. Where pods like it are forbidden, what a container inside
+    of a pod can do counts.
+
+    Raises
+    ------
+    PlatformError
+        The agent's image is missing, or it does not start for another reason.
+    """
+    refused: dict[str, str] = {}
+    if any("resize" in fault.needs for fault in faults) and not _can_resize(api):
+        reason = "the cluster cannot change the resources of a running pod (pods/resize, Kubernetes 1.33 and later)"
+        refused = {fault.name: reason for fault in faults if "resize" in fault.needs}
+    try:
+        found, privileged = probe(api, repository), True
+    except Forbidden:
+        found, privileged = probe_inside(api, repository), False
+    for fault in faults:
+        reason = unsupported(found, fault.needs & _OF_NODES)
+        if reason:
+            refused[fault.name] = reason
+    return refused, privileged
+
+
+def _can_resize(api: Api) -> bool:
+    return any(resource["name"] == "pods/resize" for resource in api.get("/api/v1")["resources"])
+
+
+def probe(api: Api, repository: str = REPOSITORY) -> Capabilities:
+    """Run the node agent for a moment and return what it can do; raise PlatformError when it does not start."""
+    with _namespace(api) as name:
+        agents = NodeAgents(api, name, secrets.token_hex(16))
+        objects = Objects(api, name)
+        image = app_image(RUNTIME_TAG, repository)
+        for wanted in agent_manifests(namespace=name, image=image, token=agents.token, app_namespace=name):
+            objects.apply(wanted)
+        await_agents(agents, objects, timeout_s=_TIMEOUT_S)
+        return agents.capabilities()
+
+
+def probe_inside(api: Api, repository: str = REPOSITORY) -> Capabilities:
+    """Return what a container inside of a pod can do, as one in a pod of its own finds out.
+
+    Raises
+    ------
+    PlatformError
+        The image is missing, or such containers are forbidden as well.
+    """
+    image = app_image(RUNTIME_TAG, repository)
+    with _namespace(api) as name:
+        container = {"name": "idle", "image": image, "command": ["sleep", str(round(2 * _TIMEOUT_S))]}
+        spec = {"containers": [container], "restartPolicy": "Never", "automountServiceAccountToken": False}
+        objects = Objects(api, name)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "idle"}, "spec": spec}
+        objects.create(pod)
+        inside = EphemeralImpairer(api, name, image)
+        try:
+            inside.prepare(objects.list("Pod"))
+        except PlatformError:
+            if images := images_missing(objects.list("Pod")):
+                raise PlatformError(missing_images_sentence(images)) from None
+            raise
+        return inside.capabilities()
+
+
+@contextlib.contextmanager
+def _namespace(api: Api) -> Iterator[str]:
+    """Make a namespace for a look at the cluster; it goes without being waited for."""
+    name = f"check-{secrets.token_hex(4)}"
+    make_namespace(api, name, {EPISODE: "none", **PRIVILEGED})
+    try:
+        yield name
+    finally:
+        with contextlib.suppress(PlatformError):
+            remove_namespaces(api, (name,), timeout_s=0.0)
+
+
+def await_agents(agents: NodeAgents, objects: Objects, *, timeout_s: float) -> None:
+    """Wait for an agent on every node.
+
+    Raises
+    ------
+    PlatformError
+        Its image is missing, pods like it are forbidden, or it took too long.
+    """
+    deadline = time.monotonic() + timeout_s
+    while missing := agents.ready():
+        images = images_missing(objects.list("Pod"))
+        if images:
+            raise PlatformError(missing_images_sentence(images))
+        forbidden = [
+            event.get("message", "")
+            for event in objects.api.get(path_of("Event", objects.namespace))["items"]
+            if event.get("reason") == "FailedCreate" and "forbidden" in event.get("message", "")
+        ]
+        if forbidden:
+            raise Forbidden(f"the node agent may not run here: {forbidden[0][:300]}")
+        if time.monotonic() > deadline:
+            raise PlatformError(f"the node agent did not start within {timeout_s:g} s: {missing}")
+        time.sleep(0.4)

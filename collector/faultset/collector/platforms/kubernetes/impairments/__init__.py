@@ -1,0 +1,1 @@
+"""Network impairments and kills on a cluster, by node agents or ephemeral containers."""

@@ -1,0 +1,322 @@
+"""The node agents of an episode: their manifests, and what the collector asks of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from faultset.collector.platforms.api.platform import Impairment, Object
+from faultset.collector.platforms.api.pod_state import is_ready
+from faultset.collector.platforms.journal.journaled_verbs import described
+from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
+from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.namespaces import MANAGED
+from faultset.collector.platforms.kubernetes.impairments.impairer import (
+    AGENT_PORT,
+    LEASE_S,
+    Capabilities,
+    Renewal,
+    common,
+    uid_of,
+)
+from faultset.core.errors import PlatformError
+
+NAME = "faultset-agent"
+TOKEN_HEADER = "X-Faultset-Token"
+VOLUME_ROOT = "/var/lib/faultset"
+LOGS = "/var/log/pods"
+
+_LABELS = {**MANAGED, "app.kubernetes.io/name": NAME}
+_RENEW_PATIENCE_S = 5.0
+_PAUSE_S = 0.5
+
+
+def agent_manifests(*, namespace: str, image: str, token: str, app_namespace: str) -> list[Object]:
+    """Return the objects that run one agent on every node.
+
+    Parameters
+    ----------
+    namespace
+        Ours, which must allow privileged pods.
+    token
+        Known to the agents and to the collector only.
+    app_namespace
+        The only one whose pods the agents touch.
+    """
+    metadata = {"name": NAME, "namespace": namespace, "labels": dict(_LABELS)}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata,
+            "type": "Opaque",
+            "stringData": {"token": token},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": metadata,
+            "spec": {
+                "selector": {"matchLabels": dict(_LABELS)},
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
+                "template": {"metadata": {"labels": dict(_LABELS)}, "spec": _pod(image, app_namespace)},
+            },
+        },
+    ]
+
+
+def _pod(image: str, app_namespace: str) -> dict[str, Any]:
+    secret = {"secretKeyRef": {"name": NAME, "key": "token"}}
+    return {
+        "hostPID": True,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 10,
+        "tolerations": [{"operator": "Exists"}],
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "containers": [
+            {
+                "name": "agent",
+                "image": image,
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["python3", "-m", "faultset.collector.agent"],
+                "ports": [{"containerPort": AGENT_PORT, "protocol": "TCP"}],
+                "env": [
+                    {"name": "FAULTSET_AGENT_TOKEN", "valueFrom": secret},
+                    {"name": "FAULTSET_AGENT_NAMESPACE", "value": app_namespace},
+                ],
+                "securityContext": {"privileged": True, "runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False},
+                "resources": {
+                    "requests": {"cpu": "5m", "memory": "24Mi"},
+                    "limits": {"cpu": "1", "memory": "128Mi"},
+                },
+                "readinessProbe": {"tcpSocket": {"port": AGENT_PORT}, "periodSeconds": 2},
+                "volumeMounts": [
+                    {"name": "volumes", "mountPath": VOLUME_ROOT},
+                    {"name": "logs", "mountPath": LOGS, "readOnly": True},
+                ],
+            }
+        ],
+        "volumes": [
+            {"name": "volumes", "hostPath": {"path": VOLUME_ROOT, "type": "DirectoryOrCreate"}},
+            {"name": "logs", "hostPath": {"path": LOGS, "type": "DirectoryOrCreate"}},
+        ],
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Impaired:
+    name: str
+    node: str
+    impairment: Impairment
+
+
+class NodeAgents:
+    """The agents of one control namespace.
+
+    They are asked through the API server, so that a kubeconfig is enough. What is impaired stays so only while this
+    process lives: its leases end half a minute after the last renewal.
+
+    Parameters
+    ----------
+    namespace
+        The control namespace.
+    token
+        As in `agent_manifests`.
+    """
+
+    def __init__(self, api: Api, namespace: str, token: str):
+        self.token = token
+        self._api, self._namespace = api, namespace
+        self._impaired: dict[str, _Impaired] = {}
+        self._lock = threading.RLock()
+        self._renewal = Renewal(self.renew)
+        self._pods: dict[str, str] = {}
+
+    def ready(self, nodes_needed: int | None = None) -> str:
+        """Return what is missing, empty when an agent answers on every node.
+
+        Parameters
+        ----------
+        nodes_needed
+            On how many; as many as the cluster wants to run when it is not told.
+        """
+        try:
+            status = self._api.get(path_of("DaemonSet", self._namespace, NAME)).get("status", {})
+        except NotFound:
+            return f"namespace {self._namespace} has no DaemonSet {NAME}"
+        wanted = status.get("desiredNumberScheduled", 0) if nodes_needed is None else nodes_needed
+        if not wanted:
+            return "no node has been given a node agent yet"
+        waiting = [_state_of(pod) for pod in self._agent_pods() if not is_ready(pod)]
+        answering = status.get("numberReady", 0)
+        if answering < wanted or waiting:
+            said = f" ({'; '.join(waiting)})" if waiting else ""
+            return f"{answering} of {wanted} node agents are ready{said}"
+        return ""
+
+    def capabilities(self) -> Capabilities:
+        """Return what the agents of all nodes can do."""
+        return common(self._ask(node, "GET", "capabilities") for node in self._nodes())
+
+    def start(self) -> None:
+        """Begin to renew leases."""
+        self._renewal.start()
+
+    def close(self) -> None:
+        """Renew no more leases; may be called twice."""
+        self._renewal.close()
+
+    def impair(self, pod: Object, impairment: Impairment) -> None:
+        """Disturb all that the pod sends, in place of any disturbance before; raise PlatformError when it fails."""
+        made = _Impaired(name=pod["metadata"]["name"], node=_node_of(pod), impairment=impairment)
+        with self._lock:
+            self._set(uid_of(pod), made)
+            self._impaired[uid_of(pod)] = made
+
+    def lift(self, pod: str) -> None:
+        """End the disturbance of a pod, by name or uid; nothing happens when there is none, or no pod any more."""
+        with self._lock:
+            known = {uid: one for uid, one in self._impaired.items() if pod in (uid, one.name)}
+            for uid, one in known.items():
+                with contextlib.suppress(NotFound):
+                    self._ask(one.node, "POST", "lift", {"pod_uid": uid})
+                del self._impaired[uid]
+        if not known:
+            for node in self._nodes():
+                self._ask(node, "POST", "lift", {"pod": pod})
+
+    def impaired_packets(self, pod: Object) -> int:
+        """Return how many packets the disturbance has met so far; 0 without one."""
+        return self._ask(_node_of(pod), "GET", "counters", {"pod_uid": uid_of(pod)})["packets"]
+
+    def kill(self, pod: Object, container: str) -> None:
+        """Send SIGKILL to the main process of a container; raise PlatformError when none runs."""
+        name = pod["metadata"]["name"]
+        statuses = pod.get("status", {}).get("containerStatuses", [])
+        identity = next((one.get("containerID") for one in statuses if one["name"] == container), None)
+        if not identity:
+            raise PlatformError(f"container {container} of pod {name} does not run, so it cannot be killed")
+        self._ask(_node_of(pod), "POST", "kill", {"pod_uid": uid_of(pod), "container_id": identity, "signal": 9})
+
+    def prepare_volumes(self, paths: Sequence[str]) -> None:
+        """Make folders on every node that the image's user may write."""
+        for node in self._nodes():
+            self._ask(node, "POST", "prepare-volumes", {"paths": list(paths)})
+
+    def remove_volumes(self, paths: Sequence[str]) -> None:
+        """Remove folders with all that is in them from every node."""
+        for node in self._nodes():
+            self._ask(node, "POST", "remove-volumes", {"paths": list(paths)})
+
+    def stats(self, *, reset: bool = False) -> dict[str, Any]:
+        """Return how busy the nodes are: the highest load average per core, and the worst scheduling delay in ms."""
+        query = {"reset": "true"} if reset else {}
+        answers = [self._ask(node, "GET", "stats", query) for node in self._nodes()]
+        return {
+            "load_average": max((one["load_average"] for one in answers), default=0.0),
+            "load_average_per_core": max((one["load_average"] / one["cores"] for one in answers), default=0.0),
+            "cores": sum(one["cores"] for one in answers),
+            "nodes": len(answers),
+            "worst_delay_ms": round(1e3 * max((one["worst_delay_s"] for one in answers), default=0.0), 3),
+        }
+
+    def clock_offset_s(self) -> float:
+        """Return how far the node's clock is ahead of ours, in seconds; of the node that is furthest off."""
+        offsets = [self._clock_offset_s(node) for node in self._nodes()]
+        return max(offsets, key=abs, default=0.0)
+
+    def renew(self) -> None:
+        """Renew all leases once; what an agent has lost is set again."""
+        with self._lock:
+            by_node: dict[str, list[str]] = {}
+            for uid, one in self._impaired.items():
+                by_node.setdefault(one.node, []).append(uid)
+            for node, uids in by_node.items():
+                for uid in self._ask(node, "POST", "renew", {"pod_uids": uids}, brief=True)["unknown"]:
+                    self._set(uid, self._impaired[uid], brief=True)
+
+    def _set(self, uid: str, wanted: _Impaired, *, brief: bool = False) -> None:
+        told = {"pod_uid": uid, "impairment": described(wanted.impairment), "lease_s": LEASE_S}
+        self._ask(wanted.node, "POST", "impair", told, brief=brief)
+
+    def _clock_offset_s(self, node: str) -> float:
+        best: tuple[float, float] | None = None
+        for _ in range(3):
+            before = time.time()
+            theirs = self._ask(node, "GET", "stats")["time_ns"] / 1e9
+            after = time.time()
+            if best is None or after - before < best[0]:
+                best = (after - before, theirs - (before + after) / 2)
+        assert best is not None
+        return round(best[1], 6)
+
+    def _nodes(self) -> list[str]:
+        return sorted(self._agents())
+
+    def _agents(self, *, fresh: bool = False) -> dict[str, str]:
+        with self._lock:
+            if fresh or not self._pods:
+                self._pods = {
+                    pod["spec"]["nodeName"]: pod["metadata"]["name"]
+                    for pod in self._agent_pods()
+                    if is_ready(pod) and not pod["metadata"].get("deletionTimestamp")
+                }
+            return dict(self._pods)
+
+    def _agent_pods(self) -> list[Object]:
+        selector = ",".join(f"{key}={value}" for key, value in _LABELS.items())
+        return self._api.get(path_of("Pod", self._namespace), {"labelSelector": selector})["items"]
+
+    def _ask(
+        self, node: str, method: str, verb: str, told: Mapping[str, Any] | None = None, *, brief: bool = False
+    ) -> dict[str, Any]:
+        """Ask the agent of a node; another that has taken the place of the known one is found."""
+        deadline = time.monotonic() + (_RENEW_PATIENCE_S if brief else self._api.patience_s)
+        fresh = False
+        while True:
+            name = self._agents(fresh=fresh).get(node)
+            try:
+                if name is None:
+                    raise PlatformError(f"node {node} has no node agent that is ready")
+                answer = self._send(name, method, verb, told or {})
+            except PlatformError:
+                if time.monotonic() > deadline:
+                    raise
+                fresh = True
+                time.sleep(_PAUSE_S)
+                continue
+            if "error" in answer:
+                raise PlatformError(f"the agent on node {node} could not {verb}: {answer['error']}")
+            return answer
+
+    def _send(self, name: str, method: str, verb: str, told: Mapping[str, Any]) -> dict[str, Any]:
+        path = f"{path_of('Pod', self._namespace)}/{name}:{AGENT_PORT}/proxy/{verb}"
+        if method == "GET" and told:
+            path = f"{path}?{urlencode(told)}"
+        body = json.dumps(dict(told)).encode() if method == "POST" else None
+        return json.loads(
+            self._api.call(method, path, body=body, headers={TOKEN_HEADER: self.token}, timeout_s=30.0, patience_s=0.0)
+        )
+
+
+def _node_of(pod: Object) -> str:
+    node = pod["spec"].get("nodeName")
+    if not node:
+        raise PlatformError(f"pod {pod['metadata']['name']} runs on no node yet, so nothing can be done to it")
+    return node
+
+
+def _state_of(pod: Object) -> str:
+    where = pod["spec"].get("nodeName") or "no node"
+    for status in pod.get("status", {}).get("containerStatuses") or []:
+        waiting = status.get("state", {}).get("waiting")
+        if waiting:
+            return f"{where}: {waiting.get('reason')} {waiting.get('message', '')}".strip()
+    return f"{where}: {pod.get('status', {}).get('phase', 'unknown')}"

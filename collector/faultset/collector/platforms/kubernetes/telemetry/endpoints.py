@@ -1,0 +1,184 @@
+"""Web APIs of telemetry servers: through the cluster's API server, or at an address of the user's."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
+
+import urllib3
+
+from faultset.collector.platforms.kubernetes.api.client import PATIENCE_S, Api
+from faultset.core.errors import PlatformError, UsageError
+
+FIRST_PATIENCE_S = 5.0
+TIMEOUT_S = 60.0
+_BUSY = (429, 502, 503, 504)
+_COMPRESSED = {"Accept": "application/json", "Accept-Encoding": "gzip"}
+
+Parameters = Mapping[str, str | Sequence[str]]
+
+
+class CutAnswer(PlatformError):
+    """An answer that ended too early, or is no JSON."""
+
+
+class Endpoint(Protocol):
+    """A server whose answers are JSON."""
+
+    name: str
+    """For messages: Prometheus at service observe/prometheus-server:80."""
+
+    def get(self, path: str, params: Parameters | None = None) -> Any:
+        """Return the parsed answer.
+
+        Raises
+        ------
+        CutAnswer
+            The answer is not whole.
+        PlatformError
+            The server refuses, or was away for longer than our patience.
+        """
+        ...
+
+
+class ProxiedEndpoint:
+    """A Service of the cluster, reached through the API server, so that a kubeconfig is enough.
+
+    Parameters
+    ----------
+    port
+        Number or name of the Service's port.
+    prefix
+        Base path under which the server answers, such as /jaeger/ui.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        what: str,
+        namespace: str,
+        service: str,
+        port: int | str,
+        prefix: str = "",
+        scheme: str = "http",
+        patience_s: float | None = None,
+    ):
+        self.name = f"{what} at service {namespace}/{service}:{port}{prefix.rstrip('/')}"
+        self.namespace, self.service, self.prefix = namespace, service, prefix.rstrip("/")
+        self._api = api
+        self._patience_s = patience_s
+        reached = f"https:{service}:{port}" if scheme == "https" else f"{service}:{port}"
+        self._root = f"/api/v1/namespaces/{namespace}/services/{reached}/proxy{self.prefix}"
+
+    def get(self, path: str, params: Parameters | None = None) -> Any:
+        """Return the parsed answer; raise CutAnswer or PlatformError."""
+        try:
+            body = self._api.call(
+                "GET",
+                self._root + path,
+                query=params,
+                headers=_COMPRESSED,
+                timeout_s=TIMEOUT_S,
+                patience_s=self._patience_s,
+            )
+        except PlatformError as error:
+            raise type(error)(f"{self.name} does not give {path}: {error}") from None
+        return _parsed(body, self.name, path)
+
+
+class UrlEndpoint:
+    """A server at an address that the user names.
+
+    Parameters
+    ----------
+    url
+        With a path prefix if the server has one; user and password in it become basic authentication.
+    token_variable
+        Environment variable that holds a bearer token, if the server wants one.
+    """
+
+    def __init__(self, url: str, *, what: str, token_variable: str = "", patience_s: float = PATIENCE_S):
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f'an URL such as http://{what.lower()}.example:9090 is needed for {what}, not "{url}"')
+        host = parts.hostname if ":" not in parts.hostname else f"[{parts.hostname}]"
+        place = f"{host}:{parts.port}" if parts.port else host
+        self._root = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
+        self.name = f"{what} at {self._root}"
+        self._headers = {**_COMPRESSED, "User-Agent": "faultset"}
+        token = os.environ.get(token_variable, "") if token_variable else ""
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        elif parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        self._patience_s = patience_s
+        self._has_answered = False
+        self._pool = urllib3.PoolManager(retries=False)
+
+    def get(self, path: str, params: Parameters | None = None) -> Any:
+        """Return the parsed answer; raise CutAnswer or PlatformError."""
+        url = self._root + path + (f"?{urlencode(params, doseq=True)}" if params else "")
+        # a server that has never answered is more likely misspelt than restarting
+        patience_s = self._patience_s if self._has_answered else min(FIRST_PATIENCE_S, self._patience_s)
+        deadline, pause_s = time.monotonic() + patience_s, 0.25
+        while True:
+            try:
+                response = self._pool.request("GET", url, headers=self._headers, timeout=TIMEOUT_S)
+            except urllib3.exceptions.IncompleteRead as error:
+                raise CutAnswer(f"{self.name} broke off its answer to {path} ({error})") from None
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                if _is_cut(error):
+                    raise CutAnswer(f"{self.name} broke off its answer to {path}") from None
+                if time.monotonic() + pause_s > deadline:
+                    raise PlatformError(
+                        f"{self.name} cannot be reached ({_short(str(error))}); check the address and the network"
+                    ) from None
+            else:
+                if 200 <= response.status < 300:
+                    self._has_answered = True
+                    return _parsed(response.data, self.name, path)
+                if response.status not in _BUSY or time.monotonic() + pause_s > deadline or _is_verdict(response.data):
+                    raise self._refusal(response, path)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 5.0)
+
+    def _refusal(self, response: Any, path: str) -> PlatformError:
+        if response.status in (401, 403):
+            return PlatformError(
+                f"{self.name} does not let us in ({response.status}); put user and password in the URL or a token in "
+                "the environment variable"
+            )
+        said = _short(response.data.decode(errors="replace"))
+        return PlatformError(f"{self.name} answered {response.status} to {path}: {said}")
+
+
+def _is_cut(error: BaseException) -> bool:
+    return isinstance(error, urllib3.exceptions.ProtocolError) and "IncompleteRead" in str(error)
+
+
+def _is_verdict(body: bytes) -> bool:
+    """Say whether Prometheus itself refuses a query, which it also does with 503 (timeout)."""
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(said, dict) and said.get("status") == "error"
+
+
+def _parsed(body: bytes, name: str, path: str) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        start = _short(body[:80].decode(errors="replace"))
+        raise CutAnswer(f"{name} gave no whole JSON for {path} ({len(body)} bytes, beginning with {start!r})") from None
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:300]

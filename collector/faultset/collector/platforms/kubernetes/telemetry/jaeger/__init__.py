@@ -1,0 +1,1 @@
+"""Spans from a Jaeger server."""

@@ -1,0 +1,130 @@
+"""Spans as Jaeger's query API gives them, as rows of the spans table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from faultset.collector.sources.otlp import SPAN_KINDS, STATUS_CODE_ATTRIBUTES, SpanRow
+from faultset.core.json_text import canonical_json
+
+_US = 1_000
+_LATEST_NS = 2**63 - 1
+_TRACE_BYTES, _SPAN_BYTES = 16, 8
+
+_BOOKKEEPING = frozenset({
+    "internal.span.format", "w3c.tracestate", "otel.scope.name", "otel.scope.version", "otel.library.name",
+    "otel.library.version", "sampler.type", "sampler.param", "span.kind", "otel.status_code",
+})  # fmt: skip
+"""Tags by which Jaeger and its clients say how a span came to it; a receiver of OTLP has none of them."""
+
+POD_TAGS = ("k8s.pod.name", "hostname", "host.name")
+NAMESPACE_TAG = "k8s.namespace.name"
+
+
+class Sent(NamedTuple):
+    """One span and what its process says of the place where it runs."""
+
+    row: SpanRow
+    namespace: str | None
+    pods: tuple[str, ...]
+    """What may be the pod's name, the best first."""
+    is_shifted: bool
+    """Whether Jaeger has moved its times, because it thinks that a clock is wrong."""
+
+
+def sent_spans(traces: Iterable[Mapping[str, Any]]) -> Iterator[Sent]:
+    """Yield the spans of traces, whole or not, in the order of the answer."""
+    for trace in traces:
+        processes = {key: _Process.read(found) for key, found in (trace.get("processes") or {}).items()}
+        for span in trace.get("spans") or ():
+            process = processes.get(span.get("processID", "")) or _Process.read(span.get("process") or {})
+            yield _sent(span, process)
+
+
+class _Process(NamedTuple):
+    service: str
+    namespace: str | None
+    pods: tuple[str, ...]
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any]) -> _Process:
+        tags = _tags(found.get("tags"))
+        pods = tuple(dict.fromkeys(str(tags[name]) for name in POD_TAGS if tags.get(name)))
+        namespace = tags.get(NAMESPACE_TAG)
+        return cls(found.get("serviceName") or "unknown_service", None if namespace is None else str(namespace), pods)
+
+
+def _sent(span: Mapping[str, Any], process: _Process) -> Sent:
+    tags = _tags(span.get("tags"))
+    attributes = {name: value for name, value in tags.items() if name not in _BOOKKEEPING}
+    status = {"ERROR": "error", "OK": "ok"}.get(str(tags.get("otel.status_code", "")).upper(), "unset")
+    if status == "unset" and tags.get("error") in (True, "true"):
+        status = "error"
+    if status == "error" and attributes.get("error") in (True, "true"):
+        del attributes["error"]
+    peer = attributes.pop("peer.service", None)
+    status_code = None
+    for name in STATUS_CODE_ATTRIBUTES:
+        if status_code is None and name in attributes:
+            status_code = _whole(attributes[name])
+            if status_code is not None:
+                del attributes[name]
+    kind = str(tags.get("span.kind", "internal")).lower()
+    row = SpanRow(
+        start_ns=min(int(span["startTime"]) * _US, _LATEST_NS),
+        duration_ns=int(span.get("duration", 0)) * _US,
+        trace_id=_id(span["traceID"], _TRACE_BYTES),
+        span_id=_id(span["spanID"], _SPAN_BYTES),
+        parent_span_id=_id(_parent(span), _SPAN_BYTES),
+        reported_service=process.service,
+        pod=process.pods[0] if process.pods else None,
+        peer_service=None if peer is None else str(peer),
+        operation=span.get("operationName", ""),
+        kind=kind if kind in SPAN_KINDS else "internal",
+        status=status,
+        status_code=status_code,
+        attributes=canonical_json(attributes),
+    )
+    shifted = any("clock skew" in str(warning).lower() for warning in span.get("warnings") or ())
+    return Sent(row, process.namespace, process.pods, shifted)
+
+
+def _parent(span: Mapping[str, Any]) -> str:
+    """Return the parent's id, as Jaeger itself takes it: a child-of reference first, else a follows-from."""
+    if span.get("parentSpanID"):
+        return span["parentSpanID"]
+    trace = span["traceID"]
+    same = [one for one in span.get("references") or () if one.get("traceID", trace) == trace]
+    for kind in ("CHILD_OF", "FOLLOWS_FROM"):
+        for reference in same:
+            if reference.get("refType") == kind:
+                return reference["spanID"]
+    return ""
+
+
+def _id(text: str, width: int) -> bytes:
+    """Return an id whose leading zeros may have been cut off."""
+    return bytes.fromhex(text.zfill(2 * width))[-width:] if text else b""
+
+
+def _tags(pairs: Iterable[Mapping[str, Any]] | None) -> dict[str, Any]:
+    return {pair["key"]: _value(pair) for pair in pairs or ()}
+
+
+def _value(pair: Mapping[str, Any]) -> Any:
+    value, kind = pair.get("value"), pair.get("type")
+    if kind == "int64" and isinstance(value, str):
+        return _whole(value, 64)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _whole(value: Any, bits: int = 32) -> int | None:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        return None
+    return number if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1) else None

@@ -1,0 +1,1 @@
+"""Metrics from a Prometheus server."""

@@ -1,0 +1,1 @@
+"""Objects, events and logs of a cluster, followed as they change."""

@@ -1,0 +1,1 @@
+"""An application's workloads on a cluster: manifests, images, readiness, and the load."""

@@ -1,0 +1,48 @@
+"""Applications that somebody else has deployed: their objects, and whether they can be used now."""
+
+from __future__ import annotations
+
+from faultset.collector.apps.spec import AppSpec
+from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
+from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.namespaces import PAIR, is_abandoned, ours
+from faultset.collector.platforms.kubernetes.api.objects import Objects
+from faultset.core.errors import PlatformError
+
+
+def objects_of(api: Api, app: AppSpec, namespace: str) -> Objects:
+    """Return the objects of an application in its namespace, under the names of its services."""
+    names = {(kind, service.name): name for service in app.services.values() for kind, name in service.objects.items()}
+    return Objects(api, namespace, own_volumes=app.deployed is None, names=names)
+
+
+def check_deployed(objects: Objects, app: AppSpec) -> None:
+    """Refuse a namespace that is missing, lacks services of the app file, or is used by another campaign.
+
+    Raises
+    ------
+    PlatformError
+        Says what is missing or who is in the way.
+    """
+    namespace = objects.namespace
+    try:
+        objects.api.get(path_of("Namespace", "", namespace))
+    except NotFound:
+        raise PlatformError(
+            f"app {app.name} is expected in namespace {namespace}, which does not exist; deploy it there, or correct "
+            "the namespace in the app file"
+        ) from None
+    found = {deployment["metadata"]["name"] for deployment in objects.list("Deployment")}
+    wanted = {service.objects.get("Deployment", service.name) for service in app.services.values()}
+    if wanted - found:
+        raise PlatformError(
+            f"namespace {namespace} has no Deployment {', '.join(sorted(wanted - found)[:4])}, which the app file of "
+            f"{app.name} names; correct the file or deploy what is missing"
+        )
+    for other in ours(objects.api):
+        labels = other["metadata"]["labels"]
+        if labels.get(PAIR) == namespace and not is_abandoned(other):
+            raise PlatformError(
+                f"namespace {namespace} is used by another episode at this moment; wait for its end, or run "
+                "'faultset recover --platform kubernetes' if its collector is dead"
+            )

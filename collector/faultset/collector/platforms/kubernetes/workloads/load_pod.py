@@ -1,0 +1,177 @@
+"""The load of one episode as a pod of the control namespace; its results are fetched when they are asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from faultset.collector.apps.spec import AppSpec, write
+from faultset.collector.load.http_server import LOAD_PORT
+from faultset.collector.load.source import RequestSource
+from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.platforms.kubernetes.api.objects import Objects
+from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import USER_ID
+from faultset.core.errors import PlatformError
+
+NAME = "load"
+_START_TIMEOUT_S = 90.0
+_RESULTS = "/tmp/requests.bin"
+
+
+class LoadPod:
+    """Starts, changes, reads and stops the load.
+
+    Parameters
+    ----------
+    control
+        The control namespace's objects.
+    image
+        Image with our programs.
+    folder
+        For the results fetched so far.
+    """
+
+    def __init__(self, control: Objects, app: AppSpec, *, image: str, folder: Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.results = folder / "requests.bin"
+        self._control, self._app, self._image = control, app, image
+        self._running = False
+
+    @property
+    def _api(self) -> Api:
+        return self._control.api
+
+    def start(self, *, target: str, seed: int, rate_rps: float, mix: str) -> None:
+        """Begin to send to a base URL; raise PlatformError when the load does not come up."""
+        self._control.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": NAME},
+                "data": {"app.yaml": write(self._app)},
+            }
+        )
+        options = {
+            "app": "/etc/faultset/app.yaml",
+            "mix": mix,
+            "rate": rate_rps,
+            "seed": seed,
+            "target": target,
+            "results": _RESULTS,
+            "http": LOAD_PORT,
+        }
+        argv = ["python3", "-m", "faultset.collector.load"]
+        argv += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        self._control.create(_pod(self._image, argv))
+        self._await_start()
+        self._running = True
+
+    def step(self, factor: float) -> None:
+        """Change the load; without a load there is nothing to change."""
+        if self._running:
+            self._api.call("POST", self._path("/step"), query={"factor": str(factor)})
+
+    def stop(self) -> None:
+        """End the load and fetch the last results; may be called twice."""
+        if self._running:
+            self._running = False
+            self._api.call("POST", self._path("/stop"))
+            self.fetch()
+
+    def fetch(self) -> None:
+        """Bring the local copy of the results up to date."""
+        offset = self.results.stat().st_size if self.results.exists() else 0
+        new = self._api.get_text(self._path("/results"), {"offset": offset})
+        with self.results.open("ab") as file:
+            file.write(new)
+
+    def clock_offset_s(self) -> float:
+        """Return how far the clock of the load's node is ahead of ours, in seconds, to about half a round trip."""
+        before_ns = time.time_ns()
+        theirs_ns = self._api.get(self._path("/stats"))["time_ns"]
+        return (theirs_ns - (before_ns + time.time_ns()) / 2) / 1e9
+
+    def check(self) -> None:
+        """Raise PlatformError when the pod has ended: its node may have evicted it."""
+        if not self._running:
+            return
+        pod = self._control.find("Pod", NAME)
+        phase = (pod or {}).get("status", {}).get("phase")
+        if pod is None or phase != "Running" or pod["metadata"].get("deletionTimestamp"):
+            reason = (pod or {}).get("status", {}).get("reason") or phase or "it was deleted"
+            raise PlatformError(f"the load's pod does not run any more ({reason})")
+
+    def _path(self, verb: str) -> str:
+        return f"/api/v1/namespaces/{self._control.namespace}/pods/{NAME}:{LOAD_PORT}/proxy{verb}"
+
+    def _await_start(self) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while True:
+            pod = self._control.get("Pod", NAME)
+            if pod.get("status", {}).get("phase") == "Running":
+                with contextlib.suppress(PlatformError):
+                    self._api.call("GET", self._path("/stats"), patience_s=0)
+                    return
+            if time.monotonic() > deadline:
+                raise PlatformError(f"the load's pod did not start within {_START_TIMEOUT_S:g} s: {_state(pod)}")
+            time.sleep(0.2)
+
+
+class LoadRequests(RequestSource):
+    """The table of requests, brought up to date before it is read."""
+
+    def __init__(self, load: LoadPod):
+        super().__init__(load.results)
+        self._load = load
+
+    def ready(self) -> bool:
+        """Say whether a request has been sent."""
+        self._load.fetch()
+        return super().ready()
+
+    def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
+        """Yield the requests that were scheduled in `[start_ns, end_ns)`."""
+        self._load.fetch()
+        return super().snapshot(start_ns, end_ns)
+
+
+def _state(pod: dict[str, Any]) -> str:
+    status = pod.get("status", {})
+    for container in status.get("containerStatuses", []):
+        waiting = container.get("state", {}).get("waiting") or {}
+        if waiting.get("reason"):
+            return f"{waiting['reason']} {waiting.get('message', '')}".strip()
+    messages = [c.get("message", "") for c in status.get("conditions", []) if c.get("status") == "False"]
+    return next((m for m in messages if m), str(status.get("phase", "unknown")))
+
+
+def _pod(image: str, argv: list[str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": NAME, "labels": {"app": NAME}},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": {"runAsUser": USER_ID, "runAsGroup": USER_ID, "runAsNonRoot": True},
+            "containers": [
+                {
+                    "name": NAME,
+                    "image": image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": argv,
+                    "ports": [{"containerPort": LOAD_PORT}],
+                    "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}},
+                    "volumeMounts": [{"name": "app", "mountPath": "/etc/faultset", "readOnly": True}],
+                }
+            ],
+            "volumes": [{"name": "app", "configMap": {"name": NAME}}],
+        },
+    }

@@ -1,0 +1,1 @@
+"""The objects of an embedded cluster, as its API server keeps them."""

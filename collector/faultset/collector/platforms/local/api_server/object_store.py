@@ -1,0 +1,204 @@
+"""An in-memory object store that behaves like the Kubernetes API server for the kinds an application needs."""
+
+from __future__ import annotations
+
+import copy
+import random
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from faultset.collector.platforms.api.platform import Object, ObjectNotFound
+from faultset.collector.platforms.journal.undo_operations import merge
+from faultset.collector.platforms.local.api_server.defaults import with_defaults
+from faultset.collector.platforms.observation.timestamps import rfc3339
+from faultset.core.errors import PlatformError
+
+Listener = Callable[[str, str, Object | None], None]
+
+PROTECTED = {
+    "PersistentVolumeClaim": "kubernetes.io/pvc-protection",
+    "PersistentVolume": "kubernetes.io/pv-protection",
+}
+
+_OWNED_BY_SERVER = ("uid", "creationTimestamp", "generation", "namespace", "resourceVersion")
+_OWNED_BY_SERVER += ("deletionTimestamp", "deletionGracePeriodSeconds")
+_KEPT_BY_APPLY = ("ownerReferences", "finalizers")
+
+
+class ObjectStore:
+    """Objects by kind and name, with versions, owners, graceful deletion and listeners.
+
+    Parameters
+    ----------
+    clock
+        Returns the time in nanoseconds since 1970.
+    rng
+        Source of uids.
+    namespace
+        Namespace that namespaced objects are stamped with.
+    """
+
+    def __init__(self, *, clock: Callable[[], int], rng: random.Random, namespace: str = "default"):
+        self.clock = clock
+        self.namespace = namespace
+        self.version = 0
+        self._rng = rng
+        self._objects: dict[str, dict[str, Object]] = {}
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener(kind, name, object)` after every change; the object is None once it is gone."""
+        self._listeners.append(listener)
+
+    def get(self, kind: str, name: str) -> Object:
+        """Return a copy of one object; raise ObjectNotFound."""
+        return copy.deepcopy(self._existing(kind, name))
+
+    def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Object]:
+        """Return copies of the objects of a kind that carry `labels`, oldest first."""
+        return [copy.deepcopy(found) for found in self.each(kind, labels)]
+
+    def find(self, kind: str, name: str) -> Object | None:
+        """Return the stored object itself, to be read only, or None."""
+        return self._objects.get(kind, {}).get(name)
+
+    def each(self, kind: str, labels: Mapping[str, str] | None = None) -> Iterator[Object]:
+        """Yield the stored objects themselves, to be read only, oldest first."""
+        for found in list(self._objects.get(kind, {}).values()):
+            if not labels or selects(labels, found):
+                yield found
+
+    def owned(self, kind: str, owner: Object) -> list[Object]:
+        """Return the stored objects of a kind whose controller is `owner`, to be read only, oldest first."""
+        uid = owner["metadata"]["uid"]
+        return [found for found in self.each(kind) if owner_uid(found) == uid]
+
+    def create(self, wanted: Mapping[str, Any]) -> Object:
+        """Add an object and return it; raise PlatformError when the name is taken."""
+        made = with_defaults(copy.deepcopy(dict(wanted)))
+        kind, name = made["kind"], made["metadata"]["name"]
+        if self.find(kind, name) is not None:
+            raise PlatformError(f'{kind} "{name}" already exists')
+        metadata = made["metadata"]
+        metadata["uid"] = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        metadata["creationTimestamp"] = rfc3339(self.clock())
+        metadata["generation"] = 1
+        if kind not in ("Node", "PersistentVolume"):
+            metadata["namespace"] = self.namespace
+        if kind in PROTECTED:
+            metadata["finalizers"] = [PROTECTED[kind]]
+            made["status"] = {"phase": "Pending"}
+        self._put(made)
+        return made
+
+    def apply(self, wanted: Mapping[str, Any]) -> Object:
+        """Create an object, or replace all of an existing one but its status and what the server owns."""
+        kind, name = wanted["kind"], wanted["metadata"]["name"]
+        current = self.find(kind, name)
+        if current is None:
+            return self.create({key: value for key, value in wanted.items() if key != "status"})
+        made = with_defaults(copy.deepcopy(dict(wanted)))
+        kept = {key: current["metadata"][key] for key in _KEPT_BY_APPLY if key in current["metadata"]}
+        made["metadata"] = {**kept, **made["metadata"]}
+        return self._replace(current, made)
+
+    def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> Object:
+        """Apply a JSON merge patch (RFC 7386) and return the stored object."""
+        current = self._existing(kind, name)
+        return self._replace(current, with_defaults(merge(current, change)))
+
+    def set_status(self, kind: str, name: str, status: Mapping[str, Any]) -> None:
+        """Replace an object's status; nothing happens when it is equal or the object is gone."""
+        current = self.find(kind, name)
+        if current is not None and current.get("status") != status:
+            self._put({**current, "status": copy.deepcopy(dict(status))})
+
+    def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
+        """Begin the deletion of an object; at once unless its pod runs or a finalizer protects it."""
+        current = self._existing(kind, name)
+        metadata = current["metadata"]
+        if kind == "Pod" and current["spec"].get("nodeName"):
+            grace = current["spec"]["terminationGracePeriodSeconds"] if grace_period_s is None else grace_period_s
+            if grace > 0:
+                already = metadata.get("deletionGracePeriodSeconds")
+                if already is None or grace < already:
+                    self._mark_deleted(current, grace)
+                return
+        elif metadata.get("finalizers"):
+            if not metadata.get("deletionTimestamp"):
+                self._mark_deleted(current, 0)
+            return
+        self.remove(kind, name)
+
+    def remove(self, kind: str, name: str) -> None:
+        """Take an object out now and delete what it owns; nothing happens when it is gone."""
+        gone = self._objects.get(kind, {}).pop(name, None)
+        if gone is None:
+            return
+        self.version += 1
+        for listener in self._listeners:
+            listener(kind, name, None)
+        for owned_kind in list(self._objects):
+            for dependent in self.owned(owned_kind, gone):
+                if not dependent["metadata"].get("deletionTimestamp"):
+                    self.delete(owned_kind, dependent["metadata"]["name"])
+
+    def _existing(self, kind: str, name: str) -> Object:
+        found = self.find(kind, name)
+        if found is None:
+            raise ObjectNotFound(f'{kind} "{name}" not found')
+        return found
+
+    def _mark_deleted(self, current: Object, grace_s: float) -> None:
+        metadata = {
+            **current["metadata"],
+            "deletionTimestamp": rfc3339(self.clock()),
+            "deletionGracePeriodSeconds": grace_s,
+        }
+        self._put({**current, "metadata": metadata})
+
+    def _replace(self, current: Object, wanted: Object) -> Object:
+        kept = {key: current["metadata"][key] for key in _OWNED_BY_SERVER if key in current["metadata"]}
+        metadata = {**wanted["metadata"], **kept}
+        made = {**wanted, "metadata": metadata}
+        if "status" in current:
+            made["status"] = current["status"]
+        if made == current:
+            return current
+        if made.get("spec") != current.get("spec"):
+            metadata["generation"] = current["metadata"]["generation"] + 1
+        self._put(made)
+        return made
+
+    def _put(self, made: Object) -> None:
+        self.version += 1
+        made["metadata"] = {**made["metadata"], "resourceVersion": str(self.version)}
+        kind, name = made["kind"], made["metadata"]["name"]
+        self._objects.setdefault(kind, {})[name] = made
+        for listener in self._listeners:
+            listener(kind, name, made)
+
+
+def selects(labels: Mapping[str, str], found: Object) -> bool:
+    """Say whether an object carries all of `labels`."""
+    has = found["metadata"].get("labels") or {}
+    return all(has.get(key) == value for key, value in labels.items())
+
+
+def owner_uid(found: Object) -> str | None:
+    """Return the uid of the object's controller, or None."""
+    owners = found["metadata"].get("ownerReferences") or []
+    return owners[0]["uid"] if owners else None
+
+
+def owner_reference(owner: Object) -> dict[str, Any]:
+    """Return the reference by which a dependent names its controller."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

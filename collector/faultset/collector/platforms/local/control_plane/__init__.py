@@ -1,0 +1,1 @@
+"""What drives an embedded cluster: addresses, routing, and commands to the node."""

@@ -1,0 +1,276 @@
+"""The control plane of one episode: its processes, and the thread that drives its cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from faultset.collector.ipc.channel import Channel
+from faultset.collector.ipc.helper_processes import Process
+from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
+from faultset.collector.platforms.local.control_plane.kube_state import state_rows
+from faultset.collector.platforms.local.control_plane.node_commands import Worker, exit_report
+from faultset.collector.platforms.local.control_plane.routing import SPANS_PORT, hosts, relay_state, telemetry_pods
+from faultset.collector.platforms.local.controllers.cluster import Cluster
+from faultset.collector.platforms.local.node.resource_usage import stragglers
+from faultset.core.errors import PlatformError
+
+TICK_S = 0.1
+_SHORTEST_TICK_S = 0.005
+_PACKAGE = "faultset.collector.platforms.local"
+_LONGEST_SOCKET_PATH = 100
+_SCRATCH = ("bin", "pods", "sockets", "telemetry", "volumes", "hosts.json")
+_RECORDS = ("logs", "processes", "load")
+_MAX_ROUNDS = 100
+
+
+class ControlPlane:
+    """Starts the node, the relay and telemetry; then makes processes follow the objects.
+
+    Everything that touches `cluster` holds `lock`. The processes are children of the control thread, so that they
+    end with it and with the program, however either ends.
+
+    Parameters
+    ----------
+    root
+        Folder for scratch files; what an earlier run left in it is removed.
+    cluster_of
+        Makes the cluster for a block of addresses.
+    seed
+        Seed of the relay.
+    step_s
+        Interval of metrics.
+    telemetry
+        Whether to run the telemetry process.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        cluster_of: Callable[[AddressBlock], Cluster],
+        *,
+        seed: int,
+        step_s: float,
+        telemetry: bool,
+    ):
+        self.root = root
+        self.lock = threading.RLock()
+        self.addresses = AddressBlock()
+        self.cluster = cluster_of(self.addresses)
+        self.impairments: dict[str, dict[str, Any]] = {}
+        self.packets_before: dict[str, int] = {}
+        self.jobs: dict[str, int | None] = {}
+        self.worst_delay_s = 0.0
+        self._seed, self._step_s, self._telemetry = seed, step_s, telemetry
+        self._failure: BaseException | None = None
+        self._ready = threading.Event()
+        self._stop = threading.Event()
+        self._processes: list[Process] = []
+        self._channels: dict[str, Channel] = {}
+        self._worker: Worker | None = None
+        self._published: dict[str, Any] = {}
+        self._published_version = -1
+        self._sockets: Path | None = None
+        self._thread = threading.Thread(target=self._run, name="control-plane", daemon=True)
+
+    def start(self) -> None:
+        """Start all processes; raise PlatformError when one does not come up."""
+        self.clean(records=True)
+        for name in ("bin", "logs", "processes"):
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+        self._sockets = _socket_folder(self.root)
+        self._thread.start()
+        self._ready.wait()
+        self.check()
+
+    def stop(self) -> None:
+        """End all processes and let go of the addresses; may be called twice."""
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+        for channel in self._channels.values():
+            channel.close()
+        self._channels = {}
+        if self._sockets is not None:
+            shutil.rmtree(self._sockets, ignore_errors=True)
+        self.addresses.release()
+
+    def clean(self, *, records: bool = False) -> None:
+        """Remove the scratch files; what processes have printed and the load has recorded only if `records`."""
+        for name in (*_SCRATCH, *(_RECORDS if records else ())):
+            path = self.root / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Raise PlatformError when the control plane no longer works."""
+        if self._failure is not None:
+            if isinstance(self._failure, PlatformError):
+                raise self._failure
+            raise PlatformError(f"the control plane failed: {self._failure!r}") from self._failure
+        if self._stop.is_set():
+            raise PlatformError("the platform has been torn down; deploy again")
+
+    def call(self, process: str, verb: str, **arguments: Any) -> Any:
+        """Ask one of the processes: node, commands (the node too, for calls that take long), relay or telemetry."""
+        self.check()
+        return self._channels[process].call(verb, **arguments)
+
+    def channel(self, process: str) -> Channel:
+        """Return the connection to a process."""
+        return self._channels[process]
+
+    @property
+    def sockets(self) -> Path:
+        """Folder of the processes' sockets."""
+        if self._sockets is None:
+            raise PlatformError("nothing is deployed yet; call deploy first")
+        return self._sockets
+
+    @property
+    def worker(self) -> Worker:
+        """What carries out the kubelet's commands."""
+        if self._worker is None:
+            raise PlatformError("nothing is deployed yet; call deploy first")
+        return self._worker
+
+    def settle(self) -> None:
+        """Let the controllers act until nothing is left to do now, and tell the other processes; needs `lock`."""
+        for _ in range(_MAX_ROUNDS):
+            if not self.cluster.due:
+                break
+            for command in self.cluster.reconcile():
+                report = self.worker.perform(command)
+                if report is not None:
+                    self.cluster.handle(report)
+        self.publish()
+
+    def publish(self) -> None:
+        """Tell the relay, telemetry and the containers what has changed; needs `lock`."""
+        store = self.cluster.store
+        if store.version == self._published_version:
+            return
+        self._published_version = store.version
+        self._publish("hosts", hosts(store), self._write_hosts)
+        known = {pod["metadata"]["name"] for pod in store.each("Pod")}
+        self.impairments = {pod: found for pod, found in self.impairments.items() if pod in known}
+        self.publish_routes()
+        if self._telemetry:
+            pods = telemetry_pods(store, self.addresses, self.cluster.service_of)
+            self._publish("pods", pods, lambda found: self.call("telemetry", "configure", pods=found))
+            rows = state_rows(store, self.cluster.service_of)
+            self._publish("rows", rows, lambda found: self.call("telemetry", "kube_state", rows=found))
+
+    def publish_routes(self) -> None:
+        """Tell the relay where to send connections and whose network is impaired; needs `lock`."""
+        impairments = [{"pod": pod, **impairment} for pod, impairment in self.impairments.items()]
+        state = relay_state(self.cluster.store, self.addresses, impairments, self._seed)
+        self._publish("routes", state, self._configure_relay)
+
+    def _configure_relay(self, state: dict[str, Any]) -> None:
+        answer = self.call("relay", "configure", **state)
+        if answer["errors"]:
+            name, reason = next(iter(answer["errors"].items()))
+            raise PlatformError(
+                f"the address of {name} cannot be used: {reason}; end the program that listens there on all addresses"
+            )
+
+    def _publish(self, topic: str, value: Any, send: Callable[[Any], Any]) -> None:
+        if self._published.get(topic) != value:
+            send(value)
+            self._published[topic] = value
+
+    def _write_hosts(self, found: dict[str, str]) -> None:
+        draft = self.root / "hosts.json.new"
+        draft.write_text(json.dumps(found), encoding="utf-8")
+        draft.rename(self.root / "hosts.json")
+
+    def _run(self) -> None:
+        try:
+            self._start_processes()
+            self._ready.set()
+            while not self._stop.is_set():
+                self._tick()
+        except BaseException as error:
+            if not self._stop.is_set():
+                self._failure = error
+        finally:
+            self._ready.set()
+            self._end_processes()
+
+    def _start_processes(self) -> None:
+        node = self._launch("node", f"{_PACKAGE}.node.node:main", [])
+        relay = self._launch("relay", f"{_PACKAGE}.relay:main", [self._seed])
+        started = [node, relay]
+        if self._telemetry:
+            folder = str(self.root / "telemetry")
+            arguments = [
+                str(node.socket),
+                str(relay.socket),
+                self.addresses.spans_out,
+                SPANS_PORT,
+                self._step_s,
+                folder,
+            ]
+            started.append(self._launch("telemetry", f"{_PACKAGE}.telemetry:main", arguments))
+        for process in started:
+            self._channels[process.name] = process.connect()
+        for name in ("commands", "reports"):
+            self._channels[name] = node.connect()
+        self._worker = Worker(self._channels["node"], self.root)
+
+    def _launch(self, name: str, function: str, arguments: list[Any]) -> Process:
+        process = Process(name, function, arguments, sockets=self.sockets, logs=self.root / "processes")
+        self._processes.append(process)
+        return process
+
+    def _tick(self) -> None:
+        before, timeout_s = time.monotonic(), self._time_left()
+        reports = self._channels["reports"].call("poll", timeout_s=timeout_s)
+        self.worst_delay_s = max(self.worst_delay_s, time.monotonic() - before - timeout_s)
+        with self.lock:
+            for report in reports:
+                if "job" in report:
+                    self.jobs[report["job"]] = report["exit_code"]
+                else:
+                    self.cluster.handle(exit_report(report))
+            if not self._stop.is_set():
+                self.settle()
+        for process in self._processes:
+            process.check()
+
+    def _time_left(self) -> float:
+        """Return how long the control thread may sleep, in seconds."""
+        due_ns = self.cluster.context.due_ns
+        if due_ns is None:
+            return TICK_S
+        return min(TICK_S, max(_SHORTEST_TICK_S, (due_ns - time.time_ns()) / 1e9))
+
+    def _end_processes(self) -> None:
+        if "commands" in self._channels:
+            with contextlib.suppress(PlatformError):
+                self._channels["commands"].call("shutdown")
+        for process in self._processes:
+            process.stop()
+        for pid in stragglers(self.root):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _socket_folder(root: Path) -> Path:
+    folder = root / "sockets"
+    if len(os.fsencode(folder / "telemetry.sock")) > _LONGEST_SOCKET_PATH:
+        return Path(tempfile.mkdtemp(prefix="faultset-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,110 @@
+"""How commands of the kubelet become calls to the node."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from faultset.collector.ipc.channel import Channel
+from faultset.collector.ipc.launch import environment
+from faultset.collector.platforms.local.controllers.commands import (
+    Command,
+    Exited,
+    ForgetPod,
+    LimitContainer,
+    RefreshMounts,
+    Report,
+    SignalContainer,
+    StartContainer,
+    Started,
+    StartFailed,
+)
+from faultset.collector.platforms.local.controllers.pod_specs import PAUSE_IMAGE, image_repository
+from faultset.collector.platforms.local.node.programs import PAUSE, search_path
+from faultset.collector.platforms.local.node.volumes import Volumes
+
+
+class Worker:
+    """Carries out commands.
+
+    Parameters
+    ----------
+    node
+        The node process.
+    root
+        Folder of the episode's scratch files.
+    """
+
+    def __init__(self, node: Channel, root: Path):
+        self._node = node
+        self._root = root
+        self._volumes = Volumes(root)
+        self._pods: dict[str, str] = {}
+        kept = ("LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+        self.environment: dict[str, str] = {name: value for name, value in os.environ.items() if name in kept}
+        self.environment |= {
+            "PATH": search_path(root / "bin"),
+            "PYTHONPATH": environment()["PYTHONPATH"],
+            "PYTHONUNBUFFERED": "1",
+            "FAULTSET_HOSTS": str(root / "hosts.json"),
+        }
+
+    def perform(self, command: Command) -> Report | None:
+        """Carry out one command; return what became of it, if that is known at once."""
+        match command:
+            case StartContainer():
+                return self._start(command)
+            case SignalContainer():
+                self._node.call("signal", uid=command.uid, container=command.container, signal_name=command.signal)
+            case LimitContainer():
+                self._node.call(
+                    "limit",
+                    uid=command.uid,
+                    container=command.container,
+                    cpu_limit=command.cpu_limit,
+                    memory_limit=command.memory_limit,
+                )
+            case RefreshMounts():
+                self._volumes.mount(self._pods[command.uid], command.container, command.mounts)
+            case ForgetPod():
+                pod = self._pods.pop(command.uid, None)
+                if pod is not None:
+                    self._volumes.forget(pod, command.uid)
+        return None
+
+    def log_file(self, pod: str, container: str, attempt: int) -> Path:
+        """Return where the output of one start of a container goes."""
+        return self._root / "logs" / pod / container / f"{attempt}.log"
+
+    def _start(self, command: StartContainer) -> Report:
+        self._pods[command.uid] = command.pod
+        folder = self._volumes.working_folder(command.pod, command.container)
+        places = self._volumes.mount(command.pod, command.container, command.mounts)
+        repository, tag = image_repository(command.image)
+        argv = PAUSE if repository == PAUSE_IMAGE else command.command
+        answer = self._node.call(
+            "start",
+            uid=command.uid,
+            pod=command.pod,
+            container=command.container,
+            attempt=command.attempt,
+            argv=list(argv),
+            env={**self.environment, **places, "FAULTSET_BUILD": tag, **command.env},
+            folder=str(folder),
+            log=str(self.log_file(command.pod, command.container, command.attempt)),
+            cpu_limit=command.cpu_limit,
+            memory_limit=command.memory_limit,
+            program_s=command.program_s,
+        )
+        about: dict[str, Any] = {"uid": command.uid, "container": command.container, "attempt": command.attempt}
+        if "error" in answer:
+            return StartFailed(**about, time_ns=time.time_ns(), message=answer["error"])
+        return Started(**about, time_ns=answer["time_ns"])
+
+
+def exit_report(found: Mapping[str, Any]) -> Exited:
+    """Return what the node told about the end of a container as a report."""
+    return Exited(**found)

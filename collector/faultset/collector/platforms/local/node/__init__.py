@@ -1,0 +1,1 @@
+"""The node of an embedded cluster: containers, their limits, logs and resource use."""

@@ -1,0 +1,179 @@
+"""Children of the node: how they are forked, how it learns of their end, how all are ended."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from faultset.collector.ipc.launch import die_with_parent, name_process
+from faultset.collector.platforms.local.node.containers import send
+from faultset.collector.platforms.local.node.resource_usage import ProcessTable
+
+_READ = 1 << 16
+
+
+def spawn(
+    program: Callable[[list[str]], object] | str,
+    argv: Sequence[str],
+    *,
+    group: int,
+    output: tuple[int, int],
+    env: Mapping[str, str],
+    folder: Path,
+    begins_s: float = 0.0,
+) -> int:
+    """Fork a process that becomes a program; return its pid.
+
+    Parameters
+    ----------
+    program
+        A function that takes the arguments after the program's name, or the file to execute.
+    group
+        Process group to join, in which the child is when this returns; 0 to lead a new one.
+    output
+        File descriptors for stdout and stderr, which are closed here.
+    begins_s
+        How long the child waits before the program begins.
+    """
+    node, pid = os.getpid(), os.fork()
+    if pid == 0:
+        _become(program, argv, parent=node, group=group, output=output, env=env, folder=folder, begins_s=begins_s)
+    _join(pid, group or pid)
+    for descriptor in set(output):
+        os.close(descriptor)
+    return pid
+
+
+def _become(
+    program: Callable[[list[str]], object] | str,
+    argv: Sequence[str],
+    *,
+    parent: int,
+    group: int,
+    output: tuple[int, int],
+    env: Mapping[str, str],
+    folder: Path,
+    begins_s: float,
+) -> None:
+    """Turn a forked child into a program; never returns."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.setpgid(0, group)
+        die_with_parent(parent)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output[0], 1)
+        os.dup2(output[1], 2)
+        os.closerange(3, 4096)
+        sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(env)
+        if begins_s:
+            time.sleep(begins_s)
+        if isinstance(program, str):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.execve(program, list(argv), dict(env))
+        name_process(argv[-1] if len(argv) == 2 else os.path.basename(argv[0]))
+        sys.argv = list(argv)
+        result = program(list(argv[1:]))
+        code = result if isinstance(result, int) else 0
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+        if isinstance(leaving.code, str):
+            print(leaving.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                continue
+        os._exit(code & 0xFF)
+
+
+def _join(pid: int, group: int) -> None:
+    """Put a child into its group from this side too, so that it is there when fork returns."""
+    try:
+        os.setpgid(pid, group)
+    except (PermissionError, ProcessLookupError):
+        return
+
+
+class Ended(NamedTuple):
+    """A child that has ended; `group` is 0 when it can no longer be known."""
+
+    pid: int
+    group: int
+    code: int
+    user_s: float
+    system_s: float
+
+
+class Reaper:
+    """Wakes the loop when children end, adopted ones too.
+
+    Parameters
+    ----------
+    selector
+        Loop of the node.
+    ended
+        Called for each of them.
+    done
+        Called once all that had ended have been told.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector, ended: Callable[[Ended], None], done: Callable[[], None]):
+        self._ended, self._done = ended, done
+        reader, writer = socket.socketpair()
+        for end in (reader, writer):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        self._wakeup = (reader, writer)
+        selector.register(reader, selectors.EVENT_READ, self._reap)
+
+    def _reap(self, _: int) -> None:
+        self._wakeup[0].recv(_READ)
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                break
+            if ended is None:
+                break
+            pid = ended.si_pid
+            try:
+                group = os.getpgid(pid)
+            except ProcessLookupError:
+                group = 0
+            _, status, used = os.wait4(pid, 0)
+            self._ended(Ended(pid, group, os.waitstatus_to_exitcode(status), used.ru_utime, used.ru_stime))
+        self._done()
+
+
+def end_all(table: ProcessTable) -> None:
+    """Kill every descendant, also those that have left their groups."""
+    while remaining := table.descendants():
+        for pid in remaining:
+            send(os.kill, pid, signal.SIGKILL)
+        while True:
+            try:
+                if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                    break
+            except ChildProcessError:
+                return
+        time.sleep(0.002)

@@ -1,0 +1,281 @@
+"""The node of the local platform: starts containers, watches over them, tells of their end.
+
+One thread, one selector loop, no asyncio and no grpc, so that forking is safe at any time. Programs are imported
+before the first fork; a container starts in milliseconds and shares their pages.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import selectors
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from faultset.collector.ipc.launch import adopt_orphans, call, die_with_parent
+from faultset.collector.ipc.server import Deferred, Server
+from faultset.collector.platforms.local.node.child_processes import Ended, Reaper, end_all, spawn
+from faultset.collector.platforms.local.node.containers import Container, LogFile, send
+from faultset.collector.platforms.local.node.executions import Execution
+from faultset.collector.platforms.local.node.limits import Limiter
+from faultset.collector.platforms.local.node.outputs import Outputs
+from faultset.collector.platforms.local.node.programs import PRELOADED, PROGRAMS, find_program
+from faultset.collector.platforms.local.node.reports import Reports
+from faultset.collector.platforms.local.node.resource_usage import MARK, ProcessTable
+
+
+class Node:
+    """All containers of one episode.
+
+    Parameters
+    ----------
+    socket_path
+        Where requests are answered.
+    """
+
+    def __init__(self, socket_path: Path):
+        self._selector = selectors.DefaultSelector()
+        self._containers: dict[tuple[str, str], Container] = {}
+        self._by_group: dict[int, Container] = {}
+        self._executions: dict[int, Execution] = {}
+        self._outputs = Outputs(self._selector)
+        self._jobs: dict[int, str] = {}
+        self._reports = Reports()
+        self._stopping = False
+        self._table = ProcessTable(os.getpid())
+        self._limiter = Limiter(self._table, self._by_group)
+        self._reaper = Reaper(self._selector, self._ended, self._finish_containers)
+        verbs = (
+            self.start,
+            self.signal,
+            self.limit,
+            self._reports.poll,
+            self.exec,
+            self.stats,
+            self.run,
+            self.signal_job,
+            self.shutdown,
+        )
+        Server(socket_path, self._selector, {verb.__name__: verb for verb in verbs})
+
+    def serve(self) -> None:
+        """Run until `shutdown` or SIGTERM, then end all processes."""
+        signal.signal(signal.SIGTERM, lambda *_: self.shutdown())
+        while not self._stopping:
+            for key, mask in self._selector.select(self._timeout()):
+                key.data(mask)
+            now = time.monotonic()
+            self._limiter.run(now)
+            self._reports.answer(now)
+            for execution in self._executions.values():
+                execution.expire(now)
+        end_all(self._table)
+
+    def start(
+        self,
+        *,
+        uid: str,
+        pod: str,
+        container: str,
+        attempt: int,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        folder: str,
+        log: str,
+        cpu_limit: float | None = None,
+        memory_limit: int | None = None,
+        program_s: float = 0.0,
+    ) -> dict[str, Any]:
+        """Fork a container, whose program begins after `program_s`; return its pid and start time, or why it cannot."""
+        program = self._program(argv, env)
+        if program is None:
+            return {"error": f'exec: "{argv[0] if argv else ""}": executable file not found in $PATH'}
+        out, err = os.pipe(), os.pipe()
+        marked = {**env, MARK: f"{uid}/{container}/{attempt}"}
+        ends = (out[1], err[1])
+        pid = spawn(program, argv, group=0, output=ends, env=marked, folder=Path(folder), begins_s=program_s)
+        made = Container(
+            uid=uid,
+            pod=pod,
+            name=container,
+            attempt=attempt,
+            pid=pid,
+            log=LogFile(Path(log)),
+            env=env,
+            folder=Path(folder),
+            cpu_limit=cpu_limit,
+            memory_limit=memory_limit,
+            oom_events=self._limiter.oom_events(uid, container),
+        )
+        self._containers[(uid, container)] = self._by_group[pid] = made
+        self._outputs.open(made, stdout=out[0], stderr=err[0])
+        return {"pid": pid, "time_ns": made.started_ns}
+
+    def signal(self, uid: str, container: str, signal_name: str, main_only: bool = False) -> bool:
+        """Send a signal to a container, or to its first process only; return whether it runs."""
+        found = self._containers.get((uid, container))
+        if found is None:
+            return False
+        number = getattr(signal, f"SIG{signal_name}")
+        if main_only:
+            os.kill(found.pid, number)
+        else:
+            found.signal(number)
+        return True
+
+    def limit(self, uid: str, container: str, cpu_limit: float | None, memory_limit: int | None) -> bool:
+        """Change the limits of a running container; return whether it runs."""
+        found = self._containers.get((uid, container))
+        if found is not None:
+            found.quota.limit, found.memory_limit = cpu_limit, memory_limit
+        return found is not None
+
+    def exec(self, uid: str, container: str, argv: Sequence[str], timeout_s: float = 30.0) -> Deferred:
+        """Run a command in a container's process group; answer with its exit code and output when it ends."""
+        reply = Deferred()
+        found = self._containers.get((uid, container))
+        if found is None or found.exit_code is not None:
+            reply.fail(f"container {container} does not run")
+            return reply
+        program = find_program(list(argv), found.env.get("PATH", ""))
+        if program is None:
+            reply.fail(f'exec: "{argv[0]}": executable file not found in $PATH')
+            return reply
+        output = os.pipe()
+        env, ends = {**found.env, MARK: found.mark}, (output[1], output[1])
+        pid = spawn(program, argv, group=found.pid, output=ends, env=env, folder=found.folder)
+        found.members.append(pid)
+        deadline = time.monotonic() + timeout_s
+        self._executions[pid] = Execution(
+            pid, found, reply, deadline=deadline, output=output[0], selector=self._selector
+        )
+        return reply
+
+    def stats(self) -> list[dict[str, Any]]:
+        """Return samples of every running container under cAdvisor's names."""
+        self._limiter.find_members()
+        rows = []
+        for container in self._containers.values():
+            time_ns = time.time_ns()
+            rows += [
+                {
+                    "pod": container.pod,
+                    "container": container.name,
+                    "metric": metric,
+                    "labels": labels,
+                    "kind": kind,
+                    "value": value,
+                    "time_ns": time_ns,
+                }
+                for metric, labels, kind, value in container.samples()
+            ]
+        return rows
+
+    def run(self, *, name: str, function: str, argv: Sequence[str], env: Mapping[str, str], log: str) -> int:
+        """Fork a process that belongs to no pod, such as the load; its end is reported under `name`."""
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        pid = spawn(
+            lambda arguments: call(function, [arguments]),
+            [name, *argv],
+            group=0,
+            output=(output, output),
+            env=env,
+            folder=Path(log).parent,
+        )
+        self._jobs[pid] = name
+        return pid
+
+    def signal_job(self, name: str, signal_name: str) -> bool:
+        """Send a signal to a process that was started by `run`; return whether it runs."""
+        pids = [pid for pid, job in self._jobs.items() if job == name]
+        for pid in pids:
+            send(os.kill, pid, getattr(signal, f"SIG{signal_name}"))
+        return bool(pids)
+
+    def shutdown(self) -> bool:
+        """Leave the loop; all processes are ended then."""
+        self._stopping = True
+        return True
+
+    def _program(self, argv: Sequence[str], env: Mapping[str, str]) -> Any:
+        if not argv:
+            return None
+        if argv[0] in PROGRAMS:
+            return lambda arguments: call(PROGRAMS[argv[0]], [arguments])
+        return find_program(list(argv), env.get("PATH", ""))
+
+    def _ended(self, ended: Ended) -> None:
+        pid, code = ended.pid, ended.code
+        if pid in self._jobs:
+            self._reports.add({"job": self._jobs.pop(pid), "exit_code": code, "time_ns": time.time_ns()})
+            return
+        container = self._by_group.get(ended.group) or next(
+            (found for found in self._containers.values() if pid in found.members), None
+        )
+        if container is None:
+            return
+        container.ended_process(ended.user_s, ended.system_s)
+        if pid in container.members:
+            container.members.remove(pid)
+        execution = self._executions.pop(pid, None)
+        if execution is not None:
+            execution.ended(code)
+        if pid == container.pid:
+            container.exit_code = 128 - code if code < 0 else code
+            container.exited_ns = time.time_ns()
+            self._limiter.find_members()
+            container.signal(signal.SIGKILL)
+
+    def _finish_containers(self) -> None:
+        """Report containers once the last of their processes is gone, so that their addresses are free again."""
+        for key, container in list(self._containers.items()):
+            if container.exit_code is None or container.exists():
+                continue
+            del self._containers[key], self._by_group[container.pid]
+            self._outputs.close(container)
+            for execution in [found for found in self._executions.values() if found.container is container]:
+                del self._executions[execution.pid]
+                execution.fail(f"container {container.name} ended")
+            self._reports.add(
+                {
+                    "uid": container.uid,
+                    "container": container.name,
+                    "attempt": container.attempt,
+                    "time_ns": container.exited_ns,
+                    "exit_code": container.exit_code,
+                    "out_of_memory": bool(container.oom_detail),
+                    "detail": container.oom_detail,
+                }
+            )
+        self._reports.answer(time.monotonic())
+
+    def _timeout(self) -> float:
+        now = time.monotonic()
+        return max(0.0, min(self._limiter.timeout_s(now), self._reports.timeout_s(now)))
+
+
+def main(socket_path: str, preload: Sequence[str] = PRELOADED) -> None:
+    """Import the programs, then serve until told to shut down or the parent ends.
+
+    Parameters
+    ----------
+    socket_path
+        Where requests are answered; exists once the node is ready.
+    preload
+        Modules to import before the first fork.
+    """
+    adopt_orphans()
+    die_with_parent(os.getppid(), signal.SIGTERM)
+    for module in preload:
+        importlib.import_module(module)
+    if threading.active_count() > 1:
+        names = ", ".join(thread.name for thread in threading.enumerate())
+        raise RuntimeError(f"importing the programs started threads ({names}), so forking is not safe")
+    gc.collect()
+    gc.freeze()
+    Node(Path(socket_path)).serve()

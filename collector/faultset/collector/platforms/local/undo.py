@@ -1,0 +1,60 @@
+"""How inverse acts of the journal are performed on a local platform."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from faultset.collector.platforms.journal.undo import Performer
+from faultset.collector.platforms.local.api_server.object_store import Object
+from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
+from faultset.collector.platforms.local.relay.impairments import Network
+
+if TYPE_CHECKING:
+    from faultset.collector.platforms.local.platform import LocalPlatform
+
+
+class LocalPerformer(Performer):
+    """Performs inverse acts on the objects in memory; whatever is due then happens at once."""
+
+    patience_s = 20.0
+    pause_s = 0.1
+
+    def __init__(self, platform: LocalPlatform, plane: ControlPlane):
+        self._platform, self._plane = platform, plane
+
+    def _find(self, kind: str, name: str) -> Object | None:
+        self._plane.check()
+        with self._plane.lock:
+            return self._plane.cluster.store.find(kind, name)
+
+    def _list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
+        return self._platform.list(kind, labels)
+
+    def _create(self, wanted: Mapping[str, Any]) -> bool:
+        with self._plane.lock:
+            store = self._plane.cluster.store
+            if store.find(wanted["kind"], wanted["metadata"]["name"]) is not None:
+                return False
+            store.create(wanted)
+            self._plane.settle()
+            return True
+
+    def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        with self._plane.lock:
+            self._plane.cluster.store.patch(kind, name, change)
+            self._plane.settle()
+
+    def _delete_pods(self, names: Sequence[str]) -> None:
+        with self._plane.lock:
+            store = self._plane.cluster.store
+            for name in names:
+                if store.find("Pod", name) is not None:
+                    store.delete("Pod", name, grace_period_s=0)
+            self._plane.settle()
+
+    def _run(self, pod: str, argv: Sequence[str]) -> None:
+        self._platform.run_in(pod, argv)
+
+    def _lift(self, pod: str) -> None:
+        Network(self._plane).lift(pod)

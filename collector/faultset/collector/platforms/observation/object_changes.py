@@ -1,0 +1,177 @@
+"""What an operator would see of every object, recorded whenever it changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from faultset.collector.platforms.api.platform import Object
+from faultset.collector.platforms.observation.quantities import quantity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """The state of one object from a moment on; None once it is gone."""
+
+    time_ns: int
+    kind: str
+    name: str
+    service: str | None
+    state: str | None
+
+
+class ChangeLog:
+    """Every change of a whitelisted state, in order.
+
+    Parameters
+    ----------
+    clock
+        Returns the time in nanoseconds since 1970.
+    service_of
+        Returns the workload that owns an object, or None.
+    """
+
+    def __init__(self, *, clock: Callable[[], int], service_of: Callable[[Mapping[str, Any]], str | None]):
+        self.observations: list[Observation] = []
+        self._clock = clock
+        self._service_of = service_of
+        self._last: dict[tuple[str, str], Observation] = {}
+
+    def changed(self, kind: str, name: str, found: Object | None) -> None:
+        """Record the state of an object if it differs from the last one recorded."""
+        whitelist = WHITELISTS.get(kind)
+        if whitelist is None:
+            return
+        last = self._last.get((kind, name))
+        state = None if found is None else json.dumps(whitelist(found), sort_keys=True, separators=(",", ":"))
+        if last is not None and last.state == state:
+            return
+        service = last.service if found is None and last is not None else self._service_of(found) if found else None
+        seen = Observation(time_ns=self._clock(), kind=kind, name=name, service=service, state=state)
+        self._last[(kind, name)] = seen
+        self.observations.append(seen)
+
+    def observe(self, start_ns: int, end_ns: int, interval_ns: int) -> Iterator[Observation]:
+        """Yield the states within `[start_ns, end_ns)`: all of them every interval from the start, and changes."""
+        current: dict[tuple[str, str], Observation] = {}
+        grid_ns = start_ns
+        pending = [seen for seen in list(self.observations) if seen.time_ns < end_ns]
+        if pending and pending[0].time_ns > start_ns:
+            grid_ns += (pending[0].time_ns - start_ns) // interval_ns * interval_ns
+        for seen in pending:
+            while grid_ns <= seen.time_ns and grid_ns < end_ns:
+                yield from _restamped(current, grid_ns)
+                grid_ns += interval_ns
+            key = (seen.kind, seen.name)
+            if seen.state is None:
+                current.pop(key, None)
+            else:
+                current[key] = seen
+                if seen.time_ns >= start_ns:
+                    yield seen
+        while grid_ns < end_ns:
+            yield from _restamped(current, grid_ns)
+            grid_ns += interval_ns
+
+
+def _restamped(current: Mapping[tuple[str, str], Observation], time_ns: int) -> Iterator[Observation]:
+    for seen in current.values():
+        yield Observation(time_ns=time_ns, kind=seen.kind, name=seen.name, service=seen.service, state=seen.state)
+
+
+def _deployment(found: Object) -> dict[str, Any]:
+    spec, status = found["spec"]["template"]["spec"], found.get("status", {})
+    container = spec["containers"][0]
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return {
+        "replicas": found["spec"]["replicas"],
+        "readyReplicas": status.get("readyReplicas", 0),
+        "availableReplicas": status.get("availableReplicas", 0),
+        "generation": found["metadata"]["generation"],
+        "image": container["image"],
+        "command": [*(container.get("command") or ()), *(container.get("args") or ())],
+        "nodeSelector": spec.get("nodeSelector") or {},
+        "cpu_limit": quantity(limits["cpu"]) if "cpu" in limits else None,
+        "memory_limit": quantity(limits["memory"]) if "memory" in limits else None,
+    }
+
+
+def _pod(found: Object) -> dict[str, Any]:
+    status = found.get("status", {})
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
+    reason = conditions.get("PodScheduled", {}).get("reason")
+    if found["metadata"].get("deletionTimestamp"):
+        reason = "Terminating"
+    return {
+        "phase": status.get("phase", "Pending"),
+        "node": found["spec"].get("nodeName"),
+        "ready": conditions.get("Ready", {}).get("status") == "True",
+        "reason": reason,
+        "containers": [_container(container) for container in status.get("containerStatuses", [])],
+    }
+
+
+def _container(status: dict[str, Any]) -> dict[str, Any]:
+    (state, detail), *_ = status["state"].items()
+    ended = status["state"].get("terminated") or status.get("lastState", {}).get("terminated") or {}
+    return {
+        "name": status["name"],
+        "image": status["image"],
+        "ready": status["ready"],
+        "restartCount": status["restartCount"],
+        "state": state,
+        "reason": detail.get("reason") or ended.get("reason"),
+        "exitCode": ended.get("exitCode"),
+    }
+
+
+def _service(found: Object) -> dict[str, Any]:
+    ports = [{"port": port["port"], "targetPort": port["targetPort"]} for port in found["spec"].get("ports", [])]
+    return {"ports": ports, "selector": found["spec"].get("selector") or {}}
+
+
+def _endpoints(found: Object) -> dict[str, Any]:
+    subsets = found.get("subsets") or []
+    return {
+        "ready": sum(len(subset.get("addresses") or ()) for subset in subsets),
+        "notReady": sum(len(subset.get("notReadyAddresses") or ()) for subset in subsets),
+        "ports": sorted({port["port"] for subset in subsets for port in subset.get("ports") or ()}),
+    }
+
+
+def _claim(found: Object) -> dict[str, Any]:
+    return {"phase": found.get("status", {}).get("phase"), "volume": found["spec"].get("volumeName")}
+
+
+def _volume(found: Object) -> dict[str, Any]:
+    claim = (found["spec"].get("claimRef") or {}).get("name")
+    return {"phase": found.get("status", {}).get("phase"), "claim": claim}
+
+
+def _data(found: Object) -> dict[str, Any]:
+    texts = {key: found[key] for key in ("data", "stringData", "binaryData") if found.get(key)}
+    return {"digest": hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]}
+
+
+def _replica_set(found: Object) -> dict[str, Any]:
+    return {
+        "replicas": found["spec"]["replicas"],
+        "readyReplicas": found.get("status", {}).get("readyReplicas", 0),
+        "image": found["spec"]["template"]["spec"]["containers"][0]["image"],
+    }
+
+
+WHITELISTS: dict[str, Callable[[Object], dict[str, Any]]] = {
+    "Deployment": _deployment,
+    "ReplicaSet": _replica_set,
+    "Pod": _pod,
+    "Service": _service,
+    "Endpoints": _endpoints,
+    "PersistentVolumeClaim": _claim,
+    "PersistentVolume": _volume,
+    "ConfigMap": _data,
+    "Secret": _data,
+}

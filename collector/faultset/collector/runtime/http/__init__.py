@@ -1,0 +1,1 @@
+"""HTTP between services: servers, callers, connections and status codes."""

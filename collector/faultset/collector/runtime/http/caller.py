@@ -1,0 +1,94 @@
+"""Calls to other services: no deadline, no retry, and failures told as gRPC tells them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+from opentelemetry.context import Context
+from opentelemetry.trace import Span
+
+from faultset.collector.runtime.http.connections import Connections
+from faultset.collector.runtime.http.names import Names, dial_error
+from faultset.collector.runtime.http.status import Code, RpcError, response_class
+from faultset.collector.runtime.signals.metrics import NO_RESPONSE, Metrics
+from faultset.collector.runtime.signals.tracing import Tracing, fail, headers_of
+
+_DIAL_TIMEOUT_S = 20.0
+
+
+class Caller:
+    """Calls operations of other services by name.
+
+    Parameters
+    ----------
+    ports:
+        Port of every service.
+    """
+
+    def __init__(
+        self, *, ports: Mapping[str, int], names: Names, local: str | None, tracing: Tracing, metrics: Metrics
+    ):
+        self._ports = ports
+        self._names = names
+        self._tracing = tracing
+        self._metrics = metrics
+        self._connections = Connections(
+            local=local,
+            resolver=names,
+            timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=_DIAL_TIMEOUT_S, sock_read=None),
+        )
+
+    async def call(self, service: str, operation: str, body: Any, context: Context) -> Any:
+        """Return the reply of an operation; raise RpcError."""
+        span = self._tracing.client(operation, context, {"component": "gRPC", "peer.service": service})
+        start, answered, code = time.perf_counter(), NO_RESPONSE, Code.OK
+        try:
+            answered, text = await self._post(service, operation, body, span)
+            reply = json.loads(text)
+            if answered == "200":
+                return reply
+            raise RpcError(Code(reply["code"]), reply["message"])
+        except RpcError as error:
+            code = error.code
+            fail(span, str(error))
+            raise
+        except asyncio.CancelledError:
+            code = Code.CANCELED
+            fail(span, "context canceled")
+            raise
+        finally:
+            span.set_attributes({"response_code": int(code), "response_class": response_class(code)})
+            span.end()
+            self._metrics.client(service, operation, "POST", answered).observe(time.perf_counter() - start)
+
+    async def _post(self, service: str, operation: str, body: Any, span: Span) -> tuple[str, str]:
+        port = self._ports[service]
+        headers = {"Content-Type": "application/json", **headers_of(span)}
+        try:
+            async with (
+                self._connections.session() as session,
+                session.post(
+                    f"http://{service}:{port}{operation}", data=json.dumps(body).encode(), headers=headers
+                ) as response,
+            ):
+                return str(response.status), await response.text("utf-8")
+        except aiohttp.ClientConnectorError as error:
+            address = f"{self._names.last.get(service, service)}:{port}"
+            reason = dial_error(error.os_error, address)
+            text = f'connection error: desc = "transport: Error while dialing {reason}"'
+            raise RpcError(Code.UNAVAILABLE, text) from None
+        except aiohttp.ServerTimeoutError:
+            address = f"{self._names.last.get(service, service)}:{port}"
+            text = f'connection error: desc = "transport: Error while dialing dial tcp {address}: i/o timeout"'
+            raise RpcError(Code.UNAVAILABLE, text) from None
+        except (aiohttp.ClientError, ConnectionError):
+            raise RpcError(Code.UNAVAILABLE, "transport is closing") from None
+
+    async def close(self) -> None:
+        """Close idle connections."""
+        await self._connections.close()

@@ -1,0 +1,1 @@
+"""What a service emits: logs, metrics and spans."""

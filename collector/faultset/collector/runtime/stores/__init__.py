@@ -1,0 +1,1 @@
+"""Stores of an application, and how services use them."""

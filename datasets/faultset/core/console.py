@@ -1,0 +1,245 @@
+"""The command line's plumbing: every command of every package is a `FaultsetCommand` under `faultset`.
+
+Commands register in the entry-point group `faultset.commands`; a dotted name such as `dataset.show` puts a command
+into a sub-group. A command's module is imported when the command is asked for, so it imports heavy libraries inside
+its function.
+
+Exit codes: 0 done, 2 wrong usage, 3 dataset, 4 platform, 130 interrupted. Results go to stdout, all else to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points, version
+from typing import Any
+
+import click
+
+from faultset.core.errors import FaultsetError
+from faultset.core.suggestions import suggest
+
+ENTRY_POINTS = "faultset.commands"
+INTERRUPTED = 130
+_GROUP_HELP = {
+    "list": "List what can be chosen.",
+    "dataset": "Look at, check and compare datasets.",
+}
+_CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+def _invoked(invoke: Callable[[click.Context], Any], context: click.Context) -> Any:
+    try:
+        return invoke(context)
+    except FaultsetError as error:
+        click.echo(f"Error: {error}", err=True)
+        context.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted", err=True)
+        context.exit(INTERRUPTED)
+
+
+class FaultsetCommand(click.Command):
+    """A command whose errors are one sentence and an exit code."""
+
+    def __init__(self, *args: Any, context_settings: dict[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(*args, context_settings=_CONTEXT | (context_settings or {}), **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; turn a FaultsetError and an interrupt into their exit codes."""
+        return _invoked(super().invoke, ctx)
+
+
+class FaultsetGroup(click.Group):
+    """A group of commands, some of them registered through entry points and loaded when needed."""
+
+    command_class = FaultsetCommand
+
+    def __init__(
+        self,
+        *args: Any,
+        prefix: str | None = None,
+        context_settings: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, context_settings=_CONTEXT | (context_settings or {}), **options)
+        self._prefix = prefix
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, sorted."""
+        return sorted({*super().list_commands(ctx), *self._registered()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, importing its module."""
+        found = super().get_command(ctx, cmd_name)
+        if found is not None or cmd_name not in self._registered():
+            return found
+        point = self._registered()[cmd_name]
+        if point is None:
+            help_text = _GROUP_HELP.get(cmd_name, f"Commands about {cmd_name}.")
+            return FaultsetGroup(cmd_name, prefix=f"{self._prefix}{cmd_name}.", help=help_text)
+        return point.load()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments name; suggest others when there is none."""
+        name = args[0]
+        if not name.startswith("-") and name not in self.list_commands(ctx) and not ctx.resilient_parsing:
+            ctx.fail(f'no such command "{name}"; {suggest(name, self.list_commands(ctx))}')
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands; one that cannot be imported does not take the help away from the others."""
+        rows = []
+        for name in self.list_commands(ctx):
+            try:
+                command = self.get_command(ctx, name)
+                text = command.get_short_help_str(limit=90) if command is not None else ""
+            except ImportError as error:
+                text = f"(cannot be loaded: {error})"
+            rows.append((name, text))
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was asked for."""
+        return _invoked(super().invoke, ctx)
+
+    def _registered(self) -> dict[str, EntryPoint | None]:
+        """Return the registered commands below this group; None stands for a sub-group."""
+        if self._prefix is None:
+            return {}
+        found: dict[str, EntryPoint | None] = {}
+        for point in entry_points(group=ENTRY_POINTS):
+            if point.name.startswith(self._prefix):
+                name, dot, _ = point.name.removeprefix(self._prefix).partition(".")
+                found[name] = None if dot else point
+        return found
+
+
+def command(name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], FaultsetCommand]:
+    """Make a function a command of ours, like `click.command`."""
+    return click.command(name, cls=FaultsetCommand, **options)
+
+
+@click.group(cls=FaultsetGroup, prefix="", name="faultset")
+@click.version_option(version("faultset"), prog_name="faultset")
+def root() -> None:
+    """Labelled telemetry of failing microservices, and an honest score for every diagnosis method on it.
+
+    \b
+    Example:
+      faultset collect --faults all --apps hotel --profile quick --out data/
+      faultset evaluate data/
+    """
+
+
+def main() -> None:
+    """Run `faultset`."""
+    root.main(prog_name="faultset")
+
+
+def collect() -> None:
+    """Run `collect`, which is `faultset collect`."""
+    _run("collect")
+
+
+def evaluate() -> None:
+    """Run `evaluate`, which is `faultset evaluate`."""
+    _run("evaluate")
+
+
+def _run(name: str) -> None:
+    point = next(iter(entry_points(group=ENTRY_POINTS, name=name)))
+    point.load().main(prog_name=name)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+"""The `--json` of every command that prints a table; its parameter is called `as_json`."""
+
+
+def show_records(
+    records: Iterable[Mapping[str, Any]],
+    *,
+    columns: Mapping[str, str] | Sequence[str],
+    as_json: bool = False,
+    title: str | None = None,
+) -> None:
+    """Print records as a table, or as a JSON list with `as_json`.
+
+    Parameters
+    ----------
+    records
+        Mappings; the table shows `columns`, JSON shows everything.
+    columns
+        Keys to show, or key -> heading.
+    as_json
+        What `json_option` gave.
+    title
+        Line above the table.
+    """
+    if as_json:
+        show_json(list(records))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    headings = columns if isinstance(columns, Mapping) else {key: key for key in columns}
+    rows = list(records)
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for key, heading in headings.items():
+        numeric = bool(rows) and all(isinstance(row.get(key), int | float | None) for row in rows)
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(row.get(key))) for key in headings))
+    terminal = Console(file=sys.stdout, highlight=False)
+    # A pipe has no width: lines stay whole for whatever reads them.
+    console = terminal if terminal.is_terminal else Console(file=sys.stdout, highlight=False, width=1000)
+    console.print(table)
+
+
+def show_json(value: Any) -> None:
+    """Print a value as JSON."""
+    click.echo(json.dumps(value, indent=2, default=str))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(str(item) for item in value)
+    return str(value)
+
+
+class Duration(click.ParamType):
+    """A length of time with its unit: `45s`, `2m`, `1m30s`, `500ms`; the value is seconds as a float."""
+
+    name = "duration"
+    _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}  # noqa: RUF012
+    _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds."""
+        if isinstance(value, int | float):
+            return float(value)
+        text = str(value).strip()
+        if not text or self._PART.sub("", text):
+            self.fail(
+                f'"{value}" is not a duration; write a number and ms, s, m or h, for instance 45s or 2m', param, ctx
+            )
+        return sum(float(number) * self._UNITS[unit] for number, unit in self._PART.findall(text))
+
+
+DURATION = Duration()
+"""Parameter type of every option that is a length of time."""

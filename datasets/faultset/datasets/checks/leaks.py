@@ -1,0 +1,233 @@
+"""Does a view say what happened? Search every text a method can see for what only the truth should know.
+
+Searched for: the names of the dataset's faults however their words are joined; words of an injector; and what was
+written to the journal (arguments, inverses, state) or drawn as a parameter, unless the fault's own change shows it
+to an operator (`visible` in the journal) or it names an object that telemetry lists anyway. A text that views of
+other faults have in the same column as well tells nothing, and is no leak.
+
+What an imported dataset shows is its source's doing and cannot be mended here: findings are warnings, and the names
+of metrics (RCAEval's fault "cpu" beside its metric "cpu") are no findings.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from faultset.datasets.checks.findings import Finding, Severity
+from faultset.datasets.format.context import CONTEXT_FILE, IMPORTED
+from faultset.datasets.format.episodes import EPISODES, TELEMETRY
+from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.format.views import EpisodeView
+
+INJECTOR_WORDS = ("chaos", "inject", "faultset-control", "faultset-agent", "faultset-load", "impairment", "stress-ng")
+"""Words that only an injector brings along; found in any letter case and inside longer words."""
+
+_NAMING_COLUMNS = ("service", "pod", "container", "kind", "name", "reason", "endpoint", "metric")
+_MARKS = ("intent", "done", "failed", "undone", "note")
+_METRIC_NAMES = (("context", ""), ("metrics", "metric"))
+_SHORTEST = 4
+_OTHERS = 8
+_STATE_KEY = r'"[A-Za-z]+":'
+
+pc: Any = pyarrow.compute
+# Its functions are made at import, where type checkers do not see them.
+
+Texts = dict[tuple[str, str], pa.Array]
+"""(table, column) -> distinct strings; the context is ("context", "")."""
+
+
+@dataclass(frozen=True)
+class _Needle:
+    text: str
+    pattern: str
+    what: str
+    dismissible: bool
+
+
+def leak_findings(
+    views: Mapping[str, EpisodeView],
+    labels: Mapping[str, Mapping[str, Any]],
+    journals: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> list[Finding]:
+    """Return one finding per episode, column and text that should not be there."""
+    faults = sorted({label["fault"] for label in labels.values() if label["fault"]})
+    names = [_fault_needle(fault) for fault in faults] + [_word_needle(word) for word in INJECTOR_WORDS]
+    library = _Library(views, labels)
+    findings = []
+    for episode in sorted(views):
+        texts = view_texts(views[episode])
+        secrets = journal_secrets(journals[episode], labels[episode]["parameters"])
+        needles = names + [_secret_needle(secret) for secret in sorted(secrets - _known_names(texts))]
+        imported = views[episode].context.platform == IMPORTED
+        for needle, place, example in _hits(texts, needles):
+            if imported and place in _METRIC_NAMES:
+                continue
+            usual = needle.dismissible and library.is_vocabulary(needle, place, labels[episode]["fault"], episode)
+            if usual is None and needle not in names:
+                findings.append(_finding(episode, needle, place, example, "warning", _ALONE))
+            elif not usual:
+                findings.append(_finding(episode, needle, place, example, "warning" if imported else "error"))
+    return findings
+
+
+def view_texts(view: EpisodeView) -> Texts:
+    """Return every distinct string that a view shows, by table and column."""
+    texts: Texts = {("context", ""): pa.array([view.context.to_json()])}
+    for table, schema in TABLES.items():
+        rows = view.table(table)
+        for field in schema:
+            if field.name != "episode" and _is_text(field.type):
+                texts[table, field.name] = rows[field.name].cast(pa.string()).unique().drop_null()
+    return texts
+
+
+def journal_secrets(journal: Iterable[Mapping[str, Any]], parameters: Any) -> set[str]:
+    """Return the strings and telling numbers of a journal and of a fault's parameters that nobody else may know."""
+    secret: set[str] = set()
+    visible: set[str] = set()
+    for record in journal:
+        said = {text for part in ("args", "inverse", "state") for text in _leaves(record.get(part))}
+        if record.get("state") in _MARKS:
+            said.discard(record["state"])
+        if record.get("state") == "note":
+            # A note changes nothing; its plain words (names of phases) are anybody's.
+            said = {text for text in said if not re.fullmatch(r"[a-z -]+", text)}
+        secret.update(said)
+        visible.update(_leaves(record.get("visible")))
+    secret.update(_leaves(parameters))
+    return {text for text in secret if not any(text in shown for shown in visible)}
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """Yield the strings inside a value, and its numbers when they are long enough to be told from others."""
+    if isinstance(value, str):
+        if len(value) >= _SHORTEST and re.search(r"[A-Za-z0-9]", value):
+            yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _leaves(item)
+    elif isinstance(value, Iterable):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        text = json.dumps(value)
+        if len(text.strip("-0.").replace(".", "")) >= _SHORTEST:
+            yield text
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or (pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type))
+
+
+def _fault_needle(fault: str) -> _Needle:
+    words = [re.escape(word) for word in re.split(r"[-_.\s]+", fault) if word]
+    joined = "[-_.]?".join(words)
+    # One word alone is too common to be looked for inside others.
+    pattern = "(?i)" + (joined if len(words) > 1 else _bounded(joined))
+    return _Needle(fault, pattern, "the name of a fault", True)
+
+
+def _word_needle(word: str) -> _Needle:
+    return _Needle(word, "(?i)" + re.escape(word), "a word of the injector", False)
+
+
+def _secret_needle(text: str) -> _Needle:
+    return _Needle(text, _bounded(re.escape(text)), "a text or number from the journal or the fault's parameters", True)
+
+
+def _bounded(pattern: str) -> str:
+    return f"(?:^|[^0-9A-Za-z_]){pattern}(?:$|[^0-9A-Za-z_])"
+
+
+def _known_names(texts: Texts) -> set[str]:
+    """Return what telemetry names anyway: objects, metrics, and whatever the context says."""
+    known = {text for (_, column), values in texts.items() if column in _NAMING_COLUMNS for text in values.to_pylist()}
+    known.update(_leaves(json.loads(texts["context", ""][0].as_py())))
+    return known
+
+
+def _hits(texts: Texts, needles: Sequence[_Needle]) -> Iterator[tuple[_Needle, tuple[str, str], str]]:
+    """Yield every needle that a column has, with one text that has it."""
+    for place, values in texts.items():
+        for needle in _present(values, place, needles):
+            found = _matching(values, place, needle)
+            if len(found):
+                yield needle, place, found[0].as_py()
+
+
+def _present(values: pa.Array, place: tuple[str, str], needles: Sequence[_Needle]) -> list[_Needle]:
+    """Return the needles worth looking for, by searching for many at once."""
+    if not len(values):
+        return []
+    if len(needles) == 1:
+        return list(needles)
+    pattern = "|".join(f"(?:{needle.pattern})" for needle in needles)
+    if not pc.any(pc.match_substring_regex(values, pattern)).as_py():
+        return []
+    middle = len(needles) // 2
+    return _present(values, place, needles[:middle]) + _present(values, place, needles[middle:])
+
+
+def _matching(values: pa.Array, place: tuple[str, str], needle: _Needle) -> pa.Array:
+    found = values.filter(pc.match_substring_regex(values, needle.pattern))
+    if place == ("objects", "state") and len(found):
+        # Field names of a state are ours, the same in every episode; only what they hold can tell.
+        bare = pc.replace_substring_regex(found, _STATE_KEY, "")
+        found = found.filter(pc.match_substring_regex(bare, needle.pattern))
+    return found
+
+
+class _Library:
+    """Texts of some episodes with other faults, to tell vocabulary from leaks."""
+
+    def __init__(self, views: Mapping[str, EpisodeView], labels: Mapping[str, Mapping[str, Any]]) -> None:
+        self._views = views
+        self._labels = labels
+        self._texts: dict[str, Texts] = {}
+
+    def is_vocabulary(self, needle: _Needle, place: tuple[str, str], fault: str | None, episode: str) -> bool | None:
+        """Say whether at least half of the other episodes have the needle in the same column; None without others."""
+        others = [
+            other
+            for other in sorted(self._views)
+            if other != episode and (self._labels[other]["fault"] != fault or fault is None)
+        ][:_OTHERS]
+        if not others:
+            return None
+        having = sum(len(_matching(self._of(other)[place], place, needle)) > 0 for other in others)
+        return 2 * having >= len(others)
+
+    def _of(self, episode: str) -> Texts:
+        if episode not in self._texts:
+            self._texts[episode] = view_texts(self._views[episode])
+        return self._texts[episode]
+
+
+_ALONE = "; no episode with another fault is there to tell whether all show it"
+
+
+def _finding(
+    episode: str, needle: _Needle, place: tuple[str, str], example: str, severity: Severity, doubt: str = ""
+) -> Finding:
+    table, column = place
+    if table == "context":
+        name, where = CONTEXT_FILE, "it"
+    else:
+        name, where = f"{TELEMETRY}/{table}.parquet", f"column {column}"
+    match = re.search(needle.pattern, example)
+    start = max(0, match.start() - 40) if match else 0
+    excerpt = example[start : start + 120].replace("\n", " ")
+    return Finding(
+        severity=severity,
+        check="leak",
+        episode=episode,
+        file=f"{EPISODES}/{episode}/{name}",
+        message=f'{where} shows {needle.what}, "{needle.text}": {excerpt}{doubt}',
+    )

@@ -1,0 +1,44 @@
+"""`faultset dataset doctor`: what a folder of data is, and what is odd about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from faultset.core.console import command, json_option, show_json, show_records
+from faultset.core.errors import DataError
+
+
+@command("doctor", short_help="Recognise the format of foreign data and say what is odd about it.")
+@click.argument("path", type=click.Path(path_type=Path))
+@json_option
+def doctor(path: Path, as_json: bool) -> None:
+    """Say which format the data at PATH has, and what a reader should know before importing it.
+
+    Nothing is written. Exits with 3 when the format is not known, or when a case cannot be imported.
+
+    \b
+    Example:
+      faultset dataset doctor RE2/RE2-OB
+    """
+    from dataclasses import asdict
+
+    from faultset.datasets.imports.examination import examined
+
+    found = examined(path)
+    if as_json:
+        show_json(asdict(found))
+    else:
+        click.echo(found.summary)
+        if found.oddities:
+            click.echo()
+            show_records(map(asdict, found.oddities), columns=("severity", "place", "found", "handling"))
+        click.echo()
+        click.echo("Next:")
+        click.echo(f"  {found.next}")
+    bad = [oddity for oddity in found.oddities if oddity.severity == "error"]
+    if bad:
+        raise DataError(
+            f"{len(bad)} {'thing' if len(bad) == 1 else 'things'} in {path} cannot be imported; see the list above"
+        )

@@ -1,0 +1,53 @@
+"""`faultset dataset import`: other benchmarks' data as a dataset of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from faultset.core.console import command, json_option, show_json
+
+
+@command("import", short_help="Read another benchmark's data into a dataset.")
+@click.argument("name", metavar="FORMAT")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--workers", type=click.IntRange(min=1), help="Cases that are read at once.  [default: cores]")
+@click.option("--skip-bad", is_flag=True, help="Leave out cases that cannot be read, instead of making no version.")
+@json_option
+def import_(name: str, path: Path, out: Path, workers: int | None, skip_bad: bool, as_json: bool) -> None:
+    """Read the data at PATH, of FORMAT, into the dataset folder OUT.
+
+    FORMAT is rcaeval, rcabench, nezha, petshop, openrca or aiopslab. Each case becomes an episode; telemetry and truth
+    are stored apart. An import that was interrupted is finished by the same command. "faultset dataset doctor PATH"
+    tells beforehand what is odd in the data.
+
+    \b
+    Example:
+      faultset dataset import rcaeval RE2/RE2-OB re2-ob/
+    """
+    from faultset.core.progress import announced
+    from faultset.datasets.imports.importer import import_dataset
+
+    with announced("cases") as (started, progress):
+        done = import_dataset(name, path, out, workers=workers, skip_bad=skip_bad, started=started, progress=progress)
+    if as_json:
+        show_json(
+            {
+                "dataset": str(out),
+                "version": done.version,
+                "cases": done.episodes,
+                "written": done.written,
+                "left_out": dict(done.left_out),
+            }
+        )
+        return
+    for key, reason in done.left_out.items():
+        click.echo(f"Left out {key}: {reason}", err=True)
+    already = "" if done.written == done.episodes - len(done.left_out) else ", the others were there"
+    click.echo(f"{done.episodes - len(done.left_out)} episodes in {out}, {done.written} written now{already}.")
+    click.echo(f"Version {done.version}." if done.is_new else f"Version {done.version} holds them already.")
+    click.echo("Next:")
+    click.echo(f"  faultset dataset verify {out}")
+    click.echo(f"  faultset evaluate {out}")

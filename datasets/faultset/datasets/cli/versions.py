@@ -1,0 +1,166 @@
+"""The commands of `faultset dataset`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from faultset.core.console import command, json_option, show_json, show_records
+from faultset.core.errors import DataError
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.versions import Dataset
+
+dataset_argument = click.argument("dataset", type=click.Path(path_type=Path), metavar="DATASET")
+version_option = click.option("--version", metavar="V", help="Version to look at; the newest by default.")
+
+
+@command()
+@dataset_argument
+@version_option
+@json_option
+def show(dataset: Path, version: str | None, as_json: bool) -> None:
+    """Show what a dataset holds: episodes by app, fault and verdict, tables, splits.
+
+    \b
+    Example:
+      faultset dataset show faultset-data/
+    """
+    from faultset.datasets.format.versions import open_dataset
+
+    opened = open_dataset(dataset, version)
+    episodes, tables, splits = _episode_rows(opened), _table_rows(opened), _split_rows(opened)
+    if as_json:
+        show_json(
+            {
+                "dataset": str(dataset),
+                "version": opened.version,
+                "created": opened.created,
+                "episodes": episodes,
+                "tables": tables,
+                "splits": splits,
+                "provenance": dict(opened.provenance),
+            }
+        )
+        return
+    click.echo(f"{dataset} version {opened.version} of {opened.created}: {len(opened.episodes)} episodes")
+    if opened.provenance.get("synthetic"):
+        click.echo("The data is synthetic.")
+    click.echo()
+    show_records(episodes, columns=("app", "fault", "verdict", "episodes"))
+    click.echo()
+    show_records(tables, columns=("table", "rows", "bytes"))
+    click.echo()
+    show_records(splits, columns={"split": "split", "key": "never on both sides", "train": "train", "test": "test"})
+
+
+@command()
+@dataset_argument
+@version_option
+@json_option
+def verify(dataset: Path, version: str | None, as_json: bool) -> None:
+    """Check files, schemas, windows and labels, and that no view tells the answer; exit 3 when something is wrong.
+
+    \b
+    Example:
+      faultset dataset verify faultset-data/ --version 1.0.0
+    """
+    from dataclasses import asdict
+
+    from faultset.datasets.checks.verification import verify as find
+
+    findings = find(dataset, version)
+    columns = ("severity", "check", "place", "message")
+    records = [{"place": finding.file or finding.episode, **asdict(finding)} for finding in findings]
+    if findings or as_json:
+        show_records(records, columns=columns, as_json=as_json)
+    errors = sum(finding.severity == "error" for finding in findings)
+    if errors:
+        noun = "error" if errors == 1 else "errors"
+        raise DataError(f"{dataset} has {errors} {noun}; see the list above")
+    if not as_json:
+        click.echo("No errors.")
+
+
+@command()
+@dataset_argument
+@json_option
+def versions(dataset: Path, as_json: bool) -> None:
+    """List the versions of a dataset, oldest first.
+
+    \b
+    Example:
+      faultset dataset versions faultset-data/
+    """
+    from faultset.datasets.format.versions import list_versions, read_manifest
+
+    records = []
+    for version in list_versions(dataset):
+        manifest = read_manifest(dataset, version)
+        records.append(
+            {
+                "version": version,
+                "created": manifest["created"],
+                "episodes": len(manifest["episodes"]),
+                "bytes": sum(file["bytes"] for files in manifest["episodes"].values() for file in files.values()),
+                "schema_version": manifest["schema_version"],
+            }
+        )
+    headings = {"version": "version", "created": "created", "episodes": "episodes", "bytes": "bytes"}
+    show_records(records, columns=headings | {"schema_version": "schema"}, as_json=as_json)
+
+
+@command()
+@dataset_argument
+@click.argument("old", metavar="V1")
+@click.argument("new", metavar="V2")
+@json_option
+def diff(dataset: Path, old: str, new: str, as_json: bool) -> None:
+    """Show which episodes version V2 has added, removed or changed since V1.
+
+    \b
+    Example:
+      faultset dataset diff faultset-data/ 1.0.0 1.1.0
+    """
+    from faultset.datasets.format.versions import compare_versions
+
+    changes = compare_versions(dataset, old, new)
+    if as_json or changes:
+        columns = ("change", "episode", "files")
+        show_records(changes, columns=columns, as_json=as_json)
+    else:
+        click.echo(f"{old} and {new} hold the same episodes.")
+
+
+def _episode_rows(opened: Dataset) -> list[dict[str, Any]]:
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for episode in opened.episodes:
+        label = opened.label(episode)
+        fault = label["fault"] or f"none ({label['no_fault_kind']})"
+        counts[opened.view(episode).context.app, fault, label["verdict"]] += 1
+    return [
+        {"app": app, "fault": fault, "verdict": verdict, "episodes": number}
+        for (app, fault, verdict), number in sorted(counts.items())
+    ]
+
+
+def _table_rows(opened: Dataset) -> list[dict[str, Any]]:
+    rows: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for files in opened.files.values():
+        for path, record in files.items():
+            table = path.removesuffix(".parquet")
+            if record.rows is not None:
+                rows[table] += record.rows
+                sizes[table] += record.bytes
+    return [{"table": table, "rows": rows[table], "bytes": sizes[table]} for table in rows]
+
+
+def _split_rows(opened: Dataset) -> list[dict[str, Any]]:
+    return [
+        {"split": name, "key": opened.split_keys[name], "train": len(sides["train"]), "test": len(sides["test"])}
+        for name, sides in opened.splits.items()
+    ]

@@ -1,0 +1,130 @@
+"""Running an export: into a folder that appears only when everything is in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+from faultset.core.errors import DataError, UsageError
+from faultset.core.suggestions import unknown_name
+from faultset.datasets.format.storage import disk_full_named
+from faultset.datasets.format.versions import Dataset, open_dataset
+
+EXPORTS: Mapping[str, str] = {
+    "wide-csv": "faultset.datasets.exports.wide:WideCSV",
+    "wide-parquet": "faultset.datasets.exports.wide:WideParquet",
+    "rcaeval": "faultset.datasets.exports.rcaeval:RCAEvalExport",
+    "rcabench": "faultset.datasets.exports.rcabench:RCABenchExport",
+}
+"""Name -> module and class."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What an export is asked for."""
+
+    step_s: float = 1.0
+    """Length of a step of wide frames."""
+    roles: Sequence[str] | None = None
+    """Only metrics of these roles; all by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What an export has written."""
+
+    episodes: int
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Episode -> why the layout cannot hold it."""
+
+
+class Export(Protocol):
+    """A layout to write; made with the dataset, what was chosen, and an empty folder."""
+
+    def __init__(self, dataset: Dataset, choices: Choices, folder: Path) -> None: ...
+
+    def refusal(self, episode: str) -> str | None:
+        """Say why the layout cannot hold an episode; None when it can."""
+        ...
+
+    def write(self, episode: str) -> None:
+        """Write one episode."""
+        ...
+
+    def finish(self) -> None:
+        """Write what is about all episodes."""
+        ...
+
+
+def export_dataset(
+    name: str,
+    root: Path | str,
+    out: Path | str,
+    *,
+    version: str | None = None,
+    choices: Choices | None = None,
+    started: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Exported:
+    """Write a version of a dataset in another layout.
+
+    Parameters
+    ----------
+    name
+        Layout, a key of `EXPORTS`.
+    root
+        Dataset folder.
+    out
+        Folder to make; it must not exist, or be empty.
+    version
+        The newest by default.
+    started, progress
+        Told the number of episodes, then how many were finished since.
+    """
+    if name not in EXPORTS:
+        raise unknown_name("layout", name, EXPORTS)
+    choices = choices or Choices()
+    if choices.step_s <= 0:
+        raise UsageError("a step needs a length, for instance --step 1s")
+    dataset = open_dataset(root, version)
+    out = Path(out)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise DataError(f"{out} exists and is not empty; give a new folder for the export")
+    module, _, attribute = EXPORTS[name].partition(":")
+    folder = out.with_name(out.name + ".incomplete")
+    if started:
+        started(len(dataset.episodes))
+    with disk_full_named(out.parent):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            done = _written(getattr(import_module(module), attribute)(dataset, choices, folder), dataset, progress)
+            if out.exists():
+                out.rmdir()
+            folder.rename(out)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    return done
+
+
+def _written(export: Export, dataset: Dataset, progress: Callable[[int], None] | None) -> Exported:
+    left_out = {}
+    for episode in dataset.episodes:
+        reason = export.refusal(episode)
+        if reason is None:
+            export.write(episode)
+        else:
+            left_out[episode] = reason
+        if progress:
+            progress(1)
+    if len(left_out) == len(dataset.episodes):
+        raise DataError(
+            f"no episode of {dataset.root} fits the layout ({next(iter(left_out.values()))}); choose another layout"
+        )
+    export.finish()
+    return Exported(episodes=len(dataset.episodes) - len(left_out), left_out=left_out)

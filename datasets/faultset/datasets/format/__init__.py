@@ -1,0 +1,1 @@
+"""The dataset format: schemas, episodes, views without the truth, and immutable versions."""

@@ -1,0 +1,129 @@
+"""The dataset card: a README for people, with front matter that Hugging Face reads."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES
+from faultset.datasets.format.storage import disk_full_named, write_text
+
+KEEP_MARK = "<!-- Text below this line is kept when the card is written again. -->"
+
+
+def write_card(
+    root: Path, manifest: Mapping[str, Any], labels: Mapping[str, Mapping[str, Any]], apps: Mapping[str, str]
+) -> None:
+    """Write `README.md` for a version; what stands below the keep mark of an older card stays."""
+    path = root / "README.md"
+    kept = ""
+    if path.exists():
+        kept = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")
+    temporary = root / ".README.md.tmp"
+    with disk_full_named(root):
+        write_text(temporary, card_text(root.resolve().name, manifest, labels, apps) + kept)
+        temporary.replace(path)
+
+
+def card_text(
+    name: str,
+    manifest: Mapping[str, Any],
+    labels: Mapping[str, Mapping[str, Any]],
+    apps: Mapping[str, str],
+) -> str:
+    """Return the card of a version, down to the keep mark."""
+    counts = Counter((apps[episode], label["fault"] or "none", label["verdict"]) for episode, label in labels.items())
+    episodes = "\n".join(
+        f"| {app} | {fault} | {verdict} | {count} |" for (app, fault, verdict), count in sorted(counts.items())
+    )
+    rows, sizes = Counter[str](), Counter[str]()
+    for files in manifest["episodes"].values():
+        for path, record in files.items():
+            if record["rows"] is not None:
+                table = Path(path).stem
+                rows[table] += record["rows"]
+                sizes[table] += record["bytes"]
+    tables = "\n".join(
+        f"| {table} | {rows[table]:,} | {sizes[table] / 1e6:.2f} |" for table in (*TABLES, *TRUTH_TABLES)
+    )
+    splits = "\n".join(
+        f"| {split} | {sides['key']} | {len(sides['train'])} | {len(sides['test'])} |"
+        for split, sides in manifest["splits"].items()
+    )
+    synthetic = (
+        "**The data is synthetic**: made by a program that runs no services.\n\n"
+        if (manifest["provenance"].get("synthetic"))
+        else ""
+    )
+    return f"""---
+pretty_name: {json.dumps(name)}
+tags:
+- time-series
+- microservices
+- anomaly-detection
+- root-cause-analysis
+configs:
+{_configs()}
+---
+
+# {name}
+
+Labelled telemetry of microservices, with and without faults: {len(labels)} episodes, version {manifest["version"]},
+schema version {manifest["schema_version"]}.
+
+{synthetic}## Episodes
+
+| app | fault | verdict | episodes |
+|---|---|---|---|
+{episodes}
+
+A verdict is *manifest* when clients felt the fault, *latent* when only the target's own signals moved, *silent* when
+nothing did, *none* without a fault.
+
+## Tables
+
+| table | rows | MB |
+|---|---|---|
+{tables}
+
+`episodes/<id>/telemetry/` is what a method may see, `episodes/<id>/truth/` is what really happened. Times are UTC with
+nanoseconds, windows half-open.
+
+## Splits
+
+| split | never on both sides | train | test |
+|---|---|---|---|
+{splits}
+
+The lists are in `versions/{manifest["version"]}.json`, together with the SHA-256 of every file.
+
+## Reading
+
+```python
+import pandas as pd
+metrics = pd.read_parquet("episodes/<id>/telemetry/metrics.parquet")
+
+from datasets import load_dataset
+logs = load_dataset("<this folder>", "logs", split="train")
+```
+
+## Provenance
+
+```json
+{json.dumps(manifest["provenance"], indent=2, sort_keys=True)}
+```
+
+{KEEP_MARK}
+"""
+
+
+def _configs() -> str:
+    folders = (("telemetry", TABLES), ("truth", TRUTH_TABLES))
+    return "\n".join(
+        f"- config_name: {table}\n  data_files: episodes/*/{folder}/{table}.parquet"
+        for folder, tables in folders
+        for table in tables
+    )

@@ -1,0 +1,127 @@
+"""What a method may know about an episode before it looks at telemetry."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from faultset.core.errors import DataError
+from faultset.datasets.format.schemas import SCHEMA_VERSION
+
+CONTEXT_FILE = "context.json"
+IMPORTED = "imported"
+"""Platform of an episode that was made from another benchmark's data: where it ran is known to its source only."""
+_OPTIONAL = {"metric_roles", "reference_moved_ns"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeContext:
+    """The content of an episode's `context.json`.
+
+    Times are UTC nanoseconds and windows are half-open: the view is `[view_start_ns, view_end_ns)`, its part that
+    is known to be healthy is `[view_start_ns, reference_end_ns)`.
+    """
+
+    episode: str
+    app: str
+    platform: str
+    view_start_ns: int
+    view_end_ns: int
+    reference_end_ns: int
+    source_intervals_s: Mapping[str, float | None]
+    """Sampling interval of each table; None where rows come when something happens."""
+    services: tuple[str, ...]
+    """Closed list of candidates: whoever is at fault, it is one of these."""
+    calls: tuple[tuple[str, str], ...]
+    """Declared call graph as (caller, callee)."""
+    workload_entry: str
+    """Service that the load talks to."""
+    metric_roles: tuple[Mapping[str, str], ...] = field(default=())
+    """Rows for metrics that the built-in catalogue does not know; see `faultset.datasets.metrics.roles`."""
+    reference_moved_ns: int = 0
+    """By how much all telemetry of the reference was moved in time; subtract it to get the source's own stamps."""
+
+    def __post_init__(self) -> None:
+        if not self.view_start_ns < self.reference_end_ns <= self.view_end_ns:
+            raise DataError(
+                f"episode {self.episode}: the reference window must end inside the view "
+                f"[{self.view_start_ns}, {self.view_end_ns}), it ends at {self.reference_end_ns}"
+            )
+
+    @property
+    def sampling_step_s(self) -> float:
+        """Interval at which metrics were sampled, in seconds; one where nothing says so."""
+        return self.source_intervals_s.get("metrics") or 1.0
+
+    @property
+    def resolution_s(self) -> float:
+        """Step of the grid on which methods compare metrics, in seconds."""
+        return resolution_s(self.sampling_step_s, (self.reference_end_ns - self.view_start_ns) / 1e9)
+
+    def to_json(self) -> str:
+        """Return the text of `context.json`."""
+        content: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
+        for entry in fields(self):
+            content[entry.name] = getattr(self, entry.name)
+        content["source_intervals_s"] = dict(self.source_intervals_s)
+        content["metric_roles"] = [dict(row) for row in self.metric_roles]
+        if not self.reference_moved_ns:
+            del content["reference_moved_ns"]
+        return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, *, origin: str = CONTEXT_FILE) -> EpisodeContext:
+        """Read the text of `context.json`; `origin` names it in errors."""
+        try:
+            content = json.loads(text)
+            found = content.pop("schema_version")
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise DataError(f"{origin} is not an episode context: {error!r}; restore the file") from error
+        check_schema_version(found, origin)
+        names = {entry.name for entry in fields(cls)}
+        missing = sorted(names - content.keys() - _OPTIONAL)
+        if missing:
+            raise DataError(f"{origin} lacks {', '.join(missing)}; restore the file")
+        content = {name: value for name, value in content.items() if name in names}
+        content["services"] = tuple(content["services"])
+        content["calls"] = tuple((caller, callee) for caller, callee in content["calls"])
+        content["metric_roles"] = tuple(content.get("metric_roles", ()))
+        return cls(**content)
+
+
+def resolution_s(step_s: float, reference_s: float) -> float:
+    """Choose the step of a grid: at most 60 samples of reference, and whole sampling steps in each.
+
+    >>> resolution_s(1, 36), resolution_s(1, 144), resolution_s(5, 240), resolution_s(15, 600)
+    (1, 3, 5, 15)
+    """
+    return step_s * max(1, math.ceil(round(reference_s / 60 / step_s, 6)))
+
+
+def read_context(episode_path: Path) -> EpisodeContext:
+    """Read `context.json` of an episode folder."""
+    path = Path(episode_path) / CONTEXT_FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(
+            f"{episode_path} is not an episode: it has no {CONTEXT_FILE}; give a folder under DATASET/episodes"
+        ) from None
+    return EpisodeContext.from_json(text, origin=str(path))
+
+
+def check_schema_version(found: object, origin: str) -> None:
+    """Raise DataError when `found` is not the schema version that this release reads."""
+    if found == SCHEMA_VERSION:
+        return
+    if isinstance(found, int) and found > SCHEMA_VERSION:
+        remedy = "upgrade faultset to a release that reads it"
+    else:
+        remedy = "read it with the release that wrote it, or collect it again"
+    raise DataError(
+        f"{origin} has schema version {found}, this release of faultset reads version {SCHEMA_VERSION}; {remedy}"
+    )

@@ -1,0 +1,306 @@
+"""Writing an episode: a folder that is whole or absent."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.core.errors import DataError
+from faultset.core.json_text import canonical_json
+from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
+from faultset.datasets.format.schemas import EVIDENCE, LABEL, LABEL_JSON_FIELDS, TABLES, TIME_COLUMN
+from faultset.datasets.format.storage import (
+    QUICK,
+    QUICK_NUMBERS,
+    SMALL,
+    Compression,
+    disk_full_named,
+    flush,
+    write_parquet,
+    write_text,
+)
+
+EPISODES = "episodes"
+TELEMETRY = "telemetry"
+TRUTH = "truth"
+INCOMPLETE = ".incomplete"
+SERIES_COLUMNS = ("metric", "service", "pod", "container", "labels")
+"""What identifies a metric series, in the order in which the table is sorted."""
+_LARGEST = np.iinfo(np.int64).max
+
+
+class EpisodeWriter:
+    """Write one episode into `DATASET/episodes/<id>`.
+
+    Use it as a context manager: everything goes into `<id>.incomplete`, and only `commit` makes it an episode.
+    Leaving the block without `commit` removes the folder.
+
+    Parameters
+    ----------
+    dataset_root
+        Dataset folder; made when it does not exist.
+    episode_id
+        Opaque name: letters, digits and `-`.
+    quick
+        Write faster, with a little more space.
+    """
+
+    def __init__(self, dataset_root: Path | str, episode_id: str, *, quick: bool = False) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", episode_id):
+            raise DataError(f'episode id "{episode_id}" must consist of letters, digits and "-"')
+        self._id = episode_id
+        self._quick = quick
+        self._parent = Path(dataset_root) / EPISODES
+        self._final = self._parent / episode_id
+        self._folder = self._parent / (episode_id + INCOMPLETE)
+        self._written: set[str] = set()
+        self._open = False
+
+    def __enter__(self) -> Self:
+        if self._final.exists():
+            raise DataError(f"episode {self._id} exists in {self._parent}; episodes are never overwritten")
+        with disk_full_named(self._parent):
+            shutil.rmtree(self._folder, ignore_errors=True)
+            for name in (TELEMETRY, TRUTH):
+                (self._folder / name).mkdir(parents=True)
+        self._open = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open:
+            self._discard()
+
+    def write_table(self, table: str, batches: Iterable[pa.RecordBatch | pa.Table]) -> pa.Table:
+        """Sort and write one telemetry table, given without its `episode` column; return it as it was written."""
+        if table not in TABLES:
+            raise DataError(f'"{table}" is not a table; tables are {", ".join(TABLES)}')
+        schema = TABLES[table]
+        rows = _with_episode(_joined(table, schema, batches), schema, self._id)
+        order = _series_order(rows) if table == "metrics" else _time_order(rows, TIME_COLUMN[table])
+        if order is not None:
+            rows = rows.take(pa.array(order))
+        with self._guarded():
+            path = self._folder / TELEMETRY / f"{table}.parquet"
+            write_parquet(path, rows, compression=self._compression(table))
+        self._written.add(table)
+        return rows
+
+    def write_context(self, context: EpisodeContext) -> None:
+        """Write what a method may know."""
+        if context.episode != self._id:
+            raise DataError(f"the context is of episode {context.episode}, the writer's is {self._id}")
+        with self._guarded():
+            write_text(self._folder / CONTEXT_FILE, context.to_json())
+        self._written.add(CONTEXT_FILE)
+
+    def write_truth(
+        self, label: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], journal: Path | None
+    ) -> None:
+        """Write label and evidence, and copy the journal.
+
+        Fields that are left out are null. Times are integers (UTC nanoseconds) or aware datetimes; fields that
+        hold JSON may be given as mappings.
+        """
+        label = {
+            name: canonical_json(value) if name in LABEL_JSON_FIELDS and not isinstance(value, str) else value
+            for name, value in label.items()
+        }
+        folder = self._folder / TRUTH
+        with self._guarded():
+            write_parquet(folder / "label.parquet", self._truth_rows("label", LABEL, [label]))
+            write_parquet(folder / "evidence.parquet", self._truth_rows("evidence", EVIDENCE, evidence))
+            if journal is not None:
+                write_text(folder / "journal.jsonl", Path(journal).read_text(encoding="utf-8"))
+            else:
+                write_text(folder / "journal.jsonl", "")
+        self._written.add(TRUTH)
+
+    def commit(self) -> Path:
+        """Flush everything to disk, give the folder its final name and return it.
+
+        Tables that nobody wrote are written empty: every episode has the same files.
+        """
+        missing = sorted({CONTEXT_FILE, TRUTH} - self._written)
+        if missing:
+            raise DataError(f"episode {self._id} cannot be committed without {' and '.join(missing)}")
+        for table in TABLES.keys() - self._written:
+            self.write_table(table, ())
+        with self._guarded():
+            for folder in (self._folder / TELEMETRY, self._folder / TRUTH, self._folder):
+                flush(folder)
+            if self._final.exists():
+                raise DataError(f"episode {self._id} appeared in {self._parent}; episodes are never overwritten")
+            self._folder.rename(self._final)
+            self._open = False
+            flush(self._parent)
+        return self._final
+
+    def _truth_rows(self, name: str, schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        known = set(schema.names)
+        for row in rows:
+            unknown = sorted(row.keys() - known)
+            if unknown:
+                raise DataError(f"{name} of episode {self._id} has unknown fields: {', '.join(unknown)}")
+        table = pa.Table.from_pylist([{**row, "episode": self._id} for row in rows], schema=schema)
+        _refuse_nulls(name, table)
+        return table
+
+    def _compression(self, table: str) -> Compression:
+        if not self._quick:
+            return SMALL
+        return QUICK_NUMBERS if table == "metrics" else QUICK
+
+    def _guarded(self) -> _Guard:
+        return _Guard(self)
+
+    def _discard(self) -> None:
+        self._open = False
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _Guard:
+    """Around every write: refuse a closed writer, and give a full disk back at once."""
+
+    def __init__(self, writer: EpisodeWriter) -> None:
+        self._writer = writer
+        self._named = disk_full_named(writer._parent)
+
+    def __enter__(self) -> None:
+        if not self._writer._open:
+            raise DataError(f"the writer of episode {self._writer._id} is closed")
+        self._named.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if isinstance(error, OSError):
+            self._writer._discard()
+        return self._named.__exit__(kind, error, trace)
+
+
+def _joined(table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa.Table]) -> pa.Table:
+    """Bring batches of any string encoding into one table of the schema, each dictionary unified."""
+    wanted = pa.schema([field for field in schema if field.name != "episode"])
+    parts = [_conformed(table, wanted, batch) for batch in batches]
+    if not parts:
+        return wanted.empty_table()
+    return in_one_chunk(pa.concat_tables(parts))
+
+
+def in_one_chunk(table: pa.Table) -> pa.Table:
+    """Return a table in which each column has one chunk, and so one dictionary."""
+    if all(column.num_chunks == 1 for column in table.columns):
+        return table
+    return table.unify_dictionaries().combine_chunks()
+
+
+def _conformed(table: str, wanted: pa.Schema, batch: pa.RecordBatch | pa.Table) -> pa.Table:
+    rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+    if "episode" in rows.column_names:
+        rows = rows.drop_columns(["episode"])
+    if set(rows.column_names) != set(wanted.names):
+        missing = sorted(set(wanted.names) - set(rows.column_names))
+        extra = sorted(set(rows.column_names) - set(wanted.names))
+        raise DataError(f"a batch for table {table} lacks {missing or 'nothing'} and has extra {extra or 'nothing'}")
+    columns = []
+    for field in wanted:
+        column = rows[field.name]
+        if column.type != field.type:
+            if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(column.type):
+                column = column.cast(pa.string()).dictionary_encode()
+            column = column.cast(field.type)
+        columns.append(column)
+    conformed = pa.Table.from_arrays(columns, schema=wanted)
+    _refuse_nulls(table, conformed)
+    return conformed
+
+
+def _refuse_nulls(table: str, rows: pa.Table) -> None:
+    for field in rows.schema:
+        if not field.nullable and rows[field.name].null_count:
+            raise DataError(f"{table}.{field.name} must not be null")
+
+
+def _with_episode(rows: pa.Table, schema: pa.Schema, episode: str) -> pa.Table:
+    codes = pa.array(np.zeros(len(rows), dtype=np.int32))
+    column = pa.DictionaryArray.from_arrays(codes, pa.array([episode]))
+    return pa.Table.from_arrays([column, *rows.columns], schema=schema)
+
+
+def _series_order(rows: pa.Table) -> np.ndarray | None:
+    """Return the order by series and time; None when the rows are in it."""
+    times = rows["time"].cast(pa.int64()).to_numpy()
+    if _in_series_order(rows, times):
+        return None
+    series = np.zeros(len(rows), dtype=np.int64)
+    for name in SERIES_COLUMNS:
+        ranks = _ranks(rows[name])
+        size = int(ranks.max(initial=0)) + 1
+        if int(series.max(initial=0)) + 1 > _LARGEST // size:
+            # Numbers of all combinations would not fit: number those that occur.
+            series = np.unique(series, return_inverse=True)[1].astype(np.int64)
+        series = series * size + ranks
+    return np.lexsort([times, series])
+
+
+def _in_series_order(rows: pa.Table, times: np.ndarray) -> bool:
+    """Say whether the rows are sorted by series and time, by comparing the first rows of the series only."""
+    if not len(rows):
+        return True
+    change = np.zeros(len(rows), dtype=bool)
+    change[0] = True
+    codes = []
+    for name in SERIES_COLUMNS:
+        array = _one_chunk(rows[name])
+        code = array.indices.fill_null(-1) if array.null_count else array.indices
+        codes.append((code.to_numpy(zero_copy_only=False), array.dictionary))
+        if len(array.dictionary) > 1 or array.null_count not in (0, len(array)):
+            change[1:] |= codes[-1][0][1:] != codes[-1][0][:-1]
+    if np.any((times[1:] < times[:-1]) & ~change[1:]):
+        return False
+    starts = np.flatnonzero(change)
+    if len(starts) > len(rows) // 4 + 1:
+        return False
+    heads = []
+    for code, dictionary in codes:
+        words = ["", *dictionary.to_pylist()]
+        # Nulls come first, also before empty words.
+        heads.append([(number >= 0, words[number + 1]) for number in code[starts].tolist()])
+    keys = list(zip(*heads, strict=True))
+    return all(first < second for first, second in pairwise(keys))
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    array = column.combine_chunks()
+    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+
+
+def _time_order(rows: pa.Table, column: str) -> np.ndarray | None:
+    times = rows[column].cast(pa.int64()).to_numpy()
+    return None if np.all(times[1:] >= times[:-1]) else np.argsort(times, kind="stable")
+
+
+def _ranks(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a number per row that sorts as the row's string does; nulls first."""
+    if not len(column):
+        return np.zeros(0, dtype=np.int32)
+    array = _one_chunk(column)
+    if len(array.dictionary) < 2 and array.null_count in (0, len(array)):
+        return np.zeros(len(array), dtype=np.int32)
+    words = np.asarray(array.dictionary.to_pylist(), dtype=object)
+    ranks = np.empty(len(words), dtype=np.int32)
+    ranks[np.argsort(words)] = np.arange(1, len(words) + 1, dtype=np.int32)
+    codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return np.where(codes < 0, 0, ranks[codes]) if len(words) else np.zeros(len(codes), dtype=np.int32)

@@ -1,0 +1,291 @@
+"""Versions: immutable lists of episodes with checksums, provenance and splits."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from faultset.core.errors import DataError
+from faultset.core.suggestions import suggest
+from faultset.datasets.format.cards import write_card
+from faultset.datasets.format.context import check_schema_version
+from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
+from faultset.datasets.format.integrity import Seen, remember
+from faultset.datasets.format.schemas import SCHEMA_VERSION
+from faultset.datasets.format.splits import make_splits
+from faultset.datasets.format.storage import disk_full_named, flush
+from faultset.datasets.format.summaries import EpisodeSummary, summary_of
+from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.views import EpisodeView
+
+VERSIONS = "versions"
+Bump = Literal["major", "minor", "patch"]
+_MANIFEST_KEYS = {"version", "created", "provenance", "episodes", "splits"}
+_SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRecord:
+    """What a version remembers of one file."""
+
+    bytes: int
+    sha256: str
+    rows: int | None
+    """Rows of a Parquet file; None for other files."""
+
+
+class Dataset:
+    """One version of a dataset, checked when it was opened; use `open_dataset`.
+
+    Attributes
+    ----------
+    root
+        Dataset folder.
+    version
+        Version string.
+    episodes
+        Ids of the version's episodes, sorted.
+    splits
+        Name of a split -> {"train": ids, "test": ids}.
+    split_keys
+        Name of a split -> what is never on both of its sides.
+    provenance
+        What the collector said about how the data was made.
+    """
+
+    def __init__(self, root: Path, manifest: Mapping[str, Any]) -> None:
+        self.root = root
+        self.version: str = manifest["version"]
+        self.created: str = manifest["created"]
+        self.provenance: Mapping[str, Any] = manifest["provenance"]
+        self.files: dict[str, dict[str, FileRecord]] = {
+            episode: {path: FileRecord(**record) for path, record in files.items()}
+            for episode, files in sorted(manifest["episodes"].items())
+        }
+        self.splits: dict[str, dict[str, list[str]]] = {
+            name: {"train": list(sides["train"]), "test": list(sides["test"])}
+            for name, sides in manifest["splits"].items()
+        }
+        self.split_keys: dict[str, str] = {name: sides["key"] for name, sides in manifest["splits"].items()}
+
+    def __repr__(self) -> str:
+        return f"Dataset({str(self.root)!r}, version={self.version!r}, episodes={len(self.files)})"
+
+    @property
+    def episodes(self) -> tuple[str, ...]:
+        """Ids of the version's episodes, sorted."""
+        return tuple(self.files)
+
+    def view(self, episode: str) -> EpisodeView:
+        """Return an episode as a method sees it."""
+        return EpisodeView(self.path(episode))
+
+    def label(self, episode: str) -> dict[str, Any]:
+        """Return what really happened in an episode."""
+        return read_label(self.path(episode))
+
+    def path(self, episode: str) -> Path:
+        """Return the folder of an episode; raise DataError when the version has no such episode."""
+        if episode not in self.files:
+            raise DataError(
+                f'version {self.version} of {self.root} has no episode "{episode}"; {suggest(episode, self.files)}'
+            )
+        return self.root / EPISODES / episode
+
+
+def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
+    """Open one version of a dataset, the newest by default.
+
+    Checks that the schema version is known and that every file of the version is there with its recorded size;
+    `faultset.datasets.checks.verification.verify` also reads and hashes them.
+    """
+    root = Path(path)
+    dataset = Dataset(root, read_manifest(root, version))
+    missing, changed, total = [], [], 0
+    for episode, files in dataset.files.items():
+        for name, record in files.items():
+            total += 1
+            file = root / EPISODES / episode / name
+            try:
+                if file.stat().st_size != record.bytes:
+                    changed.append(file)
+            except FileNotFoundError:
+                missing.append(file)
+    remedy = 'restore them, or open another version ("faultset dataset versions" lists them)'
+    if missing:
+        raise DataError(
+            f"dataset {root} version {dataset.version} is incomplete: {len(missing)} of {total} files missing "
+            f"(first: {missing[0].relative_to(root)}); {remedy}"
+        )
+    if changed:
+        raise DataError(
+            f"dataset {root} version {dataset.version} is damaged: {len(changed)} of {total} files have another "
+            f"size than recorded (first: {changed[0].relative_to(root)}); {remedy}"
+        )
+    return dataset
+
+
+def list_versions(path: Path | str) -> list[str]:
+    """Return the versions of a dataset, oldest first; raise DataError when the folder is not a dataset."""
+    root = Path(path)
+    if not root.is_dir():
+        raise DataError(f"there is no dataset at {root}: no such folder; give a folder that collect has written")
+    found = [file.stem for file in (root / VERSIONS).glob("*.json") if _SEMVER.fullmatch(file.stem)]
+    return sorted(found, key=_numbers)
+
+
+def read_manifest(root: Path | str, version: str | None = None) -> dict[str, Any]:
+    """Return the content of a version file, the newest by default, once its schema version is known."""
+    root = Path(root)
+    known = list_versions(root)
+    if not known:
+        raise DataError(f"{root} has no versions: it is not a dataset, or its first campaign is not finished")
+    if version is not None and version not in known:
+        raise DataError(f'dataset {root} has no version "{version}"; {suggest(version, known)}')
+    path = root / VERSIONS / f"{version or known[-1]}.json"
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        found = manifest["schema_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is damaged ({error!r}); restore it or open another version") from error
+    check_schema_version(found, str(path))
+    missing = sorted(_MANIFEST_KEYS - manifest.keys())
+    if missing:
+        raise DataError(f"{path} is damaged (lacks {', '.join(missing)}); restore it or open another version")
+    return manifest
+
+
+def create_version(
+    root: Path | str,
+    *,
+    summaries: Mapping[str, EpisodeSummary] | None = None,
+    episodes: Iterable[str] | None = None,
+    bump: Bump = "minor",
+    provenance: Mapping[str, Any],
+    split_seed: int = 0,
+    created: datetime | None = None,
+) -> str:
+    """Write a new version and return its name: 1.0.0 first, then the newest with `bump` applied.
+
+    Parameters
+    ----------
+    root
+        Dataset folder.
+    summaries
+        Of episodes that were summarised when they were written; the others are read here.
+    episodes
+        Ids; by default all complete episodes in the folder.
+    bump
+        Which part of the newest version to raise.
+    provenance
+        How the data was made; anything that JSON can hold.
+    split_seed
+        Seed of the train/test splits.
+    created
+        Time stamp of the version; now by default.
+    """
+    root = Path(root)
+    known = list_versions(root)
+    version = _bumped(known[-1], bump) if known else "1.0.0"
+    on_disk = complete_episodes(root)
+    chosen = sorted(set(episodes)) if episodes is not None else on_disk
+    for episode in chosen:
+        if episode not in on_disk:
+            raise DataError(f'{root} has no complete episode "{episode}"; {suggest(episode, on_disk)}')
+    if not chosen:
+        raise DataError(f"{root} has no complete episode to make a version of; collect some first")
+    there = summaries or {}
+    found = {episode: there.get(episode) or summary_of(root / EPISODES / episode) for episode in chosen}
+    labels = {episode: dict(summary.label) for episode, summary in found.items()}
+    apps = {episode: summary.app for episode, summary in found.items()}
+    manifest = {
+        "schema_version": SCHEMA_VERSION,
+        "version": version,
+        "created": (created or datetime.now(UTC)).isoformat(timespec="seconds"),
+        "provenance": dict(provenance),
+        "episodes": {episode: summary.files for episode, summary in found.items()},
+        "splits": make_splits(labels, apps, seed=split_seed),
+    }
+    write_manifest(root, manifest)
+    write_card(root, manifest, labels, apps)
+    remember(root, _seen(root, found))
+    return version
+
+
+def _seen(root: Path, summaries: Mapping[str, EpisodeSummary]) -> dict[Path, Seen]:
+    return {
+        root / EPISODES / episode / name: (record["bytes"], summary.changed_ns[name], record["sha256"])
+        for episode, summary in summaries.items()
+        for name, record in summary.files.items()
+    }
+
+
+def write_manifest(root: Path, manifest: Mapping[str, Any]) -> Path:
+    """Write a version file; raise DataError when that version exists, even if made at the same moment."""
+    folder = root / VERSIONS
+    path = folder / f"{manifest['version']}.json"
+    with disk_full_named(root):
+        folder.mkdir(exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(manifest, file, indent=1, sort_keys=True)
+                file.write("\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            # A link, unlike a rename, fails when the name is taken.
+            os.link(temporary, path)
+        except FileExistsError:
+            raise DataError(
+                f"version {manifest['version']} of {root} exists; versions are never changed, make a new one"
+            ) from None
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+        flush(folder)
+    return path
+
+
+def compare_versions(root: Path | str, old: str, new: str) -> list[dict[str, Any]]:
+    """Return what happened to episodes between two versions: change (added, removed, changed), episode, files."""
+    before = read_manifest(root, old)["episodes"]
+    after = read_manifest(root, new)["episodes"]
+    changes = []
+    for episode in sorted(before.keys() | after.keys()):
+        first, second = before.get(episode, {}), after.get(episode, {})
+        files = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
+        if files:
+            change = "added" if not first else "removed" if not second else "changed"
+            changes.append({"change": change, "episode": episode, "files": files if change == "changed" else []})
+    return changes
+
+
+def complete_episodes(root: Path | str) -> list[str]:
+    """Return the ids of all episode folders that are not being written."""
+    folder = Path(root) / EPISODES
+    if not folder.is_dir():
+        return []
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.endswith(INCOMPLETE))
+
+
+def _bumped(version: str, bump: Bump) -> str:
+    major, minor, patch = _numbers(version)
+    if bump == "major":
+        return f"{major + 1}.0.0"
+    if bump == "minor":
+        return f"{major}.{minor + 1}.0"
+    if bump == "patch":
+        return f"{major}.{minor}.{patch + 1}"
+    raise DataError(f'"{bump}" is not a part of a version; it is major, minor or patch')
+
+
+def _numbers(version: str) -> tuple[int, int, int]:
+    major, minor, patch = (int(part) for part in version.split("."))
+    return major, minor, patch

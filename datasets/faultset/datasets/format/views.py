@@ -1,0 +1,208 @@
+"""An episode as a method sees it: context and telemetry, and no way to the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from faultset.core.suggestions import unknown_name
+from faultset.datasets.format.context import EpisodeContext, read_context
+from faultset.datasets.format.episodes import TELEMETRY
+from faultset.datasets.format.schemas import TABLES, dictionary_columns
+from faultset.datasets.format.storage import damage_named, open_parquet
+from faultset.datasets.metrics.roles import Catalogue, catalogue_with, known_roles
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WIDE_COLUMNS = ["time", "service", "pod", "container", "metric", "labels", "kind", "value"]
+
+
+class EpisodeView:
+    """What a method may see of one episode.
+
+    A view opens `context.json` and the files under `telemetry/`, and nothing else but what it made of them before
+    (`faultset.datasets.metrics.frame_cache`). It holds no data, so it pickles in a few hundred bytes and reads only
+    what is asked for.
+
+    Parameters
+    ----------
+    path
+        Episode folder, `DATASET/episodes/<id>`.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        folder = Path(path)
+        self._context = read_context(folder)
+        self._telemetry = folder / TELEMETRY
+
+    def __repr__(self) -> str:
+        return f"EpisodeView({self.episode!r})"
+
+    @property
+    def context(self) -> EpisodeContext:
+        """All that is known beforehand."""
+        return self._context
+
+    @property
+    def episode(self) -> str:
+        """Opaque id."""
+        return self._context.episode
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Closed list of candidates."""
+        return self._context.services
+
+    @property
+    def calls(self) -> tuple[tuple[str, str], ...]:
+        """Declared call graph as (caller, callee)."""
+        return self._context.calls
+
+    @property
+    def view(self) -> tuple[int, int]:
+        """Half-open window of all telemetry, UTC nanoseconds."""
+        return self._context.view_start_ns, self._context.view_end_ns
+
+    @property
+    def reference(self) -> tuple[int, int]:
+        """Half-open window that is known to be healthy, UTC nanoseconds."""
+        return self._context.view_start_ns, self._context.reference_end_ns
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what `make` makes of this episode, which nobody may change afterwards.
+
+        A view that several methods share keeps it for the next one that asks with the same key; this one does not.
+        """
+        return make()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Metric roles: the built-in ones, and before them those that the episode brings along."""
+        return catalogue_with(self._context.metric_roles)
+
+    def table(
+        self,
+        name: str,
+        columns: Sequence[str] | None = None,
+        filters: pc.Expression | list[Any] | None = None,
+    ) -> pa.Table:
+        """Read one table, or some of its columns and rows.
+
+        Parameters
+        ----------
+        name
+            metrics, spans, logs, events, objects or requests.
+        columns
+            Columns to read; all by default.
+        filters
+            As for `pyarrow.parquet.read_table`, for instance `[("metric", "in", ["up"])]`.
+        """
+        schema = self._schema(name)
+        for column in columns or ():
+            if column not in schema.names:
+                raise unknown_name(f"column of table {name}", column, schema.names)
+        path = self._telemetry / f"{name}.parquet"
+        chosen = list(columns) if columns is not None else schema.names
+        dictionaries = [column for column in dictionary_columns(schema) if filters is not None or column in chosen]
+        if filters is None:
+            file = open_parquet(path, dictionaries)
+            with damage_named(path), file:
+                return file.read(columns=chosen)
+        open_parquet(path).close()
+        with damage_named(path):
+            return pq.read_table(path, columns=chosen, filters=filters, read_dictionary=dictionaries)
+
+    def metrics(self) -> pd.DataFrame:
+        """Return all raw metric samples."""
+        return self._frame("metrics")
+
+    def spans(self) -> pd.DataFrame:
+        """Return all spans."""
+        return self._frame("spans")
+
+    def logs(self) -> pd.DataFrame:
+        """Return all log lines."""
+        return self._frame("logs")
+
+    def events(self) -> pd.DataFrame:
+        """Return all Kubernetes events."""
+        return self._frame("events")
+
+    def objects(self) -> pd.DataFrame:
+        """Return all observed object states."""
+        return self._frame("objects")
+
+    def requests(self) -> pd.DataFrame:
+        """Return the results of the load's requests; only for methods that declare `needs = {"sli"}`."""
+        return self._frame("requests")
+
+    def wide(self, step_s: float = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
+        """Return metrics as levels and per-second rates on a regular grid over the view.
+
+        See `faultset.datasets.metrics.frames.wide_frame` for what happens to counters, gauges and histograms.
+
+        Parameters
+        ----------
+        step_s
+            Length of a step in seconds.
+        roles
+            Only columns of these roles (`faultset.datasets.metrics.roles.ROLES`); row groups without are not read.
+        """
+        from faultset.datasets.metrics.frame_cache import frame_facts, kept_frame
+
+        chosen = None if roles is None else known_roles(roles)
+        facts = frame_facts(self._context, step_s, chosen)
+        return kept_frame(self._telemetry.parent, facts, lambda: self._made_wide(step_s, chosen))
+
+    def _made_wide(self, step_s: float, chosen: frozenset[str] | None) -> pd.DataFrame:
+        from faultset.datasets.metrics.frames import wide_frame
+
+        catalogue = self.catalogue
+        frame = wide_frame(self._samples(chosen, catalogue), *self.view, step_s, catalogue=catalogue)
+        if chosen is None:
+            return frame
+        kept = [catalogue.role_of(metric) in chosen for metric in frame.columns.get_level_values("metric")]
+        return frame.loc[:, kept]
+
+    def _samples(self, roles: frozenset[str] | None, catalogue: Catalogue) -> pa.Table:
+        """Read the samples that wide columns of the roles are made of; buckets never are."""
+        path = self._telemetry / "metrics.parquet"
+        file = open_parquet(path, dictionary_columns(TABLES["metrics"]))
+        with damage_named(path), file:
+            metric = file.read(columns=["metric"])["metric"].unify_dictionaries()
+            wanted, groups = [], []
+            first = 0
+            names = metric.chunk(0).dictionary.to_pylist() if metric.num_chunks else []
+            useful = np.array([_is_useful(name, roles, catalogue) for name in names], dtype=bool)
+            codes = metric.combine_chunks().indices.to_numpy() if len(metric) else np.zeros(0, dtype=int)
+            keep = useful[codes] if len(names) else np.zeros(0, dtype=bool)
+            for group in range(file.num_row_groups):
+                last = first + file.metadata.row_group(group).num_rows
+                if keep[first:last].any():
+                    groups.append(group)
+                    wanted.append(keep[first:last])
+                first = last
+            rows = file.read_row_groups(groups, columns=_WIDE_COLUMNS)
+        if not groups or all(part.all() for part in wanted):
+            return rows
+        return rows.filter(pa.array(np.concatenate(wanted)))
+
+    def _schema(self, name: str) -> pa.Schema:
+        if name not in TABLES:
+            raise unknown_name("table", name, TABLES)
+        return TABLES[name]
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        return self.table(name).unify_dictionaries().to_pandas()
+
+
+def _is_useful(metric: str, roles: frozenset[str] | None, catalogue: Catalogue) -> bool:
+    found = catalogue.stored_roles(metric)
+    return bool(found) if roles is None else bool(found & roles)

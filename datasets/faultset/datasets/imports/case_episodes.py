@@ -1,0 +1,90 @@
+"""Writing one foreign case as an episode."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from faultset.datasets.format.context import IMPORTED, EpisodeContext
+from faultset.datasets.format.episodes import EpisodeWriter
+from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.format.summaries import EpisodeSummary, summary_of
+from faultset.datasets.imports.contract import Case, ForeignEpisode, Format
+from faultset.datasets.metrics.frame_cache import frame_facts, keep_frame
+from faultset.datasets.metrics.roles import catalogue_with
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def episode_id(name: str, key: str) -> str:
+    """Return the opaque id of a case: the same in every import of it."""
+    return hashlib.sha256(f"{name}\0{key}".encode()).hexdigest()[:12]
+
+
+def import_case(found: Format, case: Case, out: Path) -> EpisodeSummary:
+    """Write one case as an episode."""
+    episode = episode_id(found.name, case.key)
+    foreign = found.load(case)
+    context = _context(episode, foreign)
+    metrics = TABLES["metrics"].empty_table()
+    with EpisodeWriter(out, episode, quick=True) as writer:
+        for table, batches in foreign.tables.items():
+            rows = writer.write_table(table, batches())
+            if table == "metrics":
+                metrics = rows
+        writer.write_context(context)
+        writer.write_truth(_label(foreign), foreign.evidence, None)
+        folder = writer.commit()
+    # Methods ask for this frame first, and here its samples are at hand.
+    keep_frame(folder, frame_facts(context, context.resolution_s, None), lambda: _usual_frame(metrics, context))
+    return summary_of(folder)
+
+
+def _usual_frame(metrics: pa.Table, context: EpisodeContext) -> pd.DataFrame:
+    from faultset.datasets.metrics.frames import wide_frame
+
+    window = context.view_start_ns, context.view_end_ns
+    return wide_frame(metrics, *window, context.resolution_s, catalogue=catalogue_with(context.metric_roles))
+
+
+def _context(episode: str, foreign: ForeignEpisode) -> EpisodeContext:
+    return EpisodeContext(
+        episode=episode,
+        app=foreign.app,
+        platform=IMPORTED,
+        view_start_ns=foreign.view_start_ns,
+        view_end_ns=foreign.view_end_ns,
+        reference_end_ns=foreign.reference_end_ns,
+        source_intervals_s=dict.fromkeys(TABLES) | dict(foreign.source_intervals_s),
+        services=foreign.services,
+        calls=foreign.calls,
+        workload_entry=foreign.workload_entry,
+        metric_roles=foreign.metric_roles,
+        reference_moved_ns=foreign.reference_moved_ns,
+    )
+
+
+def _label(foreign: ForeignEpisode) -> dict[str, Any]:
+    faulty = foreign.label.get("fault") is not None
+    defaults: dict[str, Any] = {
+        "targets": [],
+        "root_causes": [],
+        "verdict": "unknown" if faulty else "none",
+        "no_fault_kind": None if faulty else "plain",
+        "profile": IMPORTED,
+        "seed": 0,
+        "parameters": {},
+        "workload": {},
+        "host": {},
+        "clock_offsets": {},
+    }
+    windows = {
+        "view_start": foreign.view_start_ns,
+        "view_end": foreign.view_end_ns,
+        "reference_end": foreign.reference_end_ns,
+    }
+    return defaults | dict(foreign.label) | windows

@@ -1,0 +1,274 @@
+"""Running an import: many cases in parallel, each an episode that is whole or absent, then one version of all."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from faultset.core.errors import DataError, UsageError
+from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
+from faultset.datasets.format.storage import disk_full_named, write_text
+from faultset.datasets.format.summaries import EpisodeSummary
+from faultset.datasets.format.versions import complete_episodes, create_version, list_versions, read_manifest
+from faultset.datasets.imports.case_episodes import episode_id, import_case
+from faultset.datasets.imports.contract import Case, Format
+from faultset.datasets.imports.registry import format_named
+
+IMPORTS = "imports"
+_WATCH_S = 1.0
+_KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_": str(1 << 28)}
+"""For glibc: cases are of one size, and memory that is given back is asked for again by the next one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """What an import has made."""
+
+    version: str
+    """Version that holds the cases."""
+    is_new: bool
+    """Whether this run made the version."""
+    episodes: int
+    """Cases that were found."""
+    written: int
+    """Episodes that this run wrote; the others were there."""
+    left_out: Mapping[str, str]
+    """Case -> why it could not be imported."""
+
+
+def import_dataset(
+    name: str,
+    path: Path | str,
+    out: Path | str,
+    *,
+    workers: int | None = None,
+    skip_bad: bool = False,
+    progress: Callable[[int], None] | None = None,
+    started: Callable[[int], None] | None = None,
+) -> Imported:
+    """Import foreign data into a dataset, and make a version of it.
+
+    An import that was interrupted, in whatever way, is finished by running it again.
+
+    Parameters
+    ----------
+    name
+        Format, a key of `FORMATS`.
+    path
+        Folder or file of the foreign data; it is only read.
+    out
+        Dataset folder: new, empty, or made by an import before.
+    workers
+        Processes; as many as there are processors by default.
+    skip_bad
+        Leave out cases that cannot be imported. Otherwise they are an error, and no version is made.
+    progress
+        Told how many cases were finished since.
+    started
+        Told the number of cases before the first is read.
+    """
+    path, out = Path(path), Path(out)
+    found = format_named(name)
+    if not path.exists():
+        raise DataError(f"there is nothing at {path}; give the folder of the {found.title} data")
+    if workers is not None and workers < 1:
+        raise UsageError(f"an import needs at least one worker, not {workers}")
+    cases = _checked(found, path, found.cases(path))
+    _refuse_other_data(out)
+    with disk_full_named(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with _locked(out):
+        return _imported(found, path, out, cases, workers, skip_bad, progress, started)
+
+
+def _imported(
+    found: Format,
+    path: Path,
+    out: Path,
+    cases: Sequence[Case],
+    workers: int | None,
+    skip_bad: bool,
+    progress: Callable[[int], None] | None,
+    started: Callable[[int], None] | None,
+) -> Imported:
+    ids = {episode_id(found.name, case.key): case for case in cases}
+    _remember(found, path, out, {episode: case.key for episode, case in ids.items()})
+    there = set(complete_episodes(out))
+    waiting = [case for episode, case in ids.items() if episode not in there]
+    if started:
+        started(len(cases))
+    if progress and len(waiting) < len(cases):
+        progress(len(cases) - len(waiting))
+    left_out: dict[str, str] = {}
+    summaries: dict[str, EpisodeSummary] = {}
+    for case, outcome in _run(found, waiting, out, workers):
+        if isinstance(outcome, str):
+            left_out[case.key] = outcome
+        else:
+            summaries[episode_id(found.name, case.key)] = outcome
+        if progress:
+            progress(1)
+    if left_out and (not skip_bad or len(left_out) == len(cases)):
+        first = next(iter(left_out.values()))
+        remedy = "repair them and run again" if len(left_out) == len(cases) else (
+            "repair them and run again, or leave them out with --skip-bad; no version was made"
+        )  # fmt: skip
+        raise DataError(f"{len(left_out)} of {len(cases)} cases cannot be imported (first: {first}); {remedy}")
+    version, is_new = _version(found, path, out, len(cases), left_out, summaries)
+    return Imported(
+        version=version, is_new=is_new, episodes=len(cases), written=len(waiting) - len(left_out), left_out=left_out
+    )
+
+
+def _run(
+    found: Format, cases: Sequence[Case], out: Path, workers: int | None
+) -> Iterator[tuple[Case, str | EpisodeSummary]]:
+    """Yield each case when it is done, with the reason where it could not be imported."""
+    count = min(workers or len(os.sched_getaffinity(0)), len(cases))
+    if count <= 1:
+        for case in cases:
+            yield case, _attempt(found.name, case, out)
+        return
+    # Spawned, not forked: libraries with threads of their own do not survive a fork.
+    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_die_with_parent) as pool:
+        with _environment(_KEEP_FREED_MEMORY):
+            running = {pool.submit(_attempt, found.name, case, out): case for case in cases}
+        try:
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _attempt(name: str, case: Case, out: Path) -> str | EpisodeSummary:
+    try:
+        return import_case(format_named(name), case, out)
+    except DataError as error:
+        if "no space left" in str(error):
+            raise
+        return str(error)
+
+
+@contextmanager
+def _environment(added: Mapping[str, str]) -> Iterator[None]:
+    """Give processes that are started within the block more variables; what is set already stays."""
+    new = {name: text for name, text in added.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
+
+
+def _die_with_parent() -> None:
+    """End this process when the import is gone: a pool whose owner was killed would wait for ever."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _checked(found: Format, path: Path, cases: Sequence[Case]) -> Sequence[Case]:
+    if not cases:
+        raise DataError(f'{path} holds no {found.title} case; "faultset dataset doctor {path}" says what it is')
+    seen: set[str] = set()
+    for case in cases:
+        if case.key in seen:
+            raise DataError(f"{path} holds the case {case.key} twice; import the two folders into two datasets")
+        seen.add(case.key)
+    return cases
+
+
+def _refuse_other_data(out: Path) -> None:
+    if out.is_file():
+        raise DataError(f"{out} is a file; give a folder for the imported dataset")
+    if not out.is_dir() or (out / IMPORTS).is_dir():
+        return
+    others = sorted(entry.name for entry in out.iterdir() if entry.name != _LOCK)
+    if others:
+        raise DataError(f"{out} holds other data ({others[0]}); give a new folder for the imported dataset")
+
+
+_LOCK = ".import.lock"
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    with (out / _LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise DataError(f"another import into {out} is running; wait for it or choose another folder") from None
+        yield
+        (out / _LOCK).unlink(missing_ok=True)
+
+
+def _remember(found: Format, path: Path, out: Path, keys: Mapping[str, str]) -> None:
+    """Write down what comes from where, before it does; refuse a case that came from elsewhere."""
+    source = str(path.resolve())
+    name = hashlib.sha256(f"{found.name}\0{source}".encode()).hexdigest()[:12]
+    folder = out / IMPORTS
+    with disk_full_named(out):
+        folder.mkdir(exist_ok=True)
+        for other in sorted(folder.glob("*.json")):
+            record = json.loads(other.read_text(encoding="utf-8"))
+            both = sorted(keys.keys() & record["cases"].keys()) if other.stem != name else []
+            if both:
+                raise DataError(
+                    f"case {keys[both[0]]} was imported into {out} from {record['path']} before; "
+                    "choose another folder for this import"
+                )
+        record = {"format": found.name, "path": source, "cases": dict(keys)}
+        temporary = folder / f".{name}.tmp"
+        write_text(temporary, json.dumps(record, indent=1, sort_keys=True) + "\n")
+        temporary.replace(folder / f"{name}.json")
+
+
+def _version(
+    found: Format,
+    path: Path,
+    out: Path,
+    cases: int,
+    left_out: Mapping[str, str],
+    summaries: Mapping[str, EpisodeSummary],
+) -> tuple[str, bool]:
+    for stale in (out / EPISODES).glob(f"*{INCOMPLETE}"):
+        # Nobody else writes here: what a killed run has left is of no use to anybody.
+        _remove(stale)
+    known = list_versions(out)
+    if known and sorted(read_manifest(out)["episodes"]) == complete_episodes(out):
+        return known[-1], False
+    provenance: dict[str, Any] = {
+        "import": {
+            "format": found.name,
+            "title": found.title,
+            "path": str(path.resolve()),
+            "cases": cases,
+            "left_out": dict(sorted(left_out.items())),
+            "weakness": found.weakness,
+        }
+    }
+    return create_version(out, summaries=summaries, provenance=provenance), True
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,123 @@
+"""Where RCAEval's cases are: folders whose name gives the label."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from faultset.core.errors import DataError
+from faultset.datasets.imports.columns import epoch_ns, read_parquet
+from faultset.datasets.imports.contract import Case
+
+RAW_FILE = "metrics.csv"
+"""It has the raw names of Prometheus and Istio."""
+METRIC_FILES = ("metrics.parquet", "metrics.json", "simple_metrics.csv", "data.csv", RAW_FILE)
+"""Files with a case's metrics, the best first."""
+INDEX = "cases.parquet"
+ONSET_FILE = "inject_time.txt"
+APPS = {"OB": "online-boutique", "SS": "sock-shop", "TT": "train-ticket"}
+
+_FLAT = re.compile(r"(re[1-9])-?(ob|ss|tt)_([^_]+)_([^_]+)_(\d+)", re.IGNORECASE)
+_OTHER_APP = re.compile(r"([^_]+)_([^_]+)_([^_]+)_(\d+)")
+_PAIR = re.compile(r"([^_]+)_([^_]+)")
+_SUITE = re.compile(r"(RE[1-9])-(OB|SS|TT)", re.IGNORECASE)
+_DEEPEST = 6
+
+
+def case_folders(path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Yield every case's folder with suite, service, fault and instance; sorted, only as deep as cases can lie."""
+    root = path.resolve() if path.is_dir() else path
+    for folder, inner, files in os.walk(root):
+        here = Path(folder)
+        if any(name in files for name in METRIC_FILES):
+            label = _label(here)
+            if label is not None:
+                inner.clear()
+                yield here, label
+                continue
+        inner.sort()
+        if len(here.relative_to(root).parts) >= _DEEPEST:
+            inner.clear()
+
+
+def found_cases(path: Path) -> Sequence[Case]:
+    """Return all cases below a path, sorted by suite, service, fault and instance."""
+    indices: dict[Path, dict[str, dict[str, Any]]] = {}
+    cases = []
+    for folder, label in case_folders(path):
+        if folder.parent not in indices:
+            indices[folder.parent] = _index(folder.parent)
+        facts: dict[str, Any] = dict(label)
+        facts.update(indices[folder.parent].get(folder.name, {}))
+        key = f"{facts['suite']}/{facts['service']}_{facts['fault']}/{facts['instance']}"
+        cases.append(Case(key=key, paths=(folder,), facts=facts))
+    if not cases:
+        raise DataError(
+            f"{path} holds no RCAEval case: a folder such as RE2-OB/cartservice_cpu/1 or re2ob_cartservice_cpu_1 with "
+            f"one of {', '.join(METRIC_FILES)}; give the folder that was unpacked"
+        )
+    return sorted(cases, key=lambda case: case.key)
+
+
+def onset_ns(case: Case) -> int:
+    """Return when the fault of a case was injected: from its own file, else from the index of all cases."""
+    path = case.paths[0] / ONSET_FILE
+    try:
+        line = path.read_text(encoding="utf-8-sig").strip().splitlines()[0]
+        return int(epoch_ns([float(line)])[0]) if "." in line else int(epoch_ns([int(line)])[0])
+    except FileNotFoundError:
+        if "inject_ns" in case.facts:
+            return int(case.facts["inject_ns"])
+        raise DataError(
+            f"{path} is missing and no {INDEX} beside the case tells its onset; leave the case out"
+        ) from None
+    except (ValueError, IndexError):
+        raise DataError(f"{path} must hold the time of the injection in seconds since 1970; restore it") from None
+
+
+def _label(folder: Path) -> dict[str, str] | None:
+    flat = _FLAT.fullmatch(folder.name)
+    if flat:
+        series, app, service, fault, instance = flat.groups()
+        return {
+            "suite": f"{series.upper()}-{app.upper()}",
+            "service": service,
+            "fault": fault,
+            "instance": instance,
+        }
+    other = _OTHER_APP.fullmatch(folder.name)
+    if other:
+        app, service, fault, instance = other.groups()
+        return {"suite": app, "service": service, "fault": fault, "instance": instance}
+    pair = _PAIR.fullmatch(folder.parent.name)
+    if pair and folder.name.isdigit():
+        suite = folder.parent.parent.name
+        known = next((found for part in reversed(folder.parts) if (found := _SUITE.fullmatch(part))), None)
+        return {
+            "suite": known[0].upper() if known else suite,
+            "service": pair[1],
+            "fault": pair[2],
+            "instance": folder.name,
+        }
+    return None
+
+
+def _index(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what the index of layout H says of each case's folder."""
+    path = folder / INDEX
+    if not path.is_file():
+        return {}
+    table = read_parquet(path)
+    onset = next((name for name in table.column_names if "inject" in name.lower()), None)
+    if "case" not in table.column_names or onset is None:
+        return {}
+    found = {}
+    for name, value in zip(table["case"].to_pylist(), table[onset].to_pylist(), strict=True):
+        if name is None or value is None:
+            continue
+        stamp = int(value.timestamp() * 1e9) if hasattr(value, "timestamp") else int(epoch_ns([value])[0])
+        found[Path(str(name)).name] = {"inject_ns": stamp}
+    return found

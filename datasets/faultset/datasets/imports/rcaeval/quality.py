@@ -1,0 +1,137 @@
+"""What is odd about RCAEval's files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from faultset.core.errors import DataError
+from faultset.datasets.imports.columns import csv_header, epoch_unit, numbers, read_parquet
+from faultset.datasets.imports.contract import Case, Oddity
+from faultset.datasets.imports.rcaeval.discovery import found_cases
+from faultset.datasets.imports.rcaeval.names import same_services
+from faultset.datasets.imports.rcaeval.reader import TIME_NAME, loaded, read_frame
+
+_BOM = b"\xef\xbb\xbf"
+_MOST_MISSING = 0.2
+
+
+def oddities(path: Path) -> Sequence[Oddity]:
+    """Look at all cases below a path."""
+    return [oddity for case in found_cases(path) for oddity in _of_case(case)]
+
+
+def _of_case(case: Case) -> Iterator[Oddity]:
+    folder = case.paths[0]
+    try:
+        foreign = loaded(case)
+    except DataError as error:
+        yield Oddity(severity="error", place=case.key, found=str(error), handling="The case cannot be imported.")
+        return
+    frame = read_frame(folder)
+
+    def odd(severity: str, found: str, handling: str) -> Oddity:
+        return Oddity(severity=severity, place=case.key, found=found, handling=handling)  # type: ignore[arg-type]
+
+    if frame.path.name == "metrics.csv":
+        yield odd(
+            "warning",
+            "There is only metrics.csv, with the raw names.",
+            "Raw names are imported; series that are named total and grow are counters.",
+        )
+    if frame.path.suffix == ".csv":
+        yield from _header(case, frame.path)
+    if np.any(np.diff(frame.times_ns) == 0):
+        yield odd("warning", "Rows repeat a time.", "All are kept; a step of a wide frame averages them.")
+    missing = float(np.mean([np.isnan(samples).mean() for samples in frame.samples])) if frame.samples else 0.0
+    if missing > _MOST_MISSING:
+        yield odd("note", f"More than {_MOST_MISSING:.0%} of the samples are missing.", "They stay missing.")
+    if not any(name.startswith(f"{case.facts['service']}_") for name in frame.names):
+        yield odd("warning", "The service at fault has no metrics.", "It becomes a candidate without metrics.")
+    for kind in ("logs", "traces"):
+        yield from _records(case, kind, foreign.services)
+
+
+def _header(case: Case, path: Path) -> Iterator[Oddity]:
+    with path.open("rb") as file:
+        if file.read(3) == _BOM:
+            yield Oddity(
+                severity="note",
+                place=case.key,
+                found=f"{path.name} begins with a byte-order mark.",
+                handling="It is skipped.",
+            )
+    names = csv_header(path)
+    clocks = [name for name in names if TIME_NAME.fullmatch(name.strip())]
+    if len(clocks) > 1:
+        yield Oddity(
+            severity="warning",
+            place=case.key,
+            found=f"{path.name} has {len(clocks)} time columns.",
+            handling="The first is the time, the others are left out.",
+        )
+    repeated = [name for name, count in Counter(names).items() if count > 1 and name not in clocks]
+    if repeated:
+        yield Oddity(
+            severity="warning",
+            place=case.key,
+            found=f"{path.name} names a column twice ({repeated[0]}).",
+            handling="The first is taken.",
+        )
+
+
+def _records(case: Case, kind: str, services: Sequence[str]) -> Iterator[Oddity]:
+    folder = case.paths[0]
+    path = next((folder / name for name in (f"{kind}.parquet", f"{kind}.csv") if (folder / name).is_file()), None)
+
+    def odd(severity: str, found: str, handling: str) -> Oddity:
+        return Oddity(severity=severity, place=case.key, found=found, handling=handling)  # type: ignore[arg-type]
+
+    if path is None:
+        yield odd("note", f"There are no {kind}.", "The table is empty.")
+        return
+    table = _beginning(path)
+    if table is None or not len(table):
+        yield odd("note", f"{path.name} has a header and no rows.", "The table is empty.")
+        return
+    clock, source = ("timestamp", "container_name") if kind == "logs" else ("startTime", "serviceName")
+    if clock in table.column_names:
+        times = numbers(table[clock], origin=f"column {clock} of {path}")
+        unit = epoch_unit(times[~np.isnan(times)])
+        if unit != ("ns" if kind == "logs" else "µs"):
+            yield odd(
+                "warning",
+                f"{clock} in {path.name} counts {unit}.",
+                "The magnitude tells the unit; times are brought to nanoseconds.",
+            )
+    elif kind == "logs" or "startTimeMillis" not in table.column_names:
+        yield odd("warning", f"{path.name} has no column {clock}.", "The table is empty.")
+    if source in table.column_names:
+        words = [word for word in table[source].cast(pa.string()).unique().to_pylist() if word]
+        found = same_services(words, services)
+        other = sorted(word for word, name in found.items() if name is not None and name != word)
+        unknown = sorted(word for word, name in found.items() if name is None)
+        if other:
+            yield odd("note", f"{path.name} says {other[0]} for {found[other[0]]}.", "The name in metrics is used.")
+        if unknown:
+            yield odd(
+                "note",
+                f"{path.name} names what has no metrics ({unknown[0]}).",
+                "Such rows belong to no service; their own name is kept beside it.",
+            )
+
+
+def _beginning(path: Path) -> pa.Table | None:
+    """Return the first part of a file; None when there is nothing to read."""
+    if path.suffix == ".parquet":
+        return read_parquet(path, ["timestamp", "container_name", "startTime", "startTimeMillis", "serviceName"])
+    try:
+        with pacsv.open_csv(path, parse_options=pacsv.ParseOptions(newlines_in_values=True)) as reader:
+            return pa.Table.from_batches([reader.read_next_batch()])
+    except (pa.ArrowInvalid, StopIteration):
+        return None

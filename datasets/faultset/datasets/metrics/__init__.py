@@ -1,0 +1,1 @@
+"""Metric samples as series, roles, and wide frames on a regular grid."""

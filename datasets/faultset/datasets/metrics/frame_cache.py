@@ -1,0 +1,114 @@
+"""Wide frames of large episodes, kept beside the dataset so that a second evaluation need not make them again.
+
+A frame is found by what it was made from: the metrics file's size and time of change, the window, the roles, the step,
+and `REVISION`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from faultset.datasets.format.context import EpisodeContext
+from faultset.datasets.format.episodes import TELEMETRY
+from faultset.datasets.metrics.cache_folder import cached_path, keep_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REVISION = 2
+"""To be raised when `wide_frame` gives other numbers."""
+FEWEST_BYTES = 1 << 20
+"""Smaller metrics files are read and cut as quickly as a kept frame is found."""
+
+
+def frame_facts(context: EpisodeContext, step_s: float, roles: frozenset[str] | None) -> dict[str, Any]:
+    """Return what decides, beside the samples, what is in the wide frame of an episode."""
+    return {
+        "episode": context.episode,
+        "start_ns": context.view_start_ns,
+        "end_ns": context.view_end_ns,
+        "step_ns": round(step_s * 1e9),
+        "roles": None if roles is None else sorted(roles),
+        "metric_roles": [dict(row) for row in context.metric_roles],
+    }
+
+
+def kept_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    """Return a wide frame from the cache of a dataset, or make it and keep it.
+
+    Parameters
+    ----------
+    episode
+        Episode folder; without a version in its dataset nothing is kept.
+    facts
+        As of `frame_facts`.
+    make
+        Makes the frame.
+    """
+    path = _path(episode, facts)
+    if path is None or not (episode.parent.parent / "versions").is_dir():
+        return make()
+    found = _read(path, facts)
+    if found is None:
+        found = make()
+        _keep(path, found)
+    return found
+
+
+def keep_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> None:
+    """Make and keep a frame of an episode that was just written, for whoever reads it first."""
+    path = _path(episode, facts)
+    if path is not None:
+        _keep(path, make())
+
+
+def _path(episode: Path, facts: dict[str, Any]) -> Path | None:
+    """Return where a frame is kept; None for what is too small, or is not there."""
+    try:
+        stat = (episode / TELEMETRY / "metrics.parquet").stat()
+    except OSError:
+        return None
+    if stat.st_size < FEWEST_BYTES:
+        return None
+    identity = json.dumps([REVISION, stat.st_size, stat.st_mtime_ns, facts], sort_keys=True)
+    name = f"{facts['episode']}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.frame"
+    return cached_path(episode.parent.parent, name)
+
+
+def _read(path: Path, facts: dict[str, Any]) -> pd.DataFrame | None:
+    import pandas as pd
+
+    try:
+        with path.open("rb") as file:
+            columns = _columns(file.readline())
+            data = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    if data.ndim != 2 or data.shape[1] != len(columns):
+        return None
+    times = facts["start_ns"] + facts["step_ns"] * np.arange(len(data))
+    index = pd.DatetimeIndex(times, tz="UTC", name="time").as_unit("ns")
+    return pd.DataFrame(data, index=index, columns=columns)
+
+
+@lru_cache(maxsize=16)
+def _columns(header: bytes) -> pd.MultiIndex:
+    """Read the names of the columns; the episodes of one system mostly have the same."""
+    import pandas as pd
+
+    return pd.MultiIndex.from_tuples([tuple(pair) for pair in json.loads(header)], names=["service", "metric"])
+
+
+def _keep(path: Path, frame: pd.DataFrame) -> None:
+    def write(file: IO[bytes]) -> None:
+        file.write(json.dumps([list(pair) for pair in frame.columns]).encode() + b"\n")
+        np.save(file, np.ascontiguousarray(frame.to_numpy(dtype=float)), allow_pickle=False)
+
+    keep_file(path, write)

@@ -1,0 +1,248 @@
+"""From raw metric samples to a wide frame of rates and levels on a regular grid; pure functions.
+
+A sample belongs to the step in which it was taken. A counter's rate belongs to the step of the later of its two
+samples: what grew between them, divided by the time between them. A value below the one before is a restart, and
+what grew since is the value itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from faultset.core.errors import UsageError
+from faultset.datasets.metrics.roles import Catalogue, builtin_catalogue
+from faultset.datasets.metrics.series import Array, Series, increases, series_of
+
+Key = tuple[str, str]
+"""Service and metric of a column."""
+
+_SUCCESS = {
+    "http_response_status_code": r"[1-4]\d\d",
+    "db_response_status_code": r"OK|ok|0|",
+    "rpc_grpc_status_code": r"0",
+    "rpc_response_status_code": r"OK|0",
+}
+"""Labels of OpenTelemetry's metrics that tell how a request ended, and what they hold when it went well."""
+
+
+def wide_frame(
+    metrics: pa.Table, start_ns: int, end_ns: int, step_s: float = 1.0, *, catalogue: Catalogue | None = None
+) -> pd.DataFrame:
+    """Return levels and per-second rates of every (service, metric) on a regular grid over a window.
+
+    Parameters
+    ----------
+    metrics
+        Rows of the metrics table; rows without a service are left out.
+    start_ns, end_ns
+        Half-open window, UTC nanoseconds; the index holds the start of each step.
+    step_s
+        Length of a step in seconds.
+    catalogue
+        Says how several series of a service become one; the built-in one by default.
+
+    Returns
+    -------
+    DataFrame
+        Columns (service, metric), sorted, NaN where a step has no sample. Counters become rates per second and are
+        summed over pods, containers and label sets. Gauges are averaged within a step, then combined as the
+        catalogue says, by their mean when it does not know them. A histogram `h` becomes `h_mean` (average of
+        what was observed in the step), `h_rate` (observations per second) and, when its labels tell errors from
+        successes, `h_error_rate`; its buckets stay in the table.
+    """
+    step_ns = round(step_s * 1e9)
+    if step_ns <= 0 or end_ns <= start_ns:
+        raise UsageError(f"a wide frame needs a step and a window above zero, not {step_s} s in {end_ns - start_ns} ns")
+    steps = math.ceil((end_ns - start_ns) / step_ns)
+    index = pd.DatetimeIndex(start_ns + step_ns * np.arange(steps), tz="UTC", name="time").as_unit("ns")
+    catalogue = catalogue or builtin_catalogue()
+    series = series_of(metrics)
+    cells = _cells(series, start_ns, step_ns, steps)
+    kinds = series.words["kind"]
+    columns: dict[Key, Array] = {}
+    if "gauge" in kinds:
+        columns |= _levels(series, cells, catalogue)
+    if {"counter", "sum", "count"} & set(kinds):
+        rates = _per_second(series, cells)
+        columns |= _rates(series, rates, catalogue)
+        columns |= _histograms(series, rates)
+    keys = sorted(columns)
+    data = np.stack([columns[key] for key in keys], axis=1) if keys else np.empty((steps, 0))
+    return pd.DataFrame(data, index=index, columns=pd.MultiIndex.from_tuples(keys, names=["service", "metric"]))
+
+
+def _levels(series: Series, cells: _Cells, catalogue: Catalogue) -> dict[Key, Array]:
+    sums, counts = _totals(series, cells, series.values)
+    with np.errstate(invalid="ignore"):
+        levels = np.where(counts > 0, sums / counts, np.nan)
+    columns = {}
+    for key, rows in _members(series, "gauge", catalogue).items():
+        row = catalogue.find(series.words["metric"][rows[0]] or "")
+        columns[key] = _combined(levels[rows], row.combine if row else "mean")
+    return columns
+
+
+def _rates(series: Series, rates: Array, catalogue: Catalogue) -> dict[Key, Array]:
+    return {key: _combined(rates[rows], "sum") for key, rows in _members(series, "counter", catalogue).items()}
+
+
+def _histograms(series: Series, rates: Array) -> dict[Key, Array]:
+    columns = {}
+    sums = _members(series, "sum")
+    for (service, metric), rows in _members(series, "count").items():
+        family = metric.removesuffix("_count")
+        rate = _combined(rates[rows], "sum")
+        columns[service, f"{family}_rate"] = rate
+        if (service, f"{family}_sum") in sums:
+            total = _combined(rates[sums[service, f"{family}_sum"]], "sum")
+            with np.errstate(invalid="ignore", divide="ignore"):
+                columns[service, f"{family}_mean"] = np.where(rate > 0, total / rate, np.nan)
+        failed = [_is_error(series.words["labels"][row]) for row in rows]
+        if any(verdict is not None for verdict in failed):
+            errors = [row for row, verdict in zip(rows, failed, strict=True) if verdict]
+            known = np.where(np.isnan(rate), np.nan, 0.0)
+            columns[service, f"{family}_error_rate"] = known + np.nan_to_num(_combined(rates[errors], "sum"))
+    return columns
+
+
+def _members(series: Series, chosen: str, catalogue: Catalogue | None = None) -> dict[Key, list[int]]:
+    """Return which series make up each column."""
+    members: dict[Key, list[int]] = {}
+    words = series.words
+    for number, kind in enumerate(words["kind"]):
+        service, metric = words["service"][number], words["metric"][number]
+        if kind == chosen and service is not None and metric is not None:
+            if catalogue and not catalogue.stored_roles(metric):
+                continue
+            row = catalogue.find(metric) if catalogue else None
+            column = _column(metric, row.keep_label, words["labels"][number]) if row else metric
+            members.setdefault((service, column), []).append(number)
+    return members
+
+
+def _per_second(series: Series, cells: _Cells) -> Array:
+    grown, seconds = increases(series)
+    increase, count = _totals(series, cells, grown)
+    elapsed, _ = _totals(series, cells, seconds)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(count > 0, increase / elapsed, np.nan)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cells:
+    """Where samples belong."""
+
+    steps: int
+    numbers: Array | None = None
+    """[n] series number x steps + step of every sample, -1 outside the window."""
+    clock: Array | None = None
+    """[samples of each series] their steps, ascending, where all series were sampled at the same times."""
+
+
+def _totals(series: Series, cells: _Cells, values: Array) -> tuple[Array, Array]:
+    """Return the sum of `values` per series and step, and how many there were."""
+    shape = (len(series), cells.steps)
+    missing = np.isnan(values)
+    everything = not missing.any()
+    if cells.clock is not None and everything:
+        first = int(np.searchsorted(cells.clock, 0))
+        inside = cells.clock[first:]
+        sums, counts = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+        if len(inside):
+            starts = np.flatnonzero(np.diff(inside, prepend=-1))
+            sums[:, inside[starts]] = np.add.reduceat(values.reshape(len(series), -1)[:, first:], starts, axis=1)
+            counts[:, inside[starts]] = np.diff(np.append(starts, len(inside)))
+        return sums, counts
+    numbers = _numbers(series, cells)
+    everything = everything and bool((numbers >= 0).all())
+    used = slice(None) if everything else (numbers >= 0) & ~missing
+    size = len(series) * cells.steps
+    sums = np.bincount(numbers[used], weights=values[used], minlength=size)
+    return sums.reshape(shape), np.bincount(numbers[used], minlength=size).reshape(shape)
+
+
+def _numbers(series: Series, cells: _Cells) -> Array:
+    if cells.numbers is not None:
+        return cells.numbers
+    assert cells.clock is not None
+    rows = np.arange(len(series))[:, None] * cells.steps
+    return np.where(cells.clock < 0, -1, rows + cells.clock).ravel()
+
+
+def _cells(series: Series, start_ns: int, step_ns: int, steps: int) -> _Cells:
+    """Return the step of every sample, free of holes by jitter.
+
+    A series that is sampled once per step, always at nearly the same point of it, keeps that rhythm: when the
+    point is at the edge of a step, milliseconds of jitter would else leave one step empty and the next with two.
+    """
+    if not len(series):
+        return _Cells(steps=steps, numbers=np.zeros(0, dtype=np.int64))
+    length = int(series.lengths[0])
+    if len(series) > 1 and np.all(series.lengths == length):
+        times = series.times_ns.reshape(-1, length)
+        if np.all(times == times[0]):
+            # Imported frames have one clock for all series.
+            clock = _own_cells(times[0], np.zeros(1, dtype=np.int64), start_ns, step_ns, steps)
+            outside = clock < 0
+            if np.all(clock[1:] >= clock[:-1]) and not outside[np.argmin(outside) :].any():
+                return _Cells(steps=steps, clock=clock)
+    cells = _own_cells(series.times_ns, series.starts, start_ns, step_ns, steps)
+    numbers = np.where(cells < 0, -1, np.repeat(np.arange(len(series)), series.lengths) * steps + cells)
+    return _Cells(steps=steps, numbers=numbers)
+
+
+def _own_cells(times_ns: Array, starts: Array, start_ns: int, step_ns: int, steps: int) -> Array:
+    """Return the step of every sample, -1 outside the window."""
+    position = (times_ns - start_ns) / step_ns
+    plain = np.floor(position)
+    angle = (2 * np.pi * (position - plain)).astype(np.float32)
+    lengths = np.diff(np.append(starts, len(times_ns)))
+    cosine = np.add.reduceat(np.cos(angle), starts) / lengths
+    sine = np.add.reduceat(np.sin(angle), starts) / lengths
+    phase = np.arctan2(sine, cosine) / (2 * np.pi) % 1.0
+    nominal = np.round(position - np.repeat(phase, lengths))
+    # A rhythm at an edge may be numbered from either side; the side where most samples lie decides.
+    side = np.round(np.add.reduceat(plain - nominal, starts) / lengths)
+    steady = np.repeat(np.hypot(sine, cosine) > 0.8, lengths)
+    step = np.clip(np.where(steady, nominal + np.repeat(side, lengths), plain), 0, steps - 1).astype(np.int64)
+    return np.where((plain >= 0) & (plain < steps), step, -1)
+
+
+def _combined(rows: Array, how: str) -> Array:
+    """Combine the rows of one column step by step; NaN only where every row is."""
+    if len(rows) == 1:
+        return rows[0]
+    if how == "min":
+        return np.fmin.reduce(rows, axis=0)
+    if how == "max":
+        return np.fmax.reduce(rows, axis=0)
+    seen = ~np.isnan(rows)
+    count = seen.sum(axis=0)
+    total = np.where(seen, rows, 0.0).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(count > 0, total / count if how == "mean" else total, np.nan)
+
+
+def _column(metric: str, keep_label: str, labels: str | None) -> str:
+    if not keep_label or not labels:
+        return metric
+    value = json.loads(labels).get(keep_label)
+    return metric if value is None else f'{metric}{{{keep_label}="{value}"}}'
+
+
+def _is_error(labels: str | None) -> bool | None:
+    """Say whether a label set counts failed requests; None when it does not tell."""
+    found = json.loads(labels or "{}")
+    if found.get("error_type"):
+        return True
+    for label, succeeded in _SUCCESS.items():
+        if label in found:
+            return not re.fullmatch(succeeded, str(found[label]))
+    return False if "error_type" in found else None

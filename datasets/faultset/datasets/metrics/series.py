@@ -1,0 +1,141 @@
+"""Metric samples split into their series, and what counters grew; pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.datasets.format.episodes import SERIES_COLUMNS, in_one_chunk
+
+Array = np.ndarray
+
+CUMULATIVE = ("counter", "sum", "count", "bucket")
+"""Kinds whose values only grow; every other kind, known or not, is a level."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Raw samples, ordered by series and time, with what each series is."""
+
+    starts: Array
+    """Position of each series' first sample."""
+    times_ns: Array
+    values: Array
+    words: dict[str, list[str | None]]
+    """Per series: metric, service, pod, container, labels, kind (one of `CUMULATIVE` or gauge)."""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def lengths(self) -> Array:
+        """Number of samples of each series."""
+        return np.diff(np.append(self.starts, len(self.times_ns)))
+
+
+def series_of(metrics: pa.Table) -> Series:
+    """Split a metrics table, in any order, into its series."""
+    table = in_one_chunk(metrics)
+    times = np.asarray(table["time"].cast(pa.int64()).to_numpy())
+    values = np.asarray(table["value"].to_numpy())
+    codes: dict[str, Array] = {}
+    words: dict[str, list[str | None]] = {}
+    for name in (*SERIES_COLUMNS, "kind"):
+        codes[name], words[name] = _coded(table[name])
+    # The stored order groups the series already; sorting is for tables from elsewhere.
+    telling = [name for name in SERIES_COLUMNS if len(words[name]) > 1] or list(SERIES_COLUMNS[:1])
+    change = _changes([codes[name] for name in telling])
+    if np.any((times[1:] < times[:-1]) & ~change[1:]) or _repeats(codes, change):
+        order = np.lexsort([times, *(codes[name] for name in reversed(SERIES_COLUMNS))])
+        times, values = times[order], values[order]
+        codes = {name: column[order] for name, column in codes.items()}
+        change = _changes([codes[name] for name in telling])
+    starts = np.flatnonzero(change)
+    heads = {name: [words[name][code] for code in codes[name][starts]] for name in words}
+    heads["kind"] = [kind if kind in CUMULATIVE else "gauge" for kind in heads["kind"]]
+    return Series(starts=starts, times_ns=times, values=values, words=heads)
+
+
+def increases(series: Series) -> tuple[Array, Array]:
+    """Return per sample what a counter grew since the sample before, and the seconds between; NaN at the first.
+
+    A value below the one before means that the counter began again at zero. A label set that appears while others
+    of its metric and container are there already began at zero, too, one sample of theirs ago.
+    """
+    grown = np.diff(series.values, prepend=np.nan)
+    restarted = grown < 0
+    grown[restarted] = series.values[restarted]
+    seconds = np.diff(series.times_ns, prepend=0) / 1e9
+    unusable = seconds <= 0
+    unusable[series.starts] = True
+    for number, since_ns in _births(series):
+        first = series.starts[number]
+        grown[first] = series.values[first]
+        seconds[first] = (series.times_ns[first] - since_ns) / 1e9
+        unusable[first] = False
+    unusable |= np.isnan(grown)
+    grown[unusable] = np.nan
+    seconds[unusable] = np.nan
+    return grown, seconds
+
+
+def _births(series: Series) -> Iterator[tuple[int, int]]:
+    """Yield each series that appears later than another label set of its metric, with that one's last time before."""
+    mates: dict[tuple[str | None, ...], list[int]] = {}
+    words = series.words
+    for number, mate in enumerate(zip(words["metric"], words["pod"], words["container"], strict=True)):
+        if words["kind"][number] in CUMULATIVE:
+            mates.setdefault(mate, []).append(number)
+    ends = series.starts + series.lengths
+    for members in mates.values():
+        if len(members) < 2:
+            continue
+        firsts = series.times_ns[series.starts[members]]
+        eldest = members[int(np.argmin(firsts))]
+        times = series.times_ns[series.starts[eldest] : ends[eldest]]
+        if len(times) < 2:
+            continue
+        # Within one scrape the stamps may differ a little; that is no birth.
+        apart = float(np.median(np.diff(times))) / 2
+        for number, first in zip(members, firsts, strict=True):
+            before = int(np.searchsorted(times, first - apart)) - 1
+            if before >= 0:
+                yield number, int(times[before])
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[Array, list[str | None]]:
+    """Return a code per row and the words the codes stand for; null is a word."""
+    if not len(column):
+        return np.zeros(0, dtype=np.int32), []
+    if not pa.types.is_dictionary(column.type):
+        column = column.combine_chunks().dictionary_encode()
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0)
+    words = array.dictionary.to_pylist()
+    if not array.null_count and len(words) == 1:
+        return np.broadcast_to(np.int32(0), len(array)), words
+    if not array.null_count:
+        return array.indices.to_numpy(zero_copy_only=False), words
+    if array.null_count == len(array):
+        return np.broadcast_to(np.int32(0), len(array)), [None]
+    words.append(None)
+    return array.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False), words
+
+
+def _changes(codes: list[Array]) -> Array:
+    change = np.zeros(len(codes[0]), dtype=bool)
+    change[:1] = True
+    for column in codes:
+        change[1:] |= column[1:] != column[:-1]
+    return change
+
+
+def _repeats(codes: dict[str, Array], change: Array) -> bool:
+    """Say whether some series appears in more than one run of rows."""
+    starts = np.flatnonzero(change)
+    heads = np.stack([codes[name][starts] for name in SERIES_COLUMNS], axis=1)
+    return len(np.unique(heads, axis=0)) < len(heads)

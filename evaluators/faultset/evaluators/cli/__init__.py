@@ -1,0 +1,1 @@
+"""The command `evaluate`, and `faultset list baselines`."""

@@ -1,0 +1,50 @@
+"""`faultset list baselines`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from faultset.core.console import command, json_option, show_records
+
+TASKS = ("detection", "localization", "rca")
+_ORDER = {"named": 0, "method": 1, "rule": 2, "control": 3}
+
+
+@command("baselines", short_help="List the detection, localization and root cause methods.")
+@click.option("--task", help="Only detection, localization or rca.")
+@json_option
+def baselines(task: str | None, as_json: bool) -> None:
+    """List the methods that `evaluate` can run, controls included.
+
+    \b
+    Example:
+      faultset list baselines --task localization
+    """
+    from faultset.baselines.api.registry import baselines as registered
+
+    if task is not None:
+        from faultset.core.suggestions import unknown_name
+
+        if task not in TASKS:
+            raise unknown_name("task", task, TASKS)
+    specs = [spec for spec in registered().values() if task in (None, spec.task)]
+    specs.sort(key=lambda spec: (spec.task, _ORDER.get(spec.kind, 9), spec.name))
+    records: list[dict[str, Any]] = [
+        {
+            "name": spec.name,
+            "task": spec.task,
+            "kind": spec.kind,
+            "title": spec.title,
+            "tables": list(spec.tables),
+            "needs": sorted(spec.needs),
+            "speed": spec.speed,
+            "stochastic": spec.stochastic,
+            "complexity": spec.complexity,
+            "paper": spec.paper,
+            "departures": list(spec.departures),
+        }
+        for spec in specs
+    ]
+    show_records(records, columns=("name", "task", "kind", "tables", "needs", "speed", "complexity"), as_json=as_json)

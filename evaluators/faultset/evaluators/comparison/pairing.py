@@ -1,0 +1,223 @@
+"""Pair two runs: every method with itself, on the episodes that both runs asked it about."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from faultset.core.errors import UsageError
+from faultset.evaluators.comparison.changes import changes_between
+from faultset.evaluators.comparison.records import Comparison, Measure, PairedEntry, PairedTable, Where
+from faultset.evaluators.comparison.runs import Run
+from faultset.evaluators.leaderboards.records import ALL_APPS, is_headline
+from faultset.evaluators.reports.derived_scores import Facts, facts_of
+from faultset.evaluators.results.rows import ResultRow, Truth
+from faultset.evaluators.statistics.clusters import MINIMUM_FOR_TESTS
+from faultset.evaluators.statistics.comparison import holm, paired_difference
+
+Values = Mapping[str, Mapping[str, float]]
+"""Measure -> episode -> value."""
+
+_DETECTION = (
+    Measure(name="right", title="right", meaning="a true alarm in a fault, no alarm without one"),
+    Measure(name="found", title="faults found", meaning="share of faults with a true alarm"),
+    Measure(name="quiet", title="quiet without fault", meaning="share of no-fault episodes without any alarm"),
+)
+_LOCALIZATION = (
+    Measure(name="ac1", title="AC@1", meaning="the first service named is a cause"),
+    Measure(name="avg5", title="Avg@5", meaning="mean of AC@1 to AC@5"),
+)
+_DIAGNOSIS = (
+    Measure(name="joint", title="joint", meaning="system level and fault type are both right"),
+    Measure(name="parts", title="parts", meaning="mean of the two parts"),
+)
+MEASURES: Mapping[str, tuple[Measure, ...]] = {
+    "detection": _DETECTION,
+    "localization": _LOCALIZATION,
+    "rca": _DIAGNOSIS,
+}
+_TRUTH_THAT_COUNTS = ("fault", "targets", "causes", "candidates", "system_level", "fault_type", "verdict", "onset_ns")
+
+
+def compare(old: Run, new: Run, seed: int = 0) -> Comparison:
+    """Compare two runs on headline episodes, and on no-fault episodes for detection.
+
+    Raises
+    ------
+    UsageError
+        When both are the same folder, or have no method or no episode in common.
+    """
+    if old.folder.resolve() == new.folder.resolve():
+        raise UsageError(f"both runs are {old.folder}; name two folders with results of different evaluations")
+    truths, before = new.truths, old.truths
+    common = truths.keys() & before.keys()
+    if not common:
+        raise UsageError(
+            f"no episode is in both runs: {_named(old)} and {_named(new)}; only runs on the same episodes are paired"
+        )
+    if not {_asked(row) for row in old.rows} & {_asked(row) for row in new.rows}:
+        raise UsageError("no method was asked the same in both runs; evaluate with --baselines that they share")
+    other = {e for e in common if _labels(before[e]) != _labels(truths[e])}
+    if other == common:
+        raise UsageError(f"all {len(common)} episodes of both runs have other labels in each; nothing can be paired")
+    tables = _tables(old, new, common - other, seed)
+    methods = [{row.baseline for row in run.rows} for run in (old, new)]
+    return Comparison(
+        old=old.facts,
+        new=new.facts,
+        changes=changes_between(old, new),
+        tables=tuple(tables),
+        episodes=len(common - other),
+        only_old_methods=tuple(sorted(methods[0] - methods[1])),
+        only_new_methods=tuple(sorted(methods[1] - methods[0])),
+        only_old_episodes=tuple(sorted(before.keys() - truths.keys())),
+        only_new_episodes=tuple(sorted(truths.keys() - before.keys())),
+        other_truth=tuple(sorted(other)),
+        labels={e: _label(truth) for e, truth in sorted({**before, **truths}.items())},
+    )
+
+
+def _named(run: Run) -> str:
+    facts = run.facts
+    return f"{facts.folder} ({facts.dataset} {facts.version})"
+
+
+def _asked(row: ResultRow) -> tuple[str, str, str]:
+    return row.baseline, row.task, row.protocol
+
+
+def _labels(truth: Truth) -> tuple[Any, ...]:
+    return tuple(getattr(truth, name) for name in _TRUTH_THAT_COUNTS)
+
+
+def _label(truth: Truth) -> str:
+    if not truth.faulty:
+        return f"no fault ({truth.no_fault_kind or 'plain'})"
+    return f"{truth.fault} on {', '.join(truth.targets)}" if truth.targets else str(truth.fault)
+
+
+def _tables(old: Run, new: Run, episodes: Iterable[str], seed: int) -> Iterable[PairedTable]:
+    wanted = frozenset(episodes)
+    facts = [facts_of([row for row in run.rows if row.episode in wanted]) for run in (old, new)]
+    apps = sorted({truth.app for truth in facts[1].truths.values()})
+    order = {"detection": 0, "localization": 1, "rca": 2}
+    for where in sorted(facts[0].rows.keys() & facts[1].rows.keys(), key=lambda w: (order[w[0]], w[1])):
+        for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
+            here = {e for e in wanted if app in (ALL_APPS, facts[1].truths[e].app)}
+            table = _table(facts, where, app, here, seed)
+            if table is not None:
+                yield table
+
+
+def _table(facts: Sequence[Facts], where: Where, app: str, here: set[str], seed: int) -> PairedTable | None:
+    measures = MEASURES[where[0]]
+    names = facts[0].rows[where].keys() & facts[1].rows[where].keys()
+    entries = [_entry(facts, where, name, measures, here, seed) for name in sorted(names)]
+    kept = [entry for entry in entries if entry is not None]
+    if not kept:
+        return None
+    # a method that never differs is one of the comparisons all the same
+    tested = [1.0 if not e.changed and e.clusters >= MINIMUM_FOR_TESTS else e.paired.test.p for e in kept]
+    adjusted = holm(tested)
+    kept = [dataclasses.replace(entry, adjusted_p=p) for entry, p in zip(kept, adjusted, strict=True)]
+    first = measures[0].name
+    kept.sort(key=lambda entry: (not entry.changed, -abs(entry.differences[first].value), entry.baseline))
+    return PairedTable(task=where[0], protocol=where[1], app=app, measures=measures, entries=tuple(kept))
+
+
+def _entry(
+    facts: Sequence[Facts], where: Where, name: str, measures: Sequence[Measure], here: set[str], seed: int
+) -> PairedEntry | None:
+    before, after = (_values(one, where, name) for one in facts)
+    first = measures[0].name
+    episodes = sorted(before[first].keys() & after[first].keys() & here)
+    if not episodes:
+        return None
+    truths = facts[1].truths
+    means: list[dict[str, float]] = [{}, {}]
+    differences = {}
+    for measure in measures:
+        own = [e for e in episodes if e in before[measure.name] and e in after[measure.name]]
+        pair = [[values[measure.name][e] for e in own] for values in (before, after)]
+        for side, numbers in enumerate(pair):
+            means[side][measure.name] = float(np.mean(numbers)) if numbers else math.nan
+        own_keys = [truths[e].cluster for e in own]
+        differences[measure.name] = paired_difference(pair[1], pair[0], own_keys, seed).difference
+    keys = [truths[e].cluster for e in episodes]
+    rise = {e: after[first][e] - before[first][e] for e in episodes}
+    rows = [one.rows[where][name] for one in facts]
+    return PairedEntry(
+        baseline=name,
+        kind=rows[1][episodes[0]][0].kind,
+        episodes=len(episodes),
+        clusters=len(set(keys)),
+        old=means[0],
+        new=means[1],
+        differences=differences,
+        paired=paired_difference([after[first][e] for e in episodes], [before[first][e] for e in episodes], keys, seed),
+        adjusted_p=math.nan,
+        better=tuple(e for e in episodes if rise[e] > 1e-9),
+        worse=tuple(e for e in episodes if rise[e] < -1e-9),
+        same_answers=sum(_said(rows[0][e]) == _said(rows[1][e]) for e in episodes),
+        old_seconds=_seconds(rows[0], episodes),
+        new_seconds=_seconds(rows[1], episodes),
+    )
+
+
+def _values(facts: Facts, where: Where, name: str) -> Values:
+    return _READERS[where[0]](facts, where[1], name)
+
+
+def _detection_values(facts: Facts, protocol: str, name: str) -> Values:
+    right = {
+        e: one.right
+        for e, one in facts.heard[name].items()
+        if is_headline(facts.truths[e]) or not facts.truths[e].faulty
+    }
+    return {
+        "right": right,
+        "found": {e: value for e, value in right.items() if facts.truths[e].faulty},
+        "quiet": {e: value for e, value in right.items() if not facts.truths[e].faulty},
+    }
+
+
+def _localization_values(facts: Facts, protocol: str, name: str) -> Values:
+    found = {e: one for e, one in facts.located[protocol].get(name, {}).items() if is_headline(one.truth)}
+    return {"ac1": {e: one.ac1 for e, one in found.items()}, "avg5": {e: one.avg5 for e, one in found.items()}}
+
+
+def _diagnosis_values(facts: Facts, protocol: str, name: str) -> Values:
+    found = {e: one for e, one in facts.diagnosed[protocol].get(name, {}).items() if is_headline(one.truth)}
+    return {"joint": {e: one.joint for e, one in found.items()}, "parts": {e: one.parts for e, one in found.items()}}
+
+
+_READERS: Mapping[str, Callable[[Facts, str, str], Values]] = {
+    "detection": _detection_values,
+    "localization": _localization_values,
+    "rca": _diagnosis_values,
+}
+
+
+def _said(rows: Sequence[ResultRow]) -> list[tuple[Any, ...]]:
+    """What can be scored of the answers of all seeds."""
+    return [
+        (
+            row.seed,
+            row.status,
+            row.alarm_ns,
+            tuple(row.ranking.items()),
+            row.answer.get("flags"),
+            row.answer.get("system_level"),
+            row.answer.get("fault_type"),
+        )
+        for row in rows
+    ]
+
+
+def _seconds(rows: Mapping[str, Sequence[ResultRow]], episodes: Iterable[str]) -> float:
+    known = [row.cpu_seconds for e in episodes for row in rows[e] if row.cpu_seconds is not None]
+    return float(np.median(known)) if known else math.nan

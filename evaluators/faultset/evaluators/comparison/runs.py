@@ -1,0 +1,70 @@
+"""Results of one evaluation, read from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from faultset.core.errors import DataError, UsageError
+from faultset.evaluators.comparison.records import RunFacts
+from faultset.evaluators.results.rows import ResultRow, Truth, read_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Rows of one evaluation and what was written beside them."""
+
+    folder: Path
+    rows: tuple[ResultRow, ...]
+    board: Mapping[str, Any]
+    """leaderboard.json; empty where it is missing."""
+
+    @property
+    def truths(self) -> dict[str, Truth]:
+        """Scored episodes."""
+        return {row.episode: row.truth for row in self.rows}
+
+    @property
+    def facts(self) -> RunFacts:
+        """What the run says about itself."""
+        first = self.rows[0]
+        return RunFacts(
+            folder=str(self.folder),
+            dataset=first.dataset,
+            version=first.version,
+            digest=str(self.board.get("digest") or ""),
+            split=first.split,
+            code=first.code,
+            seeds=tuple(sorted({row.seed for row in self.rows})),
+            episodes=len(self.truths),
+            methods=len({row.baseline for row in self.rows}),
+            answers=len(self.rows),
+            failures=sum(row.status not in ("ok", "no_alarm") for row in self.rows),
+        )
+
+
+def read_run(folder: Path) -> Run:
+    """Read a folder that `evaluate` wrote; answers about training episodes and later alarms are left out.
+
+    Raises
+    ------
+    UsageError
+        When there is no such folder, or it holds no results.
+    DataError
+        When the results cannot be read.
+    """
+    path = folder if folder.suffix == ".parquet" else folder / "results.parquet"
+    if not path.is_file():
+        raise UsageError(f"{folder} holds no results ({path.name} is missing); name a folder that evaluate wrote")
+    rows = tuple(row for row in read_rows(path) if row.protocol in ("detected", "own", "oracle"))
+    if not rows:
+        raise DataError(f"{path} holds no answer that can be compared; run evaluate again")
+    board = path.parent / "leaderboard.json"
+    try:
+        content = json.loads(board.read_text(encoding="utf-8")) if board.is_file() else {}
+    except ValueError as error:
+        raise DataError(f"{board} is not JSON ({error}); run evaluate again, or remove it") from error
+    return Run(folder=path.parent, rows=rows, board=content if isinstance(content, dict) else {})

@@ -1,0 +1,151 @@
+"""A dataset version as an evaluation needs it, whether it lies in a folder or behind a URL."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from faultset.core.errors import DataError, PlatformError
+from faultset.core.suggestions import suggest
+from faultset.datasets.format.context import CONTEXT_FILE, check_schema_version, read_context
+from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.versions import VERSIONS, Dataset
+from faultset.evaluators.execution.planning.truths import truth_of
+from faultset.evaluators.execution.remote_episodes import Place, fetch, filesystem
+from faultset.evaluators.results.rows import Truth
+
+_READERS = 4
+LABEL_FILE = "truth/label.parquet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Labels of a dataset version, and where its episodes are."""
+
+    name: str
+    version: str
+    digest: str
+    """SHA-256 of the version's list of files."""
+    folder: Path
+    """Dataset folder; for a URL a local copy of contexts and labels."""
+    truths: tuple[Truth, ...]
+    splits: dict[str, dict[str, list[str]]]
+    url: str | None = None
+    checksums: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Episode -> file -> SHA-256, for a URL."""
+
+    @classmethod
+    def of(cls, dataset: Dataset, *, url: str | None = None) -> Source:
+        """Read the labels of all episodes of an opened dataset version."""
+        root = Path(dataset.root).resolve()
+        if not dataset.episodes:
+            raise DataError(f"{url or root} version {dataset.version} has no episodes; collect some first")
+        listing = root / VERSIONS / f"{dataset.version}.json"
+        with ThreadPoolExecutor(_READERS) as pool:
+            truths = tuple(pool.map(_truth_at, [dataset.path(episode) for episode in dataset.episodes]))
+        return cls(
+            name=url.rstrip("/").rpartition("/")[2] if url else root.name,
+            version=dataset.version,
+            digest=hashlib.sha256(listing.read_bytes()).hexdigest(),
+            folder=root,
+            truths=truths,
+            splits={name: dict(split) for name, split in dataset.splits.items()},
+            url=url,
+            checksums={
+                episode: {name: record.sha256 for name, record in files.items()}
+                for episode, files in dataset.files.items()
+            }
+            if url
+            else {},
+        )
+
+    def place(self, episode: str) -> Place:
+        """Say where an episode is."""
+        if self.url is None:
+            return Place(folder=str(self.folder / EPISODES / episode))
+        return Place(folder=f"{self.url}/{EPISODES}/{episode}", files=self.checksums[episode])
+
+
+def _truth_at(episode: Path) -> Truth:
+    return truth_of(read_label(episode), read_context(episode))
+
+
+def is_url(location: str) -> bool:
+    """Whether a dataset is named by a URL that is no local file."""
+    scheme, found, _ = location.partition("://")
+    return bool(found) and scheme not in ("file", "local")
+
+
+def local_path(location: str) -> Path:
+    """Return the folder that a location names."""
+    return Path(location.removeprefix("file://").removeprefix("local://"))
+
+
+@contextmanager
+def opened_elsewhere(url: str, version: str | None) -> Iterator[Source]:
+    """Open a dataset version behind a URL: its list, contexts and labels are copied, telemetry is not.
+
+    Any URL that fsspec knows: `s3://`, `gs://`, `az://`, `http://`, `memory://`. Where a server cannot list a folder,
+    the version must be named.
+    """
+    url = url.rstrip("/")
+    system, root = filesystem(url)
+    known = [] if version is not None else _versions(system, root, url)
+    chosen = version or known[-1]
+    try:
+        text = system.cat_file(f"{root}/{VERSIONS}/{chosen}.json")
+        manifest: dict[str, Any] = json.loads(text)
+        check_schema_version(manifest["schema_version"], f"{url}/{VERSIONS}/{chosen}.json")
+    except FileNotFoundError:
+        there = _versions(system, root, url)
+        raise DataError(f'dataset {url} has no version "{chosen}"; {suggest(chosen, there)}') from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{url}/{VERSIONS}/{chosen}.json is damaged ({error!r}); restore it") from error
+    except OSError as error:
+        raise PlatformError(f"{url} cannot be read ({error}); check the address and who may read it") from error
+    with tempfile.TemporaryDirectory(prefix="faultset-labels-") as scratch:
+        mirror = Path(scratch) / "dataset"
+        (mirror / VERSIONS).mkdir(parents=True)
+        (mirror / VERSIONS / f"{chosen}.json").write_bytes(text)
+        dataset = Dataset(mirror, manifest)
+        copy_files(url, dataset, list(dataset.episodes), [CONTEXT_FILE, LABEL_FILE], mirror)
+        yield Source.of(dataset, url=url)
+
+
+def copy_files(url: str, dataset: Dataset, episodes: list[str], names: list[str], mirror: Path) -> None:
+    """Copy some files of some episodes into a local folder of the same layout."""
+    checksums = {
+        f"{episode}/{name}": record.sha256
+        for episode in episodes
+        for name, record in dataset.files[episode].items()
+        if name in names
+    }
+    for name, data in fetch(f"{url}/{EPISODES}", list(checksums), checksums).items():
+        path = mirror / EPISODES / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def _versions(system: Any, root: str, url: str) -> list[str]:
+    try:
+        names = [str(entry).rpartition("/")[2] for entry in system.ls(f"{root}/{VERSIONS}", detail=False)]
+    except FileNotFoundError:
+        names = []
+    except Exception as error:
+        # each file system raises what its library raises
+        raise PlatformError(
+            f"{url} cannot be listed ({type(error).__name__}: {str(error)[:200]}); check the address and who may read "
+            "it, or name the version with --version"
+        ) from error
+    found = [name.removesuffix(".json") for name in names if name.endswith(".json") and name[0].isdigit()]
+    if not found:
+        raise DataError(f"{url} has no versions: it is not a dataset, or the server cannot list it; try --version")
+    return sorted(found, key=lambda name: [int(part) for part in name.split(".") if part.isdigit()])

@@ -1,0 +1,1 @@
+"""What an evaluation will run: folds, baselines, alarms, and what each is told."""

@@ -1,0 +1,170 @@
+"""Episodes of datasets that lie elsewhere: fetched once per worker, checked while they arrive, and given up again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from faultset.core.errors import DataError, PlatformError
+from faultset.datasets.format.context import CONTEXT_FILE
+from faultset.datasets.format.episodes import TELEMETRY
+
+CACHE_BYTES = int(os.environ.get("FAULTSET_FETCHED_BYTES", 4 << 30))
+"""Disk that fetched episodes may take on one worker; those in use are never removed."""
+FETCHED_BY_ALL = ("metrics", "spans", "logs", "events", "objects")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where an episode is: a folder that workers can open, or files behind a URL with their checksums."""
+
+    folder: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    """File of the episode -> SHA-256; empty for a folder."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether files must be fetched before they can be read."""
+        return bool(self.files)
+
+
+@contextlib.contextmanager
+def at_hand(places: Sequence[Place], needs: frozenset[str]) -> Iterator[tuple[str, ...]]:
+    """Give folders in which the episodes can be read, for as long as the block lasts."""
+    if not any(place.remote for place in places):
+        yield tuple(place.folder for place in places)
+        return
+    tables = {*FETCHED_BY_ALL, *(("requests",) if "sli" in needs else ())}
+    with contextlib.ExitStack() as stack:
+        yield tuple(
+            stack.enter_context(_store().lent(place, tables)) if place.remote else place.folder for place in places
+        )
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """Return the fsspec file system of a URL and the path in it; say what is missing where there is none."""
+    import fsspec
+
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except (ValueError, ImportError, OSError) as error:
+        scheme = url.partition("://")[0]
+        raise PlatformError(
+            f"{url} cannot be opened ({error}); install the fsspec package for {scheme}://, such as s3fs or gcsfs, "
+            "and give its credentials in the environment"
+        ) from error
+    return system, path.rstrip("/")
+
+
+def fetch(url: str, names: Sequence[str], checksums: Mapping[str, str]) -> dict[str, bytes]:
+    """Read files below a URL, several at once, and compare them with their checksums."""
+    system, root = filesystem(url)
+    paths = {f"{root}/{name}": name for name in names}
+    try:
+        found = system.cat(list(paths))
+    except Exception as error:
+        # each file system raises what its library raises
+        raise PlatformError(
+            f"{url} cannot be read ({type(error).__name__}: {str(error)[:200]}); check the address and who may read it"
+        ) from error
+    # file systems differ in whether they give a leading slash or the scheme back
+    content = {_matching(path, paths): data for path, data in found.items()}
+    wrong = [name for name, data in content.items() if hashlib.sha256(data).hexdigest() != checksums[name]]
+    if wrong:
+        raise DataError(
+            f"{len(wrong)} of {len(names)} files below {url} differ from their checksum (first: {min(wrong)}); "
+            "restore them, or open another version"
+        )
+    return content
+
+
+def _matching(path: str, paths: Mapping[str, str]) -> str:
+    if path in paths:
+        return paths[path]
+    return next(name for known, name in paths.items() if path.endswith(known.lstrip("/")))
+
+
+class _Store:
+    """Fetched episodes of this process, least recently used ones removed first."""
+
+    def __init__(self) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix="faultset-fetched-"))
+        self._lock = threading.Lock()
+        self._busy: dict[str, threading.Lock] = {}
+        self._sizes: OrderedDict[str, int] = OrderedDict()
+        self._users: dict[str, int] = {}
+
+    @contextlib.contextmanager
+    def lent(self, place: Place, tables: set[str]) -> Iterator[str]:
+        key = hashlib.sha256(f"{place.folder}\0{sorted(place.files.items())}".encode()).hexdigest()[:24]
+        with self._lock:
+            self._users[key] = self._users.get(key, 0) + 1
+            busy = self._busy.setdefault(key, threading.Lock())
+        folder = self._root / key / PurePosixPath(place.folder).name
+        try:
+            with busy:
+                self._complete(place, folder, tables, key)
+            yield str(folder)
+        finally:
+            with self._lock:
+                self._users[key] -= 1
+                self._shrink()
+
+    def _complete(self, place: Place, folder: Path, tables: set[str], key: str) -> None:
+        wanted = [CONTEXT_FILE, *(f"{TELEMETRY}/{table}.parquet" for table in sorted(tables))]
+        missing = [name for name in wanted if name in place.files and not (folder / name).exists()]
+        size = 0
+        if missing:
+            for name, data in fetch(place.folder, missing, place.files).items():
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                partial = path.with_name(path.name + ".incomplete")
+                partial.write_bytes(data)
+                partial.replace(path)
+                size += len(data)
+        with self._lock:
+            self._sizes[key] = self._sizes.pop(key, 0) + size
+
+    def _shrink(self) -> None:
+        for key in list(self._sizes):
+            if sum(self._sizes.values()) <= CACHE_BYTES:
+                return
+            if not self._users.get(key):
+                del self._sizes[key]
+                shutil.rmtree(self._root / key, ignore_errors=True)
+
+    def remove(self) -> None:
+        shutil.rmtree(self._root, ignore_errors=True)
+
+
+_made: _Store | None = None
+_making = threading.Lock()
+
+
+def _store() -> _Store:
+    global _made
+    with _making:
+        if _made is None:
+            import atexit
+
+            _made = _Store()
+            atexit.register(forget_fetched)
+        return _made
+
+
+def forget_fetched() -> None:
+    """Remove what this process has fetched."""
+    global _made
+    with _making:
+        store, _made = _made, None
+    if store is not None:
+        store.remove()

@@ -1,0 +1,132 @@
+"""Views as the runner hands them out: frames are made once per episode, and undeclared tables stay closed."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from faultset.datasets.format.context import read_context
+from faultset.datasets.format.episodes import TELEMETRY
+from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.metrics.roles import Catalogue, MetricRole, builtin_catalogue
+from faultset.evaluators.execution.runners.cache import Memo
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+class UndeclaredTable(Exception):
+    """A baseline asked for requests of the clients without declaring that it needs them."""
+
+
+class SharedView(EpisodeView):
+    """A view whose frames are computed once and shared by all methods that look at the episode.
+
+    Every caller gets a frame of its own: pandas copies on write, so nobody can change what others see.
+    """
+
+    def __init__(self, path: str, memo: Memo, *, sli: bool) -> None:
+        # the parent would read the context again for every method
+        self._context = memo.once((path, "context"), lambda: read_context(Path(path)))
+        self._telemetry = Path(path) / TELEMETRY
+        self._path = path
+        self._memo = memo
+        self._sli = sli
+
+    @property
+    def catalogue(self) -> Catalogue:
+        roles = self._context.metric_roles
+        return _catalogue(json.dumps([dict(row) for row in roles], sort_keys=True) if roles else "")
+
+    def table(
+        self, name: str, columns: Sequence[str] | None = None, filters: Any = None
+    ) -> pa.Table:  # Arrow tables cannot be changed, so they need no protection
+        self._check(name)
+        if filters is not None:
+            return super().table(name, columns, filters)
+        key = ("table", name, None if columns is None else tuple(columns))
+        return self._once(key, lambda: super(SharedView, self).table(name, columns))
+
+    def wide(self, step_s: float = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
+        chosen = None if roles is None else frozenset(roles)
+        make = lambda: super(SharedView, self).wide(step_s, chosen)  # noqa: E731
+        return self._once(("wide", float(step_s), chosen), make).copy(deep=False)
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        return self._once(("made", key), make)
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        self._check(name)
+        return self._once(("frame", name), lambda: super(SharedView, self)._frame(name)).copy(deep=False)
+
+    def _check(self, name: str) -> None:
+        if name == "requests" and not self._sli:
+            raise UndeclaredTable('reads the table "requests" but does not declare needs = {"sli"}')
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        return self._memo.once((self._path, *key), make)
+
+
+class TrainingSet(Sequence[SharedView]):
+    """Views of training episodes, made when they are looked at: most methods never do."""
+
+    def __init__(self, folders: Sequence[str], memo: Memo, *, sli: bool) -> None:
+        self._folders, self._memo, self._sli = tuple(folders), memo, sli
+
+    def __len__(self) -> int:
+        return len(self._folders)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[i] for i in range(len(self))[number]]
+        return SharedView(self._folders[number], self._memo, sli=self._sli)
+
+
+class RememberingCatalogue(Catalogue):
+    """A catalogue that matches every metric name once; there are few names and many who ask."""
+
+    def __init__(self, rows: Iterable[MetricRole]) -> None:
+        super().__init__(rows)
+        self._roles: dict[str, str] = {}
+        self._stored: dict[str, frozenset[str]] = {}
+        self._found: dict[str, MetricRole | None] = {}
+
+    def __reduce__(self) -> tuple[type[Catalogue], tuple[tuple[MetricRole, ...]]]:
+        return RememberingCatalogue, (self.rows,)
+
+    def find(self, metric: str) -> MetricRole | None:
+        if metric not in self._found:
+            self._found[metric] = super().find(metric)
+        return self._found[metric]
+
+    def role_of(self, metric: str) -> str:
+        if metric not in self._roles:
+            self._roles[metric] = super().role_of(metric)
+        return self._roles[metric]
+
+    def stored_roles(self, metric: str) -> frozenset[str]:
+        if metric not in self._stored:
+            self._stored[metric] = super().stored_roles(metric)
+        return self._stored[metric]
+
+    def extended(self, rows: Iterable[Mapping[str, str]]) -> Catalogue:
+        added = [MetricRole(**row) for row in rows]
+        return RememberingCatalogue([*added, *self.rows]) if added else self
+
+
+@functools.lru_cache(maxsize=16)
+def _catalogue(roles: str) -> Catalogue:
+    rows = [MetricRole(**row) for row in json.loads(roles)] if roles else []
+    return RememberingCatalogue([*rows, *builtin_catalogue().rows])
+
+
+def prepare_pandas() -> None:
+    """Turn on copy-on-write where it is not yet the default; shared frames rely on it."""
+    import pandas as pd
+
+    if int(pd.__version__.partition(".")[0]) < 3:
+        pd.options.mode.copy_on_write = True

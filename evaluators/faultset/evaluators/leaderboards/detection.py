@@ -1,0 +1,284 @@
+"""Detection tables: the numbers that follow from what detectors said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from faultset.evaluators.leaderboards.detection_facts import BUFFER_S, GAP_S, Heard
+from faultset.evaluators.leaderboards.records import Metric
+from faultset.evaluators.results.rows import Truth
+from faultset.evaluators.scoring.confusion import Confusion
+from faultset.evaluators.scoring.points import vus_pr
+from faultset.evaluators.statistics.clusters import clustered_mean, clustered_median, clustered_ratio
+from faultset.evaluators.statistics.estimates import Estimate, unknown
+from faultset.evaluators.statistics.rates import hourly_rate, wilson_interval
+
+HORIZONS_S = (30, 60, 300)
+_S = 1_000_000_000
+_HOUR_NS = 3600 * _S
+
+DETECTION_METRICS = (
+    Metric(
+        name="balanced_accuracy",
+        title="balanced accuracy",
+        unit="share",
+        meaning="mean of the share of fault episodes answered yes and of no-fault episodes answered no; "
+        "0.5 for every constant answer",
+    ),
+    Metric(
+        name="event_recall",
+        title="event recall",
+        unit="share",
+        meaning=f"share of faults with an alarm that began after the onset [gap={GAP_S}s,grace=0s]",
+    ),
+    Metric(
+        name="event_precision",
+        title="event precision",
+        unit="share",
+        meaning=f"share of alarms, over fault and no-fault episodes, that began in a fault [gap={GAP_S}s,grace=0s]",
+    ),
+    Metric(
+        name="false_alarms_per_hour",
+        title="false alarms / h",
+        unit="per hour",
+        better="lower",
+        meaning="alarms per watched hour of no-fault episodes",
+    ),
+    Metric(
+        name="ttd_median",
+        title="median TTD",
+        unit="s",
+        better="lower",
+        meaning="median seconds from the onset to the first true alarm, a miss is infinite",
+    ),
+    Metric(
+        name="ttd_restricted_mean",
+        title="mean TTD",
+        unit="s",
+        better="lower",
+        meaning="mean seconds to the first true alarm, a miss counts as the whole window",
+    ),
+    Metric(name="mcc", title="MCC", meaning="Matthews correlation of the episode answers; 0 for every constant answer"),
+    Metric(name="recall", title="said yes", unit="share", meaning="share of fault episodes with any alarm at all"),
+    Metric(
+        name="false_positive_rate",
+        title="false yes",
+        unit="share",
+        better="lower",
+        meaning="share of no-fault episodes with any alarm",
+    ),
+    Metric(
+        name="false_alarms_per_hour_before_onset",
+        title="false alarms / h before onset",
+        unit="per hour",
+        better="lower",
+        meaning="alarms per watched hour of fault episodes before their onset",
+    ),
+    Metric(
+        name="ttd_median_from_manifest",
+        title="median TTD from first impact",
+        unit="s",
+        better="lower",
+        meaning="as median TTD, but from the first second in which the clients' requests suffer",
+    ),
+    *(
+        Metric(
+            name=f"detected_within_{horizon}s",
+            title=f"found in {horizon} s",
+            unit="share",
+            meaning=f"share of faults with a true alarm at most {horizon} s after the onset",
+        )
+        for horizon in HORIZONS_S
+    ),
+    Metric(
+        name="average_precision",
+        title="AUC-PR",
+        unit="share",
+        meaning="average precision of the score over samples; its floor is the share of samples in the fault",
+    ),
+    Metric(
+        name="vus_pr",
+        title=f"VUS-PR [step, {BUFFER_S} s]",
+        unit="share",
+        meaning=f"volume under the precision-recall surface in the step form of TSB-AD, buffer {BUFFER_S} s; "
+        "its floor is the value of a constant score",
+    ),
+)
+TABLE_COLUMNS = DETECTION_METRICS[:6]
+BY_POLICY = ("balanced_accuracy", "event_recall", "event_precision", "false_alarms_per_hour", "ttd_median")
+"""Metrics that threshold policies other than `reference` get columns for."""
+
+
+def policy_metrics(policy: str) -> tuple[Metric, ...]:
+    """Columns of a threshold policy, named like `event_recall[train-quantile(0.995)]`."""
+    own = {metric.name: metric for metric in DETECTION_METRICS}
+    return tuple(
+        replace(
+            own[name],
+            name=f"{name}[{policy}]",
+            title=f"{own[name].title}, {policy}",
+            meaning=f"{own[name].meaning}; threshold set by {policy} on training episodes without a fault",
+        )
+        for name in BY_POLICY
+    )
+
+
+def policy_estimates(policy: str, faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> dict[str, Estimate]:
+    """Estimates for the columns of a threshold policy."""
+    found = detection_estimates(faulty, healthy, seed)
+    return {f"{name}[{policy}]": found[name] for name in BY_POLICY}
+
+
+def detection_estimates(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> dict[str, Estimate]:
+    """Every detection metric of one detector on some fault episodes and the no-fault episodes beside them."""
+    everybody = faulty
+    faulty = [one for one in everybody if one.truth.onset_ns is not None]
+    keys = [one.truth.cluster for one in faulty]
+    estimates = {
+        "event_recall": clustered_mean([one.found for one in faulty], keys, seed),
+        "recall": clustered_mean([one.yes for one in everybody], [one.truth.cluster for one in everybody], seed),
+        "false_positive_rate": clustered_mean(
+            [one.yes for one in healthy], [one.truth.cluster for one in healthy], seed
+        ),
+        "event_precision": _precision(faulty, healthy, seed),
+        "false_alarms_per_hour": _hourly(healthy, "alarms"),
+        "false_alarms_per_hour_before_onset": _before_onset(faulty),
+        "ttd_median": clustered_median([one.delay_s for one in faulty], keys, seed),
+        "ttd_restricted_mean": clustered_mean(
+            [min(one.delay_s, one.window_s) for one in faulty], keys, seed, shares=False
+        ),
+        "ttd_median_from_manifest": _from_manifest(faulty, seed),
+        "average_precision": clustered_mean([one.average_precision for one in faulty], keys, seed),
+        "vus_pr": clustered_mean([one.vus_pr for one in faulty], keys, seed),
+    }
+    estimates |= _answers(everybody, healthy, seed)
+    shortest = min((one.window_s for one in faulty), default=0.0)
+    for horizon in HORIZONS_S:
+        within = [float(one.delay_s <= horizon) for one in faulty]
+        estimates[f"detected_within_{horizon}s"] = (
+            clustered_mean(within, keys, seed)
+            if shortest >= horizon
+            else unknown(f"faults are only seen for {shortest:.0f} s", len(faulty))
+        )
+    return estimates
+
+
+def _answers(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> dict[str, Estimate]:
+    if not faulty or not healthy:
+        missing = "fault" if not faulty else "no-fault"
+        return {name: unknown(f"no {missing} episodes") for name in ("balanced_accuracy", "mcc")}
+    everything = [*faulty, *healthy]
+    counts = [
+        (one.yes, 1 - one.yes, 0.0, 0.0) if one.truth.faulty else (0.0, 0.0, one.yes, 1 - one.yes) for one in everything
+    ]
+    keys = [one.truth.cluster for one in everything]
+    strata = [one.truth.faulty for one in everything]
+    balanced = clustered_ratio(counts, keys, strata, _balanced, seed)
+    return {
+        "balanced_accuracy": balanced if balanced.interval_known else _without_spread(balanced, faulty, healthy),
+        "mcc": clustered_ratio(counts, keys, strata, _matthews, seed),
+    }
+
+
+def _without_spread(estimate: Estimate, faulty: Sequence[Heard], healthy: Sequence[Heard]) -> Estimate:
+    """Give an interval where resampling sees no spread: Wilson's for each half, clusters as trials."""
+    ends = []
+    for episodes in (faulty, healthy):
+        right = [one.yes if one.truth.faulty else 1 - one.yes for one in episodes]
+        clusters = len({one.truth.cluster for one in episodes})
+        ends.append(wilson_interval(float(np.mean(right)) * clusters, clusters))
+    low, high = np.mean(ends, axis=0)
+    return replace(estimate, low=float(low), high=float(high), method="Wilson over clusters of each half", reason="")
+
+
+def _balanced(sums: np.ndarray) -> np.ndarray:
+    tp, fn, fp, tn = np.moveaxis(sums, -1, 0)
+    return (tp / (tp + fn) + tn / (tn + fp)) / 2
+
+
+def _matthews(sums: np.ndarray) -> np.ndarray:
+    tp, fn, fp, tn = np.moveaxis(np.asarray(sums, dtype=float), -1, 0)
+    product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
+    return np.where(product > 0, (tp * tn - fp * fn) / np.sqrt(np.where(product > 0, product, 1.0)), 0.0)
+
+
+def _precision(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> Estimate:
+    everything = [*faulty, *healthy]
+    total = sum(one.alarms for one in everything)
+    if total == 0:
+        return unknown("no alarms", len(everything))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        estimate = clustered_ratio(
+            [(one.true_alarms, one.alarms) for one in everything],
+            [one.truth.cluster for one in everything],
+            [one.truth.faulty for one in everything],
+            lambda sums: sums[..., 0] / sums[..., 1],
+            seed,
+        )
+    return replace(estimate, n=round(total), k=sum(one.true_alarms for one in everything))
+
+
+def _hourly(episodes: Sequence[Heard], name: str) -> Estimate:
+    watched = [one for one in episodes if one.answered]
+    hours = sum(one.watched_ns for one in watched) / _HOUR_NS
+    return hourly_rate(sum(getattr(one, name) for one in watched), hours, len(watched))
+
+
+def _before_onset(faulty: Sequence[Heard]) -> Estimate:
+    watched = [one for one in faulty if one.answered and one.truth.onset_ns is not None]
+    spans = [max(0, (one.truth.onset_ns or 0) - one.truth.reference_end_ns) for one in watched]
+    return hourly_rate(sum(one.alarms_before_onset for one in watched), sum(spans) / _HOUR_NS, len(watched))
+
+
+def _from_manifest(faulty: Sequence[Heard], seed: int) -> Estimate:
+    seen = [one for one in faulty if one.truth.manifest_ns is not None]
+    if not seen:
+        return unknown("no episode in which clients suffered", len(faulty))
+    return clustered_median([one.delay_from_manifest_s for one in seen], [one.truth.cluster for one in seen], seed)
+
+
+def constant_answer_floor(faulty: Sequence[Heard]) -> dict[str, Estimate]:
+    """What a constant answer scores: one half, no correlation, and the share of samples in the fault."""
+    faulty = [one for one in faulty if one.truth.onset_ns is not None]
+    shares = [one.window_s * _S / one.watched_ns for one in faulty]
+    floor = {
+        "balanced_accuracy": Estimate(value=0.5, method="closed form"),
+        "mcc": Estimate(value=0.0, method="closed form"),
+    }
+    if shares:
+        floor["average_precision"] = Estimate(value=float(np.mean(shares)), n=len(shares), method="closed form")
+        floor["vus_pr"] = Estimate(
+            value=float(np.mean([_flat_volume(one.truth) for one in faulty])),
+            n=len(shares),
+            method="constant score, 1 s samples",
+        )
+    return floor
+
+
+def _flat_volume(truth: Truth) -> float:
+    seconds = max(1, (truth.view_end_ns - truth.reference_end_ns) // _S)
+    times = truth.reference_end_ns + np.arange(1, seconds + 1) * _S
+    inside = times > (truth.onset_ns or 0)
+    return vus_pr(inside, np.zeros(seconds), BUFFER_S)
+
+
+def correctness(episodes: Mapping[str, Heard]) -> dict[str, float]:
+    """Per episode how right a detector was: a true alarm in a fault, silence without one."""
+    return {
+        name: (one.yes if math.isnan(one.found) else one.found) if one.truth.faulty else 1.0 - one.yes
+        for name, one in episodes.items()
+    }
+
+
+def confusion(faulty: Sequence[Heard], healthy: Sequence[Heard]) -> Confusion:
+    """Two by two table of the episode answers."""
+    return Confusion(
+        tp=sum(one.yes for one in faulty),
+        fn=sum(1 - one.yes for one in faulty),
+        fp=sum(one.yes for one in healthy),
+        tn=sum(1 - one.yes for one in healthy),
+    )

@@ -1,0 +1,264 @@
+"""A leaderboard as JSON and as Markdown."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from faultset.evaluators.leaderboards import detection as detecting
+from faultset.evaluators.leaderboards import diagnosis, localization, number_formats
+from faultset.evaluators.leaderboards.records import HEADLINE, TOLD, Entry, Leaderboard, Metric, Table
+
+LEADERBOARD_VERSION = 1
+
+
+def write_json(board: Leaderboard, path: Path) -> None:
+    """Write everything that was computed; unknown values are null and say why."""
+    content = {"leaderboard_version": LEADERBOARD_VERSION, **plain(board)}
+    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def plain(value: Any) -> Any:
+    """Turn records into what JSON can hold: NaN becomes null, infinities become strings."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        if math.isinf(value):
+            return "inf" if value > 0 else "-inf"
+    return value
+
+
+def columns_of(table: Table) -> tuple[Metric, ...]:
+    """Return the metrics that a table shows where space is short; JSON has all."""
+    if table.task == "detection":
+        return detecting.TABLE_COLUMNS
+    if table.task == "rca":
+        return diagnosis.TABLE_COLUMNS
+    first, *rest = localization.TABLE_COLUMNS
+    own = next(metric for metric in localization.LOCALIZATION_METRICS if metric.name == "ac1_own")
+    known = any(entry.metrics[own.name].known for entry in table.entries)
+    return (first, own, *rest) if known else (first, *rest)
+
+
+def policy_columns(table: Table) -> tuple[Metric, ...]:
+    """Return the metrics of threshold policies other than `reference`, which have a table of their own."""
+    return tuple(metric for metric in table.metrics if "[" in metric.name)
+
+
+def write_markdown(board: Leaderboard, path: Path) -> None:
+    """Write the tables for people who read text."""
+    path.write_text(markdown(board), encoding="utf-8")
+
+
+def markdown(board: Leaderboard) -> str:
+    """Render a leaderboard as Markdown."""
+    lines = [f"# {board.dataset} {board.version}", ""]
+    lines += [f"- {line}" for line in facts(board)]
+    lines.append("")
+    for table in board.tables:
+        lines += _table(table)
+    lines += _curves(board)
+    lines += _misses(board)
+    lines += _strata(board)
+    lines += _failures(board)
+    lines += ["## How to read this", ""]
+    lines += [f"- **{metric.title}**: {metric.meaning}." for metric in _all_metrics(board)]
+    lines += [
+        "- Brackets are 95 % intervals; whole clusters (application, fault, target) are resampled. "
+        "A perfect or an empty score gets Wilson's interval with clusters as trials.",
+        "- The last column compares with the strongest control on the same episodes; p is corrected by Holm "
+        "and missing below six clusters, where nothing can be significant.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def facts(board: Leaderboard) -> list[str]:
+    """Say what was evaluated and what a reader must keep in mind, one sentence each."""
+    counts = board.counts
+    sentences = []
+    if board.quick:
+        sentences.append(
+            "**quick**: at least some episodes have quick phases; these numbers show that things work, "
+            "they do not rank methods"
+        )
+    sentences += [
+        f"dataset {board.dataset}, version {board.version} (sha256 {board.digest[:12] or 'unknown'}), "
+        f"split {board.split}",
+        f"episodes: {counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
+        f"{_unknown(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
+        + (" and those without a verdict" if counts.get("unknown") else ""),
+        f"alarms: runs of flags less than {detecting.GAP_S} s apart are one, and one is true when it begins in a fault "
+        f"[gap={detecting.GAP_S}s,grace=0s]",
+        "threshold policy: reference (each detector sets its threshold on the episode's reference window)"
+        + "".join(f"; {policy} in columns of its own" for policy in board.thresholds),
+        f"code {board.code}",
+    ]
+    sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
+    if board.early_alarms:
+        told = ", ".join(f"{n} {when}" for when, n in sorted(board.early_alarms.items()))
+        sentences.append(f"alarm that localizers were told (detected): {told}")
+    return sentences
+
+
+def _unknown(counts: Mapping[str, int]) -> str:
+    return f"{counts['unknown']} of unknown verdict, " if counts.get("unknown") else ""
+
+
+def _policies(table: Table) -> list[str]:
+    """One table for each policy that sets thresholds on training episodes."""
+    shown = policy_columns(table)
+    lines = []
+    for policy in dict.fromkeys(metric.name.partition("[")[2].removesuffix("]") for metric in shown):
+        columns = [metric for metric in shown if metric.name.endswith(f"[{policy}]")]
+        names = [metric.title.removesuffix(f", {policy}") for metric in columns]
+        lines += [f"### Threshold policy {policy}, {table.title}", ""]
+        lines += ["| baseline | " + " | ".join(names) + " |", "|---|" + "---|" * len(columns)]
+        for entry in table.entries:
+            values = [_value(entry, metric) for metric in columns]
+            lines.append(f"| {entry.baseline} | " + " | ".join(values) + " |")
+        lines.append("")
+    return lines
+
+
+def _curves(board: Leaderboard) -> list[str]:
+    if not board.curves:
+        return []
+    delays = sorted({point.delay_s for curve in board.curves for point in curve.points})
+    lines = ["## AC@1 when the alarm comes later", "", "Seconds after the onset; in brackets the episodes.", ""]
+    lines += ["| app | baseline | " + " | ".join(f"{delay:g} s" for delay in delays) + " |"]
+    lines += ["|---|---|" + "---|" * len(delays)]
+    for curve in board.curves:
+        at = {point.delay_s: f"{point.ac1.value:.2f} ({point.ac1.n})" for point in curve.points}
+        cells = " | ".join(at.get(delay, number_formats.NONE) for delay in delays)
+        lines.append(f"| {curve.app} | {curve.baseline} | {cells} |")
+    return [*lines, ""]
+
+
+def _misses(board: Leaderboard) -> list[str]:
+    if not board.misses:
+        return []
+    lines = ["## What localizers put first", ""]
+    lines += ["| told | baseline | episodes | cause | symptom | unrelated | no answer | calls away |", "|" + "---|" * 8]
+    for miss in board.misses:
+        shares = " | ".join(f"{value:.2f}" for value in (miss.hit, miss.symptom, miss.unrelated, miss.none))
+        away = ", ".join(f"{distance}: {count}" for distance, count in miss.hops.items())
+        lines.append(f"| {TOLD[miss.protocol]} | {miss.baseline} | {miss.episodes} | {shares} | {away} |")
+    return [*lines, ""]
+
+
+def _across(table: Table) -> list[str]:
+    known = [entry for entry in table.entries if entry.across is not None and entry.across.known]
+    if not known:
+        return []
+    metric = table.metrics[0]
+    lines = [f"Mean of {metric.title} over applications, and where it would lie for one more:", ""]
+    for entry in known:
+        assert entry.across is not None
+        value = number_formats.number(entry.across.value, metric)
+        doubt = number_formats.interval(entry.across, metric) or f"({entry.across.reason})"
+        lines.append(f"- {entry.baseline}: {value} {doubt}")
+    return [*lines, ""]
+
+
+def _table(table: Table) -> list[str]:
+    shown = columns_of(table)
+    lines = [f"## {table.title}", ""]
+    size = f"{table.episodes} fault episodes in {table.clusters} clusters"
+    if table.task == "detection":
+        size += f", {table.no_fault_episodes} no-fault episodes"
+    lines += [size + ".", ""]
+    if table.note:
+        lines += [table.note, ""]
+    against = f"vs {table.strongest_control}" if table.strongest_control else "vs control"
+    header = ["#", "baseline", "kind", *(metric.title for metric in shown), "failed", "CPU", against]
+    lines.append("| " + " | ".join(header) + " |")
+    lines.append("|" + "---|" * len(header))
+    for entry in table.entries:
+        lines.append("| " + " | ".join(_cells(entry, shown)) + " |")
+    if table.floor:
+        cells = ["", "*guessing*", "floor", *(_floor(table, metric) for metric in shown), "", "", ""]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines.append("")
+    return [*lines, *_across(table), *_policies(table)]
+
+
+def _cells(entry: Entry, shown: tuple[Metric, ...]) -> list[str]:
+    failed = ", ".join(f"{n} {status}" for status, n in sorted(entry.failed.items()))
+    values = [_value(entry, metric) for metric in shown]
+    return [
+        str(entry.place),
+        entry.baseline,
+        entry.kind,
+        *values,
+        failed,
+        number_formats.seconds(entry.seconds),
+        against(entry),
+    ]
+
+
+def _value(entry: Entry, metric: Metric) -> str:
+    estimate = entry.metrics[metric.name]
+    parts = (
+        number_formats.number(estimate.value, metric),
+        number_formats.interval(estimate, metric),
+        number_formats.counts(estimate, metric) if metric.unit == "share" else "",
+    )
+    return " ".join(part for part in parts if part)
+
+
+def against(entry: Entry) -> str:
+    """Write the difference to the strongest control with its interval and corrected p."""
+    if entry.against is None:
+        return ""
+    difference = entry.against.difference
+    if not difference.known:
+        return number_formats.NONE
+    text = f"{difference.value:+.2f}"
+    if difference.interval_known:
+        text += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
+    if entry.adjusted_p is not None and not math.isnan(entry.adjusted_p):
+        text += f" p={number_formats.p_value(entry.adjusted_p)}"
+    return text
+
+
+def _floor(table: Table, metric: Metric) -> str:
+    estimate = table.floor.get(metric.name)
+    return "" if estimate is None else number_formats.number(estimate.value, metric)
+
+
+def _strata(board: Leaderboard) -> list[str]:
+    if not board.strata:
+        return []
+    lines = [f"## Difficulty of the {HEADLINE} episodes", ""]
+    lines += ["| stratum | episodes | means |", "|---|---|---|"]
+    lines += [f"| {s.name} | {len(s.episodes)} | {s.meaning} |" for s in board.strata]
+    return [*lines, ""]
+
+
+def _failures(board: Leaderboard) -> list[str]:
+    lines = ["## Failed rows", ""]
+    if not board.failures:
+        return [*lines, "None.", ""]
+    lines += ["| baseline | episode | task | protocol | seed | status | reason |", "|---|---|---|---|---|---|---|"]
+    for f in board.failures:
+        reason = f.reason.replace("|", "\\|")
+        lines.append(f"| {f.baseline} | {f.episode} | {f.task} | {f.protocol} | {f.seed} | {f.status} | {reason} |")
+    return [*lines, ""]
+
+
+def _all_metrics(board: Leaderboard) -> list[Metric]:
+    seen: dict[str, Metric] = {}
+    for table in board.tables:
+        seen |= {metric.name: metric for metric in columns_of(table)}
+    return list(seen.values())

@@ -1,0 +1,130 @@
+"""From rows to a leaderboard."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from faultset.evaluators.leaderboards.delay_curves import curves_of
+from faultset.evaluators.leaderboards.difficulty import strata_of
+from faultset.evaluators.leaderboards.localization import misses_of
+from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Misses, is_headline
+from faultset.evaluators.leaderboards.scored_rows import ScoredRows, scored
+from faultset.evaluators.leaderboards.tables import VERDICTS, tables_of
+from faultset.evaluators.results.rows import ResultRow, Truth
+from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
+
+
+def leaderboard_of(
+    rows: Sequence[ResultRow],
+    *,
+    digest: str = "",
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    policies: Sequence[ThresholdPolicy] | None = None,
+) -> Leaderboard:
+    """Compute every table from rows.
+
+    Parameters
+    ----------
+    digest
+        SHA-256 of the dataset version's list of files.
+    settings
+        What the evaluation was asked for, to be shown to the reader.
+    seed
+        For resampling; equal seeds give equal intervals.
+    policies
+        Threshold policies that get columns beside `reference`; by default those of `chosen_policies`.
+    """
+    if not rows:
+        raise ValueError("a leaderboard needs at least one row")
+    policies = chosen_policies([]) if policies is None else policies
+    facts = scored(rows, policies)
+    tested = {row.episode: row.truth for row in rows if row.protocol != "calibration"}
+    first = rows[0]
+    return Leaderboard(
+        dataset=first.dataset,
+        version=first.version,
+        digest=digest,
+        split=first.split,
+        quick=any(truth.profile == "quick" for truth in tested.values()),
+        counts=_counts(tested.values()),
+        profiles=dict(Counter(truth.profile for truth in tested.values())),
+        tables=tuple(tables_of(facts, seed)),
+        strata=strata_of(facts),
+        failures=tuple(_failures(rows)),
+        early_alarms=_early_alarms(rows),
+        settings=dict(settings or {})
+        | {"bootstrap_seed": seed, "threshold_policies": [policy.name for policy in policies]},
+        code=first.code,
+        libraries=json.loads(first.libraries) if first.libraries else {},
+        curves=curves_of(rows, seed),
+        thresholds=_thresholds(facts),
+        misses=tuple(_misses(facts)),
+        unscored=_unscored(tested.values(), {row.task for row in rows}),
+    )
+
+
+def _counts(truths: Iterable[Truth]) -> dict[str, int]:
+    counts: dict[str, int] = dict.fromkeys((*VERDICTS, "no fault"), 0)
+    for truth in truths:
+        name = truth.verdict if truth.faulty else "no fault"
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _unscored(truths: Iterable[Truth], tasks: set[str]) -> dict[str, int]:
+    """Count fault episodes that a task cannot be scored on; they are in no denominator."""
+    faulty = [truth for truth in truths if truth.faulty]
+    reasons = {
+        "localization: no root cause among the candidates": sum(not truth.causes for truth in faulty),
+        "root cause: level or type unknown": sum(not (truth.system_level and truth.fault_type) for truth in faulty),
+        "onset unknown: no events, no oracle": sum(truth.onset_ns is None for truth in faulty),
+    }
+    if "localization" not in tasks:
+        reasons.pop("localization: no root cause among the candidates")
+    if "rca" not in tasks:
+        reasons.pop("root cause: level or type unknown")
+    return {reason: count for reason, count in reasons.items() if count}
+
+
+def _thresholds(facts: ScoredRows) -> dict[str, dict[str, dict[str, float]]]:
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for policy, by in facts.thresholds.items():
+        named = found.setdefault(policy, {})
+        for (baseline, seed, fold), threshold in by.items():
+            named.setdefault(baseline, {})[f"{fold}/{seed}"] = threshold
+    return found
+
+
+def _misses(facts: ScoredRows) -> Iterable[Misses]:
+    for protocol in ("detected", "oracle"):
+        for baseline, episodes in sorted(facts.located.get(protocol, {}).items()):
+            headline = [one for _, one in sorted(episodes.items()) if is_headline(one.truth)]
+            if headline:
+                yield misses_of(baseline, protocol, headline)
+
+
+def _failures(rows: Sequence[ResultRow]) -> Iterable[Failure]:
+    for row in sorted(rows, key=lambda row: row.key):
+        if row.status not in ("ok", "no_alarm"):
+            yield Failure(
+                baseline=row.baseline,
+                episode=row.episode,
+                task=row.task,
+                protocol=row.protocol,
+                seed=row.seed,
+                status=row.status,
+                reason=row.reason,
+            )
+
+
+def _early_alarms(rows: Sequence[ResultRow]) -> dict[str, int]:
+    """Count fault episodes by when the alarm that localizers were told was raised."""
+    told: dict[str, str] = {}
+    for row in rows:
+        if row.task != "detection" and row.protocol == "detected" and row.truth.faulty:
+            told[row.episode] = "none" if row.told_ns is None else "before onset" if row.told_early else "after onset"
+    return dict(Counter(told.values()))

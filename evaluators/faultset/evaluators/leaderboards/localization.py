@@ -1,0 +1,278 @@
+"""Localization tables: where the cause stood in each ranking, and the numbers that follow."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import numpy as np
+
+from faultset.evaluators.leaderboards.records import Metric, Misses
+from faultset.evaluators.results.rows import ResultRow, Truth
+from faultset.evaluators.scoring.localization import (
+    LocalizationScore,
+    canonical,
+    leading,
+    lift,
+    random_floor,
+    score_ranking,
+    score_set,
+)
+from faultset.evaluators.scoring.metric_rankings import score_metrics
+from faultset.evaluators.scoring.propagation import MISSES, hops, kinds_of_answer
+from faultset.evaluators.statistics.clusters import clustered_mean, clustered_median, clustered_ratio
+from faultset.evaluators.statistics.estimates import Estimate, unknown
+
+LOCALIZATION_METRICS = (
+    Metric(
+        name="ac1",
+        title="AC@1",
+        unit="share",
+        meaning="expected share of episodes in which the first service named is a cause",
+    ),
+    Metric(name="ac3", title="AC@3", unit="share", meaning="causes among the first three, over min(3, causes)"),
+    Metric(name="avg5", title="Avg@5", unit="share", meaning="mean of AC@1 to AC@5"),
+    Metric(name="mrr", title="MRR", unit="share", meaning="mean of 1 / rank of the first cause, 0 when absent"),
+    Metric(
+        name="median_rank",
+        title="median rank",
+        unit="rank",
+        better="lower",
+        meaning="services an operator opens up to the right one; all of them when there is no answer",
+    ),
+    Metric(
+        name="lift1",
+        title="lift of AC@1",
+        meaning="AC@1 corrected for chance: 0 is random guessing, 1 is perfect, negative is worse than guessing",
+    ),
+    Metric(name="ac5", title="AC@5", unit="share", meaning="causes among the first five, over min(5, causes)"),
+    Metric(name="hit1", title="hit@1", unit="share", meaning="any cause in first place"),
+    Metric(name="hit3", title="hit@3", unit="share", meaning="any cause among the first three"),
+    Metric(name="recall3", title="recall@3", unit="share", meaning="causes among the first three, over all causes"),
+    Metric(name="answered", title="answered", unit="share", meaning="share of episodes with a non-empty ranking"),
+    Metric(
+        name="ac1_own",
+        title="AC@1 own trigger",
+        unit="share",
+        meaning="AC@1 when told the alarm of the method's own trigger instead, where it has one; no alarm is a miss",
+    ),
+    Metric(name="hit5", title="retrieval@5", unit="share", meaning="any cause among the first five"),
+    Metric(
+        name="rerank",
+        title="rerank",
+        unit="share",
+        meaning="hit@1 over hit@5: of the causes that reach the first five, the share that comes first; "
+        "hit@1 is retrieval@5 times this",
+    ),
+    Metric(
+        name="exact_set",
+        title="exact set",
+        unit="share",
+        meaning="what is put first, with all that is tied there, is exactly the set of causes",
+    ),
+    Metric(name="set_f1", title="set F1", unit="share", meaning="F1 of what is put first against the set of causes"),
+    Metric(name="jaccard", title="Jaccard", unit="share", meaning="overlap of what is put first and the set of causes"),
+    Metric(
+        name="silent_without_fault",
+        title="silent without fault",
+        unit="share",
+        meaning="share of no-fault episodes in which no alarm was told or nobody was named",
+    ),
+    *(
+        Metric(
+            name=f"{level}_{name}",
+            title=f"{title}, {level}s",
+            unit="share",
+            meaning=f"{title} of the {level}s that the method names, on episodes whose truth names a {level}",
+        )
+        for level in ("pod", "metric")
+        for name, title in (("ac1", "AC@1"), ("ac3", "AC@3"), ("ac5", "AC@5"), ("mrr", "MRR"))
+    ),
+)
+TABLE_COLUMNS = LOCALIZATION_METRICS[:6]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Located:
+    """What one localizer said about one episode; means over seeds where it has several."""
+
+    truth: Truth
+    ac1: float
+    ac3: float
+    ac5: float
+    avg5: float
+    mrr: float
+    hit1: float
+    hit3: float
+    hit5: float
+    recall3: float
+    rank: float
+    lift1: float
+    exact_set: float
+    set_f1: float
+    jaccard: float
+    answered: float
+    fine: Mapping[str, float]
+    """Scores at the level of pods and metrics; NaN where the truth names none."""
+    kinds: Mapping[str, float]
+    """What the services in first place are to the cause, as shares."""
+    hops: float
+    """Fewest calls between first place and cause in the first seed; NaN without an answer."""
+
+
+_MEANS = ("ac1", "ac3", "ac5", "avg5", "mrr", "hit1", "hit3", "hit5", "recall3", "rank", "lift1")
+_SETS = ("exact_set", "set_f1", "jaccard")
+
+
+def located(rows: Sequence[ResultRow]) -> Located:
+    """Put the rows of one localizer on one episode, one for each seed, together; no answer is a miss."""
+    truth = rows[0].truth
+    causes = [frozenset(cause) for cause in truth.causes]
+    rankings = [row.ranking if row.status == "ok" else {} for row in rows]
+    scores = [score_ranking(ranking, causes, truth.candidates) for ranking in rankings]
+    first = [leading(ranking, truth.candidates) for ranking in rankings]
+    sets = [_set_scores(names, causes) for names in first]
+    kinds = [kinds_of_answer(names, frozenset().union(*causes), truth.calls) for names in first]
+    fine = [_fine_scores(row) for row in rows]
+    floor = _floor(truth.causes, truth.candidates).ac[1]
+    mean = lambda values: float(sum(values) / len(values))  # noqa: E731
+    return Located(
+        truth=truth,
+        **{name: mean([_read(score, name, floor) for score in scores]) for name in _MEANS},
+        **{name: mean([found[name] for found in sets]) for name in _SETS},
+        answered=mean([bool(ranking) for ranking in rankings]),
+        fine={name: mean([found[name] for found in fine]) for name in fine[0]},
+        kinds={kind: mean([found[kind] for found in kinds]) for kind in MISSES},
+        hops=hops(truth.calls, first[0], frozenset().union(*causes)) if first[0] else math.nan,
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _floor(causes: tuple[tuple[str, ...], ...], candidates: tuple[str, ...]) -> LocalizationScore:
+    return random_floor([frozenset(cause) for cause in causes], candidates)
+
+
+def _set_scores(first: AbstractSet[str], causes: Sequence[AbstractSet[str]]) -> dict[str, float]:
+    right = canonical(frozenset().union(*causes), causes)
+    found = score_set(canonical(first, causes), right)
+    return {"exact_set": float(found.exact), "set_f1": found.f1, "jaccard": found.jaccard}
+
+
+def _fine_scores(row: ResultRow) -> dict[str, float]:
+    """Scores of the pods and metrics that a row names."""
+    truth, answer = row.truth, row.answer if row.status == "ok" else {}
+    scores: dict[str, LocalizationScore | None] = {"pod": None, "metric": None}
+    if truth.pod_causes:
+        pods = answer.get("pods") or {}
+        scores["pod"] = score_ranking(pods, [frozenset({pod}) for pod in truth.pod_causes], list(pods))
+    if truth.metric_causes:
+        scores["metric"] = score_metrics(answer.get("metrics") or (), truth.metric_causes)
+    fine = {}
+    for level, score in scores.items():
+        for k in (1, 3, 5):
+            fine[f"{level}_ac{k}"] = math.nan if score is None else score.ac[k]
+        fine[f"{level}_mrr"] = math.nan if score is None else score.reciprocal_rank
+    return fine
+
+
+def _read(score: LocalizationScore, name: str, floor: float) -> float:
+    if name.startswith("ac"):
+        return score.ac[int(name[2:])]
+    if name.startswith("hit"):
+        return score.hit[int(name[3:])]
+    values = {
+        "avg5": score.avg5,
+        "mrr": score.reciprocal_rank,
+        "recall3": score.recall[3],
+        "rank": score.expected_rank,
+        "lift1": lift(score.ac[1], floor),
+    }
+    return values[name]
+
+
+def localization_estimates(
+    episodes: Sequence[Located], seed: int, *, own: Mapping[str, Located] | None = None, calm: Sequence[float] = ()
+) -> dict[str, Estimate]:
+    """Every localization metric of one localizer.
+
+    Parameters
+    ----------
+    own
+        The same episodes when told the alarm of the method's own trigger.
+    calm
+        For each no-fault episode the share of seeds that blamed nobody.
+    """
+    keys = [one.truth.cluster for one in episodes]
+    names = [name for name in (*_MEANS, *_SETS, "answered") if name != "rank"]
+    estimates = {
+        name: clustered_mean([getattr(one, name) for one in episodes], keys, seed, shares=name != "lift1")
+        for name in names
+    }
+    estimates["median_rank"] = clustered_median([one.rank for one in episodes], keys, seed)
+    estimates["rerank"] = _rerank(episodes, keys, seed)
+    mine = [own[one.truth.episode] for one in episodes if own and one.truth.episode in own]
+    estimates["ac1_own"] = (
+        clustered_mean([one.ac1 for one in mine], [one.truth.cluster for one in mine], seed)
+        if mine
+        else unknown("the method has no trigger of its own")
+    )
+    estimates["silent_without_fault"] = (
+        clustered_mean(list(calm), list(range(len(calm))), seed) if calm else unknown("no no-fault episodes")
+    )
+    for name in episodes[0].fine if episodes else ():
+        values = [one.fine[name] for one in episodes]
+        level = name.partition("_")[0]
+        known = any(not math.isnan(value) for value in values)
+        estimates[name] = clustered_mean(values, keys, seed) if known else unknown(f"the truth names no {level}s")
+    return estimates
+
+
+def _rerank(episodes: Sequence[Located], keys: Sequence[Hashable], seed: int) -> Estimate:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return clustered_ratio(
+            [(one.hit1, one.hit5) for one in episodes],
+            keys,
+            [True] * len(episodes),
+            lambda sums: sums[..., 0] / sums[..., 1],
+            seed,
+        )
+
+
+def misses_of(baseline: str, protocol: str, episodes: Sequence[Located]) -> Misses:
+    """Say of what kind a localizer's first places are, and how far they lie from the cause."""
+    distances = ["none" if math.isnan(one.hops) else f"{one.hops:g}" for one in episodes]
+    return Misses(
+        baseline=baseline,
+        protocol=protocol,
+        episodes=len(episodes),
+        **{kind: float(np.mean([one.kinds[kind] for one in episodes])) for kind in MISSES},
+        hops=dict(sorted(Counter(distances).items())),
+    )
+
+
+def guessing_floor(truths: Sequence[Truth]) -> dict[str, Estimate]:
+    """What ranking the candidates at random scores on these episodes, in closed form."""
+    if not truths:
+        return {}
+    floors = [_floor(truth.causes, truth.candidates) for truth in truths]
+    values = {
+        "ac1": [f.ac[1] for f in floors],
+        "ac3": [f.ac[3] for f in floors],
+        "ac5": [f.ac[5] for f in floors],
+        "avg5": [f.avg5 for f in floors],
+        "mrr": [f.reciprocal_rank for f in floors],
+        "hit1": [f.hit[1] for f in floors],
+        "hit3": [f.hit[3] for f in floors],
+        "hit5": [f.hit[5] for f in floors],
+        "recall3": [f.recall[3] for f in floors],
+        "lift1": [0.0],
+        "rerank": [sum(f.hit[1] for f in floors) / sum(f.hit[5] for f in floors)],
+    }
+    floor = {name: Estimate(value=float(np.mean(v)), n=len(truths), method="closed form") for name, v in values.items()}
+    ranks = sorted(f.expected_rank for f in floors)
+    floor["median_rank"] = Estimate(value=ranks[len(ranks) // 2], n=len(truths), method="closed form")
+    return floor

@@ -1,0 +1,34 @@
+"""Thresholds that were set before the test, from what detectors said about training episodes without a fault."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.scoring.thresholds import Healthy, ThresholdPolicy
+
+_HOUR_NS = 3600 * 1_000_000_000
+Who = tuple[str, int, int]
+"""Baseline, seed, fold."""
+
+
+def thresholds_of(rows: Iterable[ResultRow], policies: Sequence[ThresholdPolicy]) -> Mapping[str, Mapping[Who, float]]:
+    """Return policy -> detector -> threshold, for policies that look at training episodes."""
+    training: dict[Who, list[Healthy]] = defaultdict(list)
+    for row in rows:
+        if row.protocol == "calibration" and row.status == "ok" and row.answer.get("consecutive"):
+            training[row.baseline, row.seed, row.fold].append(
+                Healthy(
+                    scores=np.asarray(row.answer["scores"], dtype=float),
+                    hours=(row.truth.view_end_ns - row.truth.reference_end_ns) / _HOUR_NS,
+                    consecutive=row.answer["consecutive"],
+                )
+            )
+    return {
+        policy.name: {who: policy.threshold(found) for who, found in sorted(training.items())}
+        for policy in policies
+        if policy.needs_training
+    }

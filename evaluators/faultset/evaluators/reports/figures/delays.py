@@ -1,0 +1,192 @@
+"""Time to detect, and accuracy as the alarm comes later."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.records import ALL_APPS, Curve, Metric, Table, is_headline
+from faultset.evaluators.reports.derived_scores import Facts, foremost
+from faultset.evaluators.reports.episode_difficulty import what
+
+CURVES_DRAWN = 6
+TIPS_UP_TO = 60
+"""Faults of a table up to which every dot says what it is."""
+_HEIGHT, _LINE = 280.0, 15.0
+"""Pixels of the chart and of a name beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delays:
+    """Times from onset to the first true alarm of one detector, one dot for each fault episode."""
+
+    name: str
+    kind: str
+    dots: tuple[tuple[float, str], ...]
+    missed: int
+    n: int
+    median: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimesToDetect:
+    """All detectors of a table on one axis of seconds."""
+
+    shown: tuple[Delays, ...]
+    folded: tuple[Delays, ...]
+    ticks: tuple[tuple[float, str], ...]
+
+
+def times_to_detect(facts: Facts, table: Table) -> TimesToDetect | None:
+    """Dots on a common axis; None without a fault whose onset is known."""
+    metric = Metric(name="", title="", unit="s")
+    found: dict[str, list[tuple[float, str]]] = {}
+    counts: dict[str, int] = {}
+    longest = 1.0
+    for entry in table.entries:
+        episodes = [
+            one
+            for one in facts.heard[entry.baseline].values()
+            if is_headline(one.truth) and one.truth.onset_ns is not None and table.app in (ALL_APPS, one.truth.app)
+        ]
+        longest = max([longest, *(one.window_s for one in episodes)])
+        counts[entry.baseline] = len(episodes)
+        found[entry.baseline] = sorted(
+            (one.delay_s, what(one.truth) + f": {one.delay_s:.1f} s" if len(episodes) <= TIPS_UP_TO else "")
+            for one in episodes
+            if math.isfinite(one.delay_s)
+        )
+    if not any(counts.values()):
+        return None
+    kinds = {entry.baseline: entry.kind for entry in table.entries}
+    lines = {
+        entry.baseline: Delays(
+            name=entry.baseline,
+            kind=entry.kind,
+            dots=tuple((round(min(100.0, 100 * delay / longest), 2), tip) for delay, tip in found[entry.baseline]),
+            missed=counts[entry.baseline] - len(found[entry.baseline]),
+            n=counts[entry.baseline],
+            median=number_formats.number(entry.metrics["ttd_median"].value, metric),
+        )
+        for entry in table.entries
+    }
+    shown, folded = foremost(list(lines), kinds)
+    return TimesToDetect(
+        shown=tuple(lines[name] for name in shown),
+        folded=tuple(lines[name] for name in folded),
+        ticks=tuple((25 * i, f"{longest * i / 4:.0f} s") for i in range(5)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnCurve:
+    """One line in a box of 100 by 100, y downwards, and where its name stands."""
+
+    name: str
+    kind: str
+    points: str
+    dots: tuple[tuple[float, float, str], ...]
+    label_y: float
+    colour: int
+    """Number of a colour; 0 for controls."""
+    dashed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveChart:
+    """AC@1 of some localizers over the delay of the alarm, and of all of them as a table."""
+
+    app: str
+    delays: tuple[tuple[float, str, int], ...]
+    """(place, seconds, episodes)."""
+    curves: tuple[DrawnCurve, ...]
+    columns: tuple[str, ...]
+    """All delays in seconds, also those that few episodes reach."""
+    rows: tuple[tuple[str, str, tuple[tuple[float | None, str, str], ...]], ...]
+    """(localizer, kind, cells); a cell is value, text and tip."""
+
+
+def curve_charts(curves: Sequence[Curve]) -> tuple[CurveChart, ...]:
+    """One chart for each application whose faults are seen long enough for two delays."""
+    charts = []
+    for app in dict.fromkeys(curve.app for curve in curves):
+        own = [curve for curve in curves if curve.app == app]
+        delays = sorted({point.delay_s for curve in own for point in curve.points})
+        if len(delays) > 1:
+            charts.append(_chart(app, own, delays))
+    return tuple(charts)
+
+
+def _chart(app: str, curves: Sequence[Curve], every: Sequence[float]) -> CurveChart:
+    episodes = {delay: max(p.ac1.n for c in curves for p in c.points if p.delay_s == delay) for delay in every}
+    # the last points of few episodes jump about and say nothing
+    delays = [delay for delay in every if 2 * episodes[delay] >= max(episodes.values())]
+    place = {delay: round(4 + 92 * i / max(1, len(delays) - 1), 2) for i, delay in enumerate(delays)}
+    ordered = sorted(curves, key=lambda curve: (-_mean(curve), curve.baseline))
+    kinds = {curve.baseline: curve.kind for curve in ordered}
+    names = list(kinds)
+    chosen = {*[n for n in names if kinds[n] != "control"][: CURVES_DRAWN - 1]}
+    chosen |= {*[n for n in names if kinds[n] == "control"][:1]}
+    drawn = [(curve, [p for p in curve.points if p.delay_s in place]) for curve in ordered if curve.baseline in chosen]
+    drawn = [(curve, points) for curve, points in drawn if points]
+    heights = _spread([100 - 100 * points[-1].ac1.value for _, points in drawn])
+    colours = {name: i for i, name in enumerate((n for n in names if n in chosen and kinds[n] != "control"), start=1)}
+    return CurveChart(
+        app=app,
+        delays=tuple((place[delay], f"{delay:g}", episodes[delay]) for delay in delays),
+        curves=tuple(
+            DrawnCurve(
+                name=curve.baseline,
+                kind=curve.kind,
+                points=" ".join(f"{place[p.delay_s]},{100 - 100 * p.ac1.value:.1f}" for p in points),
+                dots=tuple(
+                    (place[p.delay_s], round(100 * p.ac1.value, 1), _tip(curve, i)) for i, p in enumerate(points)
+                ),
+                label_y=height,
+                colour=colours.get(curve.baseline, 0),
+                dashed=curve.kind == "control",
+            )
+            for (curve, points), height in zip(drawn, heights, strict=True)
+        ),
+        columns=tuple(f"{delay:g}" for delay in every),
+        rows=tuple((curve.baseline, curve.kind, _cells(curve, every)) for curve in ordered),
+    )
+
+
+def _mean(curve: Curve) -> float:
+    return sum(point.ac1.value for point in curve.points) / len(curve.points)
+
+
+def _tip(curve: Curve, i: int) -> str:
+    point = curve.points[i]
+    text = f"{curve.baseline}, {point.delay_s:g} s: {point.ac1.value:.2f} on {point.ac1.n} episodes"
+    if not math.isnan(point.ac1_without_delay):
+        text += f"; the same episodes without a delay {point.ac1_without_delay:.2f}"
+    return text
+
+
+def _cells(curve: Curve, delays: Sequence[float]) -> tuple[tuple[float | None, str, str], ...]:
+    at: Mapping[float, int] = {point.delay_s: i for i, point in enumerate(curve.points)}
+    return tuple(
+        (curve.points[at[delay]].ac1.value, f"{curve.points[at[delay]].ac1.value:.2f}", _tip(curve, at[delay]))
+        if delay in at
+        else (None, "", f"{curve.baseline} was not told an alarm after {delay:g} s")
+        for delay in delays
+    )
+
+
+def _spread(heights: Sequence[float]) -> list[float]:
+    """Move names apart that would cover each other, downwards first, then up from the bottom."""
+    least = 100 * _LINE / _HEIGHT
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    placed = list(heights)
+    for before, i in itertools.pairwise(order):
+        placed[i] = max(placed[i], placed[before] + least)
+    ceiling = 100.0
+    for i in reversed(order):
+        placed[i] = min(placed[i], ceiling)
+        ceiling = placed[i] - least
+    return [round(value, 2) for value in placed]

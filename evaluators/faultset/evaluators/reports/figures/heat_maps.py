@@ -1,0 +1,107 @@
+"""Heat maps: methods down, faults across."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.records import HEADLINE
+from faultset.evaluators.reports.derived_scores import Facts, foremost
+
+_VERDICTS = (HEADLINE, "latent", "silent")
+Values = Mapping[str, Mapping[str, float]]
+"""Baseline -> episode -> share that was right."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatCell:
+    """Share of a fault's episodes that a method got right; None where it was not asked."""
+
+    value: float | None
+    text: str
+    tip: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heat:
+    """Methods down, faults across; the first cell of a row is the mean over headline episodes."""
+
+    title: str
+    meaning: str
+    columns: tuple[tuple[str, str, int], ...]
+    """(fault, verdict or "no fault", episodes)."""
+    shown: tuple[tuple[str, str, tuple[HeatCell, ...]], ...]
+    """(method, kind, cells)."""
+    folded: tuple[tuple[str, str, tuple[HeatCell, ...]], ...]
+
+
+def heats(facts: Facts) -> tuple[Heat, ...]:
+    """One heat map for detection, and one for localization and root cause under each protocol."""
+    found: list[Heat] = []
+    if facts.heard:
+        values = {name: {e: one.right for e, one in episodes.items()} for name, episodes in facts.heard.items()}
+        meaning = "share of episodes with a true alarm; without a fault, share of episodes without any alarm"
+        found.append(_heat("Detection", meaning, facts, values))
+    told = (("detected", "told the alarm"), ("oracle", "told the onset"))
+    for protocol, words in told:
+        if protocol in facts.located:
+            values = {name: {e: one.ac1 for e, one in by.items()} for name, by in facts.located[protocol].items() if by}
+            found.append(_heat(f"Localization, {words}", "AC@1", facts, values))
+    for protocol, words in told:
+        if protocol in facts.diagnosed:
+            values = {
+                name: {e: one.joint for e, one in by.items()} for name, by in facts.diagnosed[protocol].items() if by
+            }
+            found.append(_heat(f"Root cause, {words}", "system level and fault type both right", facts, values))
+    return tuple(found)
+
+
+def _heat(title: str, meaning: str, facts: Facts, values: Values) -> Heat:
+    asked = {episode for episodes in values.values() for episode in episodes}
+    groups: dict[tuple[int, str, str], list[str]] = defaultdict(list)
+    for episode in sorted(asked):
+        truth = facts.truths[episode]
+        if truth.faulty:
+            order = _VERDICTS.index(truth.verdict) if truth.verdict in _VERDICTS else 0
+            groups[order, str(truth.fault), truth.verdict].append(episode)
+        else:
+            groups[9, truth.no_fault_kind or "plain", "no fault"].append(episode)
+    columns = sorted(groups.items())
+    headline = [e for (order, _, _), episodes in columns if order == 0 for e in episodes]
+    mean = {name: _mean([by[e] for e in headline if e in by]) for name, by in values.items()}
+    ranked = sorted(values, key=lambda name: (-mean[name], name))
+    shown, folded = foremost(ranked, facts.kinds, methods=12, controls=4)
+
+    def rows(names: Sequence[str]) -> tuple[tuple[str, str, tuple[HeatCell, ...]], ...]:
+        found = []
+        for name in names:
+            cells = [_heat_cell(values[name], headline, name, "all headline faults", two=True)]
+            cells += [_heat_cell(values[name], episodes, name, label) for (_, label, _), episodes in columns]
+            found.append((name, facts.kinds[name], tuple(cells)))
+        return tuple(found)
+
+    return Heat(
+        title=title,
+        meaning=meaning,
+        columns=tuple((label, verdict, len(episodes)) for (_, label, verdict), episodes in columns),
+        shown=rows(shown),
+        folded=rows(folded),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _heat_cell(
+    values: Mapping[str, float], episodes: Sequence[str], name: str, label: str, *, two: bool = False
+) -> HeatCell:
+    known = [values[e] for e in episodes if e in values]
+    if not known:
+        return HeatCell(value=None, text="", tip=f"{name} was not asked about {label}")
+    mean = sum(known) / len(known)
+    short = f"{mean:.1f}".removeprefix("0") if 0.05 <= mean < 0.95 else f"{mean:.0f}"
+    tip = f"{name} on {label}: {number_formats.short(sum(known))} of {len(known)}"
+    return HeatCell(value=mean, text=f"{mean:.2f}" if two else short, tip=tip)

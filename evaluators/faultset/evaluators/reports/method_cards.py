@@ -1,0 +1,76 @@
+"""Cards of the methods that were evaluated: paper, departures, cost and needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.reports.derived_scores import KIND_ORDER
+from faultset.evaluators.results.rows import ResultRow
+
+if TYPE_CHECKING:
+    from faultset.baselines.api.registry import BaselineSpec
+
+NEEDS = {
+    "onset": "the true onset",
+    "sli": "the clients' requests",
+    "labels": "labels of training episodes",
+}
+TASKS = {"detection": "Detection", "localization": "Localization", "rca": "Root cause"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What a reader should know about one method."""
+
+    name: str
+    title: str
+    kind: str
+    paper: str
+    departures: tuple[str, ...]
+    complexity: str
+    reads: str
+    needs: str
+    stochastic: bool
+    seconds: str
+    fit_seconds: str
+    memory: str
+
+
+def cards(specs: Sequence[BaselineSpec], rows: Sequence[ResultRow]) -> list[tuple[str, list[Card]]]:
+    """Cards by task, methods first."""
+    order = {kind: i for i, kind in enumerate(KIND_ORDER)}
+    by: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        by.setdefault(row.baseline, []).append(row)
+    found: dict[str, list[Card]] = {title: [] for title in TASKS.values()}
+    for spec in sorted(specs, key=lambda spec: (order.get(spec.kind, 9), spec.name)):
+        if spec.name in by:
+            found.setdefault(TASKS.get(spec.task, spec.task), []).append(_card(spec, by[spec.name]))
+    return [(title, own) for title, own in found.items() if own]
+
+
+def _card(spec: BaselineSpec, rows: Sequence[ResultRow]) -> Card:
+    return Card(
+        name=spec.name,
+        title=spec.title,
+        kind=spec.kind,
+        paper=spec.paper,
+        departures=spec.departures,
+        complexity=spec.complexity,
+        reads=", ".join(spec.tables) or "nothing",
+        needs=", ".join(NEEDS.get(need, need) for need in sorted(spec.needs)) or "nothing beyond telemetry",
+        stochastic=spec.stochastic,
+        seconds=number_formats.seconds(_median([row.cpu_seconds for row in rows])),
+        fit_seconds=number_formats.seconds(_median([row.fit_seconds for row in rows])),
+        memory=number_formats.mebibytes(_median([row.peak_bytes for row in rows])),
+    )
+
+
+def _median(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else float("nan")

@@ -1,0 +1,57 @@
+"""What answers can depend on beside the data: settings, this code, and libraries."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+
+def settings_hash(settings: Mapping[str, Any]) -> str:
+    """Short stable name for what a baseline was run with."""
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@functools.cache
+def code_version() -> str:
+    """Version of faultset, with the commit when it runs from a checkout; "dirty" when that was edited."""
+    try:
+        version = metadata.version("faultset")
+    except metadata.PackageNotFoundError:
+        version = "unknown"
+    here = Path(__file__).resolve().parent
+    described = _git(here, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*")
+    return f"{version}+{described}" if described else version
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    # without this check an installed copy would report the commit of whatever project surrounds it
+    root = folder.parents[3]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+@functools.cache
+def library_versions(names: Sequence[str] = ("numpy", "pandas", "scipy", "scikit-learn", "pyarrow")) -> str:
+    """Versions of the libraries that answers can depend on, as canonical JSON."""
+    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in names:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "missing"
+    return json.dumps(versions, sort_keys=True, separators=(",", ":"))

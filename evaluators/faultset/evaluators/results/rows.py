@@ -1,0 +1,314 @@
+"""Result rows: one for every baseline, episode, protocol and seed, with the raw answer and the truth beside it.
+
+Every reported number is computed from these rows, never while baselines run, so that a corrected metric costs a
+second look at a file and not a second run. A row that failed is still a row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from faultset.core.errors import DataError
+from faultset.evaluators.results.stored_answers import StoredAnswer
+
+Status = Literal["ok", "invalid", "error", "timeout", "memory", "exit", "output", "no_alarm"]
+"""ok · invalid: an answer that is none · error: raised · timeout · memory · exit: its process ended · output:
+wrote without end · no_alarm: a localizer that was not asked, because the named detector stayed silent."""
+
+Protocol = Literal["detected", "own", "oracle", "delayed", "calibration"]
+"""detected: the alarm of one named detector is told; own: that of the method's own trigger; oracle: the true onset;
+delayed: an instant some seconds after it; calibration: a detector is asked about a training episode without a fault,
+from which threshold policies are made."""
+
+ROWS_VERSION = 1
+_NAME = pa.dictionary(pa.int32(), pa.string())
+
+RESULTS = pa.schema(
+    [
+        pa.field("baseline", _NAME, nullable=False),
+        pa.field("kind", _NAME, nullable=False),
+        pa.field("needs", pa.list_(pa.string()), nullable=False),
+        pa.field("settings", _NAME, nullable=False),
+        pa.field("dataset", _NAME, nullable=False),
+        pa.field("version", _NAME, nullable=False),
+        pa.field("split", _NAME, nullable=False),
+        pa.field("fold", pa.int32(), nullable=False),
+        pa.field("episode", _NAME, nullable=False),
+        pa.field("task", _NAME, nullable=False),
+        pa.field("protocol", _NAME, nullable=False),
+        pa.field("seed", pa.int64(), nullable=False),
+        pa.field("status", _NAME, nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("told_ns", pa.int64()),
+        pa.field("told_by", _NAME),
+        pa.field("delay_s", pa.float64()),
+        pa.field("alarm_ns", pa.int64()),
+        pa.field("answer", pa.string(), nullable=False),
+        pa.field("ranking", pa.string(), nullable=False),
+        pa.field("usual", pa.list_(pa.string())),
+        pa.field("seconds", pa.float64()),
+        pa.field("cpu_seconds", pa.float64()),
+        pa.field("fit_seconds", pa.float64()),
+        pa.field("peak_bytes", pa.int64()),
+        pa.field("app", _NAME, nullable=False),
+        pa.field("fault", _NAME),
+        pa.field("no_fault_kind", _NAME),
+        pa.field("targets", pa.list_(pa.string()), nullable=False),
+        pa.field("causes", pa.list_(pa.list_(pa.string())), nullable=False),
+        pa.field("candidates", pa.list_(pa.string()), nullable=False),
+        pa.field("pod_causes", pa.list_(pa.string())),
+        pa.field("metric_causes", pa.list_(pa.list_(pa.string()))),
+        pa.field("calls", pa.list_(pa.list_(pa.string()))),
+        pa.field("system_level", _NAME),
+        pa.field("fault_type", _NAME),
+        pa.field("verdict", _NAME, nullable=False),
+        pa.field("profile", _NAME, nullable=False),
+        pa.field("view_start_ns", pa.int64(), nullable=False),
+        pa.field("view_end_ns", pa.int64(), nullable=False),
+        pa.field("reference_end_ns", pa.int64(), nullable=False),
+        pa.field("onset_ns", pa.int64()),
+        pa.field("manifest_ns", pa.int64()),
+        pa.field("code", _NAME, nullable=False),
+        pa.field("libraries", _NAME, nullable=False),
+    ],
+    metadata={"faultset.rows": str(ROWS_VERSION)},
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """What scoring needs to know about an episode; never shown to a baseline."""
+
+    episode: str
+    app: str
+    fault: str | None
+    no_fault_kind: str | None
+    targets: tuple[str, ...]
+    causes: tuple[tuple[str, ...], ...]
+    """For every root cause the candidates accepted for it."""
+    candidates: tuple[str, ...]
+    pod_causes: tuple[str, ...] = ()
+    """Pods at fault, where the truth names any."""
+    metric_causes: tuple[tuple[str, str], ...] = ()
+    """(service, metric) pairs at fault, where the truth names any; a metric may be a pattern with `*`."""
+    calls: tuple[tuple[str, str], ...] = ()
+    """Declared call graph as (caller, callee)."""
+    system_level: str | None
+    fault_type: str | None
+    verdict: str
+    profile: str
+    view_start_ns: int
+    view_end_ns: int
+    reference_end_ns: int
+    onset_ns: int | None
+    """None without a fault, and where the source does not tell when it began."""
+    manifest_ns: int | None
+
+    @property
+    def faulty(self) -> bool:
+        """Whether a fault was injected."""
+        return self.fault is not None
+
+    @property
+    def cluster(self) -> tuple[str, ...]:
+        """Key under which repetitions of one problem count as one: application, fault, targets.
+
+        A no-fault episode repeats nothing and is a cluster of its own.
+        """
+        if self.fault is None:
+            return (self.app, "", self.episode)
+        return (self.app, self.fault, *sorted(self.targets))
+
+
+Key = tuple[str, str, str, str, str, str, str, float, int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultRow:
+    """One answer, or the lack of one."""
+
+    baseline: str
+    kind: str
+    needs: tuple[str, ...]
+    settings: str
+    dataset: str
+    version: str
+    split: str
+    fold: int
+    task: str
+    protocol: str
+    seed: int
+    status: Status
+    reason: str = ""
+    told_ns: int | None = None
+    """Alarm or onset that a localizer was given."""
+    told_by: str | None = None
+    """Name of the detector the alarm came from, or "truth"."""
+    delay_s: float | None = None
+    """Seconds from the true onset to what was told, in the protocol "delayed"."""
+    alarm_ns: int | None = None
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    ranking: Mapping[str, float] = field(default_factory=dict)
+    usual: tuple[str, str] | None = None
+    """System level and fault type that are most often right together in the training labels of this fold."""
+    seconds: float | None = None
+    """Elapsed time; longer when other methods run beside."""
+    cpu_seconds: float | None = None
+    fit_seconds: float | None = None
+    peak_bytes: int | None = None
+    code: str = ""
+    libraries: str = ""
+    truth: Truth
+
+    @property
+    def episode(self) -> str:
+        """Id of the episode."""
+        return self.truth.episode
+
+    @property
+    def told_early(self) -> bool:
+        """Whether the alarm a localizer was given stood before the true onset."""
+        onset = self.truth.onset_ns
+        return self.told_ns is not None and onset is not None and self.told_ns < onset
+
+    @property
+    def key(self) -> Key:
+        """What a row answers; a later run with the same key need not ask again."""
+        return (
+            self.baseline,
+            self.settings,
+            self.dataset,
+            self.version,
+            self.episode,
+            self.task,
+            self.protocol,
+            -1.0 if self.delay_s is None else self.delay_s,
+            self.fold,
+            self.seed,
+        )
+
+
+def everyday(rows: Iterable[ResultRow]) -> list[ResultRow]:
+    """Leave rows that are a detector's answer on a scored episode, or a localizer's on one with a known cause.
+
+    What is left out are training episodes, later alarms, own triggers, diagnoses and false alarms that were told.
+    """
+    return [
+        row
+        for row in rows
+        if row.protocol in ("detected", "oracle")
+        and (row.task == "detection" or (row.task == "localization" and row.truth.causes))
+    ]
+
+
+def write_rows(rows: Iterable[ResultRow], path: Path) -> None:
+    """Store rows as Parquet, sorted by key, so that the same run always gives the same order."""
+    import pyarrow.parquet as pq
+
+    ordered = sorted(rows, key=lambda row: row.key)
+    partial = path.with_name(path.name + ".incomplete")
+    with pq.ParquetWriter(partial, RESULTS, compression="zstd") as writer:
+        for start in range(0, len(ordered), _GROUP_ROWS):
+            writer.write_table(table_of(ordered[start : start + _GROUP_ROWS]))
+    partial.replace(path)
+
+
+def read_rows(path: Path) -> list[ResultRow]:
+    """Read what `write_rows` stored; columns that an older release did not write are empty.
+
+    Raises
+    ------
+    DataError
+        When the file is missing, unreadable or was written in another layout.
+    """
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} cannot be read as results ({error}); run evaluate again") from error
+    found = (table.schema.metadata or {}).get(b"faultset.rows", b"none").decode()
+    if found != str(ROWS_VERSION):
+        raise DataError(
+            f"{path} holds results in layout {found}, this release reads layout {ROWS_VERSION}; run evaluate again"
+        )
+    episodes = table.column("episode").to_pylist()
+    first = {episode: number for number, episode in reversed(list(enumerate(episodes)))}
+    # the truth is the same in all rows of an episode: it is made once and shared
+    told = table.select([n for n in _TRUTH_FIELDS if n in table.column_names]).take(list(first.values())).to_pylist()
+    truths = {record["episode"]: _truth(record) for record in told}
+    return list(rows_of(table, truths))
+
+
+_GROUP_ROWS = 4096
+_TRUTH_FIELDS = tuple(f.name for f in dataclasses.fields(Truth))
+_TRUTH_LISTS = ("targets", "candidates", "pod_causes")
+_TRUTH_PAIRS = ("causes", "metric_causes", "calls")
+_ROW_FIELDS = tuple(f.name for f in dataclasses.fields(ResultRow) if f.name != "truth")
+OWN_COLUMNS = pa.schema(
+    [RESULTS.field(name) for name in RESULTS.names if name not in _TRUTH_FIELDS or name == "episode"]
+)
+"""What a row says itself, without what is known of its episode."""
+
+
+def table_of(rows: Sequence[ResultRow], schema: pa.Schema = RESULTS) -> pa.Table:
+    """Return rows as an Arrow table of the layout, or of some of its columns."""
+    truths = {row.episode: row.truth for row in rows}
+    place = {episode: number for number, episode in enumerate(truths)}
+    numbers = pa.array([place[row.episode] for row in rows], type=pa.int64())
+    columns = []
+    for column in schema:
+        if column.name in _TRUTH_FIELDS:
+            each = pa.array([getattr(truth, column.name) for truth in truths.values()], type=_plain(column.type))
+            values = each.take(numbers)
+        elif column.name == "answer":
+            values = pa.array([StoredAnswer.of(row.answer).text for row in rows], type=pa.string())
+        elif column.name == "ranking":
+            values = pa.array([json.dumps(row.ranking, separators=(",", ":")) for row in rows], type=pa.string())
+        else:
+            values = pa.array([getattr(row, column.name) for row in rows], type=_plain(column.type))
+        columns.append(values.dictionary_encode() if pa.types.is_dictionary(column.type) else values)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def rows_of(table: pa.Table, truths: Mapping[str, Truth]) -> Iterable[ResultRow]:
+    """Return the rows of a table whose episodes are all among `truths`."""
+    names = [name for name in _ROW_FIELDS if name in table.column_names]
+    columns = [_shared_words(table.column(name)) for name in names]
+    for episode, *values in zip(table.column("episode").to_pylist(), *columns, strict=True):
+        record = dict(zip(names, values, strict=True))
+        record["needs"] = tuple(record["needs"])
+        record["usual"] = tuple(record["usual"]) if record.get("usual") else None
+        record["answer"] = StoredAnswer(record["answer"])
+        record["ranking"] = json.loads(record["ranking"])
+        yield ResultRow(truth=truths[episode], **record)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _shared_words(column: pa.ChunkedArray) -> list[Any]:
+    """Values of a column as objects; equal names of a dictionary column are one object."""
+    if not pa.types.is_dictionary(column.type):
+        return column.to_pylist()
+    values: list[Any] = []
+    for chunk in column.chunks:
+        words = chunk.dictionary.to_pylist()
+        values += [None if code is None else sys.intern(words[code]) for code in chunk.indices.to_pylist()]
+    return values
+
+
+def _truth(record: Mapping[str, Any]) -> Truth:
+    values = dict(record)
+    values |= {name: tuple(values.get(name) or ()) for name in _TRUTH_LISTS}
+    values |= {name: tuple(tuple(names) for names in values.get(name) or ()) for name in _TRUTH_PAIRS}
+    return Truth(**values)

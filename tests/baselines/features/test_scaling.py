@@ -1,0 +1,62 @@
+"""Centre and spread of many columns at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from faultset.baselines.features.healthy_spreads import CLIP, healthy_spreads
+from faultset.baselines.features.scaling import (
+    ABSENT_Z,
+    MAD_TO_SD,
+    median_and_iqr,
+    median_and_mad,
+    quantiles,
+    with_floor,
+)
+from faultset.baselines.features.windows import Windows
+
+
+@pytest.fixture
+def values() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    made = rng.normal(50, 5, (37, 40))
+    made[rng.random(made.shape) < 0.3] = np.nan
+    made[1:, 0] = np.nan
+    made[0, 0] = 3.0
+    return made
+
+
+def test_quantiles_are_those_of_numpy_for_columns_with_gaps(values: np.ndarray) -> None:
+    shares = (0.0, 0.1, 0.25, 0.5, 0.9, 1.0)
+    np.testing.assert_allclose(quantiles(values, shares), np.nanquantile(values, shares, axis=0), rtol=1e-12)
+
+
+def test_a_column_without_values_and_a_matrix_without_rows_have_no_quantiles() -> None:
+    assert np.isnan(quantiles(np.full((5, 2), np.nan), (0.5,))).all()
+    assert quantiles(np.empty((0, 3)), (0.5, 0.9)).shape == (2, 3)
+
+
+def test_medians_and_spreads_leave_gaps_out(values: np.ndarray) -> None:
+    median, iqr = median_and_iqr(values)
+    np.testing.assert_allclose(median, np.nanmedian(values, axis=0))
+    low, high = np.nanquantile(values, (0.25, 0.75), axis=0)
+    np.testing.assert_allclose(iqr, with_floor(high - low, median))
+    median, mad = median_and_mad(values)
+    expected = MAD_TO_SD * np.nanmedian(np.abs(values - median), axis=0)
+    np.testing.assert_allclose(mad, with_floor(expected, median))
+
+
+def test_both_windows_are_measured_in_healthy_spreads_and_cut() -> None:
+    windows = Windows(
+        series=(("a", "x"), ("b", "y")),
+        step_ns=1,
+        reference=np.array([[9.0, 50.0], [11.0, 52.0]]),
+        values=np.array([[13.0, np.nan], [1e6, np.nan]]),
+        absent=np.array([[False, False], [False, True]]),
+        times_ns=np.arange(2),
+    )
+    healthy, since = healthy_spreads(windows)
+    np.testing.assert_allclose(healthy, [[-1, -1], [1, 1]])
+    assert since.tolist() == [[3, 0], [CLIP, ABSENT_Z]]
+    assert healthy_spreads(windows, stopped=False)[1].tolist() == [[3, 0], [CLIP, 0]]

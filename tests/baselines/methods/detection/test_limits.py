@@ -1,0 +1,108 @@
+"""Held-out deviations and limits: what makes scores of the reference and of what follows comparable."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from faultset.baselines.features.held_out import (
+    folds,
+    held_out_deviations,
+    held_out_scores,
+    own_limits,
+    read_held_out,
+    reference_limit,
+    without_spikes,
+)
+from faultset.baselines.features.role_streams import service_roles, services, system_signals
+from faultset.baselines.features.scaling import with_metric_floor
+from faultset.baselines.methods.rules.ksigma import bonferroni_sigmas, sustained
+
+NAMES = tuple((f"s{column}", f"m{column}") for column in range(50))
+
+
+def test_k_sigma_uses_the_limit_of_the_textbook() -> None:
+    assert bonferroni_sigmas(100) == pytest.approx(4.20, abs=0.005)
+    assert bonferroni_sigmas(1) == pytest.approx(3.0, abs=0.001)
+
+
+def test_blocks_are_consecutive_and_cover_every_sample_once() -> None:
+    pairs = folds(10)
+    assert np.concatenate([block for _, block in pairs]).tolist() == list(range(10))
+    for rest, block in pairs:
+        assert (np.diff(block) == 1).all()
+        assert sorted([*rest, *block]) == list(range(10))
+
+
+def test_a_block_is_judged_by_the_others_alone() -> None:
+    reference = np.random.default_rng(0).normal(size=(40, 3))
+    before = held_out_deviations(reference, NAMES[:3])
+    moved = reference.copy()
+    moved[:10] += 50
+    after = held_out_deviations(moved, NAMES[:3])
+    spread = with_metric_floor(reference[10:].std(axis=0), NAMES[:3])
+    np.testing.assert_allclose(before[:10], (reference[:10] - reference[10:].mean(axis=0)) / spread)
+    np.testing.assert_allclose(after[:10] - before[:10], 50 / np.broadcast_to(spread, (10, 3)))
+
+
+def test_held_out_scores_are_those_of_a_model_that_has_not_seen_the_row() -> None:
+    normal = np.arange(8.0)[:, None]
+    seen = held_out_scores(normal, lambda rest, block: np.isin(block[:, 0], rest[:, 0]).astype(float))
+    assert seen.tolist() == [0.0] * 8
+
+
+def test_a_healthy_score_passes_the_limit_about_as_often_as_promised() -> None:
+    rng = np.random.default_rng(0)
+    passed = [rng.normal() > reference_limit(rng.normal(size=48), level=0.05) for _ in range(4000)]
+    assert np.mean(passed) < 0.035
+    limits = [reference_limit(rng.normal(size=48)) for _ in range(200)]
+    assert 2.5 < np.median(limits) < 3.6
+
+
+def test_the_limit_is_never_below_what_the_reference_reached() -> None:
+    scores = np.array([0.0] * 100 + [9.0])
+    assert reference_limit(scores) >= 9.0
+    assert reference_limit(scores, least=20.0) == 20.0
+
+
+def test_a_column_is_measured_by_its_own_largest_deviation() -> None:
+    normal = np.array([[1.0, 8.0]] * 8)
+    shares, limit = own_limits(normal, np.array([[4.0, 4.0], [1.0, 16.0]]), 2.0)
+    assert shares.tolist() == [[2.0, 0.5], [0.5, 2.0]]
+    assert limit == 1.0
+
+
+def test_one_spike_leaves_no_trace_and_two_samples_do() -> None:
+    z = np.array([[0.0], [9.0], [0.5], [5.0], [-6.0]])
+    assert without_spikes(z).ravel().tolist() == [0.0, 0.0, 0.5, 0.5, -5.0]
+    np.testing.assert_array_equal(np.abs(without_spikes(z)), sustained(z, 2))
+
+
+def test_too_short_a_reference_is_no_reference(alter, faulty) -> None:
+    def early(rows):
+        times = rows["time"].cast("int64").to_numpy()
+        return rows.filter((times < times.min() + 5_000_000_000) | (times > times.min() + 70_000_000_000))
+
+    assert read_held_out(alter(faulty, {"metrics": early})) is None
+
+
+def test_streams_hold_the_largest_deviation_of_their_series(example, faulty) -> None:
+    view = example.view(faulty)
+    found = read_held_out(view)
+    assert found is not None
+    role = [view.catalogue.role_of(metric) for _, metric in found.windows.series]
+    owner = found.windows.services
+    streams = service_roles(view, found)
+    assert streams.names == tuple(sorted(set(zip(owner, role, strict=True))))
+    for column, name in enumerate(streams.names):
+        own = [place for place, pair in enumerate(zip(owner, role, strict=True)) if pair == name]
+        np.testing.assert_allclose(streams.values[:, column], np.log1p(np.abs(found.z[:, own]).max(axis=1)))
+    assert len(services(found).names) == len(set(owner))
+    assert {signal for _, signal in system_signals(view, found).names} <= {
+        "resources",
+        "network",
+        "traffic",
+        "quality",
+        "state",
+    }
+    assert len(streams.both) == len(streams.normal) + len(streams.values)

@@ -1,0 +1,138 @@
+"""Spectral residual, matrix profile and change points on series whose answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from faultset.baselines.methods.detection.bocpd import recent_change, run_lengths
+from faultset.baselines.methods.detection.matrix_profile import nearest_distances, subsequences
+from faultset.baselines.methods.detection.spectral_residual import extended, residual_scores, saliency
+
+RNG = np.random.default_rng(0)
+
+
+def test_the_saliency_of_a_spike_is_largest_at_the_spike() -> None:
+    series = np.ones(16)
+    series[10] = 5
+    assert int(saliency(series).argmax()) == 10
+
+
+def test_saliency_is_the_formula_of_the_paper() -> None:
+    series = RNG.normal(size=32)
+    spectrum = np.fft.fft(series)
+    log_amplitude = np.log(np.abs(spectrum))
+    padded = np.concatenate([log_amplitude[:1], log_amplitude, log_amplitude[-1:]])
+    residual = log_amplitude - np.array([padded[k : k + 3].mean() for k in range(32)])
+    assert saliency(series) == pytest.approx(np.abs(np.fft.ifft(np.exp(residual + 1j * np.angle(spectrum)))))
+
+
+def test_what_is_appended_continues_the_line_and_ignores_the_last_sample() -> None:
+    line = np.arange(12.0)
+    outlier = np.append(line[:-1], 99.0)
+    assert extended(outlier)[-5:].tolist() == [11.0] * 5
+    assert extended(np.stack([line, outlier])).shape == (2, 17)
+
+
+def test_a_step_stands_out_in_the_sample_in_which_it_comes() -> None:
+    streams = RNG.normal(size=(60, 1))
+    streams[40:] += 12
+    scores = residual_scores(streams, 24)[:, 0]
+    assert int(scores.argmax()) + 23 == 40
+    assert scores.max() > 3
+    assert np.median(scores) < 1
+
+
+def test_the_score_of_a_sample_does_not_depend_on_later_ones() -> None:
+    streams = RNG.normal(size=(50, 3))
+    np.testing.assert_array_equal(residual_scores(streams, 16)[:20], residual_scores(streams[:35], 16))
+
+
+def test_a_stream_that_stands_still_is_not_salient() -> None:
+    still = np.full((40, 1), 3.0) + 1e-12 * RNG.normal(size=(40, 1))
+    assert not residual_scores(still, 16).any()
+
+
+def test_the_profile_is_that_of_brute_force() -> None:
+    series = RNG.normal(size=(50, 3))
+    pieces = subsequences(series, 6)
+    found = nearest_distances(pieces[:, 30:], pieces[:, :25])
+    for column in range(3):
+        cut = [series[start : start + 6, column] for start in range(45)]
+        slow = [min(np.linalg.norm(cut[start] - other) for other in cut[:25]) for start in range(30, 45)]
+        assert found[column] == pytest.approx(slow)
+
+
+def test_a_subsequence_does_not_match_itself_or_its_neighbours() -> None:
+    series = np.cumsum(RNG.normal(size=(30, 1)), axis=0)
+    pieces = subsequences(series, 5)
+    found = nearest_distances(pieces, pieces, apart=3)[0]
+    cut = [series[start : start + 5, 0] for start in range(26)]
+    slow = [min(np.linalg.norm(cut[i] - cut[j]) for j in range(26) if abs(i - j) >= 3) for i in range(26)]
+    assert found == pytest.approx(slow)
+
+
+def test_the_discord_is_where_the_rhythm_breaks() -> None:
+    wave = np.sin(np.arange(120) * 2 * np.pi / 12)
+    wave[90:96] = wave[90]
+    pieces = subsequences(wave[:, None], 8)
+    found = nearest_distances(pieces[:, 60:], pieces[:, :53])[0]
+    assert 83 <= 60 + int(found.argmax()) <= 95
+    assert found[:20].max() < 1e-6
+
+
+def test_a_shift_of_level_is_not_normalised_away() -> None:
+    level = np.repeat([0.0, 5.0], 40)[:, None] + 0.1 * RNG.normal(size=(80, 1))
+    pieces = subsequences(level, 8)
+    found = nearest_distances(pieces[:, 33:], pieces[:, :33])[0]
+    assert found[-1] == pytest.approx(5 * np.sqrt(8), rel=0.1)
+
+
+def test_run_lengths_are_bayes_rule_worked_out_the_long_way() -> None:
+    values = np.array([0.3, -0.5, 4.0, 4.4])
+    hazard, known = 1 / 50, 2.0
+    belief = {0: 1.0}
+    for step, value in enumerate(values):
+        joint = {}
+        for run, weight in belief.items():
+            past = values[step - run : step]
+            kappa, alpha = 1 + run, (known + run) / 2
+            mean = past.sum() / kappa
+            beta = known / 2 + ((past - past.mean()) ** 2).sum() / 2 if run else known / 2
+            if run:
+                beta += run * past.mean() ** 2 / (2 * kappa)
+            scale = np.sqrt(beta * (kappa + 1) / (alpha * kappa))
+            joint[run] = weight * stats.t.pdf(value, 2 * alpha, mean, scale)
+        total = sum(joint.values())
+        belief = {0: hazard} | {run + 1: (1 - hazard) * weight / total for run, weight in joint.items()}
+    found = run_lengths(values[:, None], [0], expected_run=50, known=known, longest=10)[-1, 0]
+    assert found[:5] == pytest.approx([belief[run] for run in range(5)])
+    assert found[5:].sum() == pytest.approx(0.0)
+
+
+def test_a_shift_of_the_mean_is_dated_to_the_sample() -> None:
+    streams = RNG.normal(size=(60, 1))
+    streams[40:] += 6
+    posterior = run_lengths(streams, [0], known=40)
+    assert posterior.sum(axis=2) == pytest.approx(np.ones((60, 1)))
+    assert int(posterior[45, 0].argmax()) == 6
+    odds = recent_change(posterior)[:, 0]
+    assert odds[42] > 3
+    assert odds[10:40].max() < 1
+
+
+def test_streams_of_a_group_convince_together() -> None:
+    streams = RNG.normal(size=(50, 6))
+    streams[40:] += 1.5
+    together = recent_change(run_lengths(streams, [0], known=40))[44].max()
+    alone = recent_change(run_lengths(streams, list(range(6)), known=40))[44].max()
+    assert together > alone
+
+
+def test_a_long_run_is_judged_by_its_last_samples() -> None:
+    streams = RNG.normal(size=(300, 2))
+    posterior = run_lengths(streams, [0, 1], known=40, longest=20)
+    assert (posterior[-1, :, -1] > 0.8).all()
+    streams[280:] += 8
+    assert (recent_change(run_lengths(streams, [0, 1], known=40, longest=20))[283] > 3).all()

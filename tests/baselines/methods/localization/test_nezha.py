@@ -1,0 +1,340 @@
+"""Event patterns: what changes within requests is found, and what only changes between them is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from faultset.baselines.api.contract import Ranking
+from faultset.baselines.api.registry import get
+from faultset.baselines.features.metric_alarms import MetricAlarm
+from faultset.baselines.methods.localization.nezha import follows_lost, span_depths
+from faultset.baselines.traces.events import (
+    CALL,
+    RETURN,
+    client_spans,
+    code_events,
+    log_statements,
+    own_events,
+    read_log_events,
+)
+from faultset.baselines.traces.pattern_contrast import (
+    Observations,
+    come_first,
+    contrast,
+    effective,
+    g_statistic,
+)
+from faultset.baselines.traces.spans import read_spans
+from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.format.views import EpisodeView
+
+SECOND = 1_000_000_000
+MS = 1_000_000
+BOTH = ("nezha", "nezha-patterns")
+
+Step = str | tuple[Any, ...]
+"""A log line, or a call: service and what happens in it."""
+Requests = Callable[[int], Sequence[Step]]
+Acted = Callable[..., EpisodeView]
+
+
+class Act:
+    """Plays requests on a clock and writes down their spans and lines."""
+
+    def __init__(self) -> None:
+        self.spans: list[dict[str, Any]] = []
+        self.logs: list[dict[str, Any]] = []
+
+    def request(self, number: int, at_ns: int, steps: Sequence[Any], pace: dict[str, int] | bool | None) -> None:
+        self.number, self.clock, self.count = number, at_ns, 0
+        self.pace: dict[str, int] = pace if isinstance(pace, dict) else {}
+        self._run("frontend", "GET /", None, steps, "server", None)
+
+    def _run(
+        self, service: str, operation: str, parent: str | None, steps: Sequence[Any], kind: str, peer: Any
+    ) -> None:
+        self.count += 1
+        span = f"{self.number:010x}{self.count:06x}"
+        start = self.clock
+        status = "unset"
+        for step in steps:
+            if kind != "client":
+                self.clock += self.pace.get(service, 1) * MS
+            if isinstance(step, str):
+                if step == "!":
+                    status = "error"
+                    continue
+                self.logs.append({"time": self.clock, "service": service, "message": step, "span_id": span})
+            elif kind == "client" or step[0] == service:
+                self._run(step[0], f"{step[0]}.work", span, step[1:], "server", None)
+            else:
+                self._run(service, f"to {step[0]}", span, [] if step[1:] == ("gone",) else [step], "client", step[0])
+        self.clock += MS // 10
+        self.spans.append({
+            "time": start,
+            "trace_id": f"{self.number:032x}",
+            "span_id": span,
+            "parent_span_id": parent,
+            "service": service,
+            "reported_service": service,
+            "pod": f"{service}-{self.number % 2}",
+            "peer_service": peer,
+            "operation": operation,
+            "kind": kind,
+            "duration_ns": self.clock - start,
+            "status": status,
+            "attributes": "{}",
+        })  # fmt: skip
+
+
+def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
+    schema = TABLES[name]
+    usual = {"episode": "e", "pod": "p", "container": "c", "message": ""}
+    plain = [{field.name: None for field in schema} | usual | row for row in rows]
+    return pa.table({field.name: pa.array([row[field.name] for row in plain], field.type) for field in schema})
+
+
+@pytest.fixture
+def acted(faulty, example, alter) -> Acted:
+    """Build a view of two requests a second; those from `ALARM_S` on may differ."""
+    start_ns = example.view(faulty).view[0]
+
+    def build(healthy: Requests, suffering: Requests, pace: dict[str, int] | None = None, **others: Any) -> EpisodeView:
+        act = Act()
+        for number in range(230):
+            bad = number >= 2 * ALARM_S
+            act.request(number, start_ns + number * SECOND // 2, (suffering if bad else healthy)(number), bad and pace)
+        edits = {"spans": lambda rows: table("spans", act.spans), "logs": lambda rows: table("logs", act.logs)}
+        return alter(faulty, {"metrics": lambda rows: rows.slice(0, 0), **edits, **others})
+
+    return build
+
+
+ALARM_S = 60
+
+
+def asked(method: str, view: EpisodeView) -> Ranking:
+    return get(method).build().localize(view, view.view[0] + ALARM_S * SECOND)  # type: ignore[union-attr]
+
+
+def usual(number: int) -> Sequence[Any]:
+    """Search calls geo, which works in a function of its own; every third request reads a profile too."""
+    geo = ("geo", "geo.go:1 > in", ("geo", "db.go:5 > query"), "geo.go:9 > out")
+    profile = [("profile", "profile.go:1 > read")] if number % 3 == 0 else []
+    return [("search", "search.go:1 > asked", geo, "search.go:2 > found"), *profile, "front.go:7 > served"]
+
+
+def with_geo(*steps: Any) -> Requests:
+    return lambda number: [
+        ("search", "search.go:1 > asked", ("geo", *steps), "search.go:2 > found"),
+        *usual(number)[1:],
+    ]
+
+
+CHANGES = {
+    "a line that is gone": with_geo("geo.go:1 > in", ("geo", "db.go:5 > query")),
+    "another line instead": with_geo("geo.go:1 > in", ("geo", "db.go:5 > query"), "geo.go:12 > nothing near"),
+    "work that is left out": with_geo("geo.go:1 > in", "geo.go:9 > out"),
+    "an early end with an error": with_geo("geo.go:1 > in", "!"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_service_whose_events_follow_otherwise_is_first(change: str, acted) -> None:
+    assert asked("nezha-patterns", acted(usual, CHANGES[change])).ordered[0] == "geo"
+
+
+@pytest.mark.parametrize("change", ["a line that is gone", "another line instead"])
+def test_a_lost_pattern_is_found_by_the_reconstruction(change: str, acted) -> None:
+    assert asked("nezha", acted(usual, CHANGES[change])).ordered[0] == "geo"
+
+
+def test_the_answer_names_the_pattern_and_what_was_usual(acted) -> None:
+    told = asked("nezha-patterns", acted(usual, CHANGES["another line instead"])).evidence[0]
+    assert told.service == "geo"
+    assert told.subject == "log geo.go:1 -> log geo.go:12, usually log geo.go:9"
+    assert told.detail == "0 of 96 times in the reference, 110 of 110 since the alarm"
+
+
+@pytest.mark.parametrize("method", BOTH)
+def test_nobody_is_blamed_when_nothing_changed(method: str, acted) -> None:
+    assert asked(method, acted(usual, usual)).abstains
+
+
+def test_the_pod_whose_events_follow_otherwise_is_told_from_its_replica(acted) -> None:
+    def half(number: int) -> Sequence[Any]:
+        return (CHANGES["another line instead"] if number % 2 else usual)(number)
+
+    ranking = asked("nezha-patterns", acted(usual, half))
+    assert ranking.ordered[0] == "geo"
+    assert set(ranking.pods) == {"geo-1"}
+    assert ranking.pods["geo-1"] == pytest.approx(ranking.scores["geo"])
+
+
+def test_other_requests_are_no_change_of_what_services_do(acted) -> None:
+    def others(number: int) -> Sequence[Any]:
+        profile = ("profile", "profile.go:1 > read")
+        return [profile, "front.go:7 > served"] if number % 10 else usual(number)
+
+    ranking = asked("nezha-patterns", acted(usual, others))
+    assert set(ranking.ordered) <= {"frontend"}
+    # Counting patterns, as the paper does, blames whoever is asked less often.
+    assert {"geo", "search"} <= set(asked("nezha", acted(usual, others)).ordered)
+
+
+def test_who_only_reacts_counts_less_than_who_changed_first(acted) -> None:
+    def failing(number: int) -> Sequence[Any]:
+        return [("search", "search.go:1 > asked", ("geo", "geo.go:1 > in", "!"), "search.go:4 > no answer", "!"), "!"]
+
+    scores = asked("nezha-patterns", acted(usual, failing)).scores
+    assert scores["geo"] > 5 * scores.get("search", 0.0)
+    assert scores["geo"] > 5 * scores.get("frontend", 0.0)
+
+
+def test_a_service_that_does_not_answer_is_blamed_though_it_sends_nothing(acted) -> None:
+    def lost(number: int) -> Sequence[Any]:
+        return [("search", "search.go:1 > asked", ("geo", "gone"), "search.go:2 > found"), *usual(number)[1:]]
+
+    ranking = asked("nezha-patterns", acted(usual, lost))
+    assert ranking.ordered == ("geo",)
+    assert "answer of geo geo.work with an error" in ranking.evidence[0].subject
+
+
+@pytest.mark.parametrize("slow", ["geo", "search", "profile"])
+def test_slow_code_is_told_from_waiting_for_it(slow: str, acted) -> None:
+    ranking = asked("nezha-patterns", acted(usual, usual, pace={slow: 50}))
+    assert ranking.ordered == (slow,)
+    assert ranking.evidence[0].subject == "slow code"
+
+
+def test_a_metric_far_from_its_reference_speaks_against_its_service(acted, faulty, example) -> None:
+    start_ns = example.view(faulty).view[0]
+
+    def raise_cpu(rows: pa.Table) -> pa.Table:
+        time = rows["time"].cast("int64").to_numpy()
+        service = np.array(rows["service"].to_pylist(), dtype=object)
+        metric = np.array(rows["metric"].to_pylist(), dtype=object)
+        hit = (service == "rate") & (metric == "container_cpu_usage_seconds_total")
+        late = np.maximum(0, time - start_ns - ALARM_S * SECOND) / SECOND
+        value = np.where(hit, time / SECOND % 1e6 * 0.1 + 3 * late, 1.0)
+        keep = metric == "container_cpu_usage_seconds_total"
+        index = rows.schema.get_field_index("value")
+        return rows.set_column(index, "value", pa.array(value)).filter(pa.array(keep))
+
+    ranking = asked("nezha-patterns", acted(usual, usual, metrics=raise_cpu))
+    assert ranking.ordered == ("rate",)
+    assert set(ranking.metrics) == {("rate", "container_cpu_usage_seconds_total")}
+    assert ranking.pods == {}
+
+
+def test_a_metric_of_a_service_speaks_against_its_pods_alike(acted, monkeypatch) -> None:
+    alarm = MetricAlarm(service="geo", metric="cpu", share=1.0, z=9.0)
+    monkeypatch.setattr(
+        "faultset.baselines.methods.localization.nezha_patterns.metric_alarms", lambda episode, alarm_ns: [alarm]
+    )
+    ranking = asked("nezha-patterns", acted(usual, usual))
+    assert ranking.ordered == ("geo",)
+    assert ranking.pods == dict.fromkeys(("geo-0", "geo-1"), pytest.approx(ranking.scores["geo"] / 2))
+
+
+def test_events_of_calls_carry_the_name_that_the_called_service_uses(acted) -> None:
+    view = acted(usual, usual)
+    spans = read_spans(view)
+    logs = read_log_events(view, spans)
+    clients = client_spans(spans, logs)
+    assert clients.is_client.sum() == (np.array(spans.operations)[spans.operation] == "to geo").sum() * 2 + sum(
+        number % 3 == 0 for number in range(230)
+    )
+    events = code_events(spans, logs, clients)
+    texts = {events.text(int(row)) for row in np.flatnonzero(np.isin(events.kind, (CALL, RETURN)))}
+    assert "call geo geo.work" in texts
+    assert "answer of search search.work" in texts
+    assert not any(" to " in text for text in texts)
+
+
+def test_events_of_a_span_are_in_order_and_end_last(acted) -> None:
+    view = acted(usual, usual)
+    spans = read_spans(view)
+    events = own_events(spans, read_log_events(view, spans))
+    assert len(events) == 2 * len(spans) + len(view.logs())
+    same = np.diff(events.span) == 0
+    assert (np.diff(events.time_ns)[same] >= 0).all()
+    assert span_depths(spans).max() == 5
+
+
+def test_a_statement_is_told_by_its_place_and_else_by_its_template() -> None:
+    lines = ["09:01:02.5 WARN a.b.Shop#31 TraceID: x [sold 3]", "cmd/geo/main.go:38 > up", "sold 3", "sold 12", None]
+    code, names = log_statements(pa.chunked_array([pa.array(lines, pa.string())]))
+    assert [names[number] for number in code][:4] == ["a.b.Shop#31", "cmd/geo/main.go:38", "sold <*>", "sold <*>"]
+
+
+def test_only_the_first_line_of_a_stack_trace_counts() -> None:
+    lines = [f"boom {number}\n  at x.py:{number}" for number in range(4)]
+    code, _ = log_statements(pa.chunked_array([lines]))
+    assert len(set(code.tolist())) == 1
+
+
+def test_the_likelihood_ratio_as_computed_by_hand() -> None:
+    # 2 (6 ln(15/6) + 9 ln(15/9))
+    assert g_statistic(np.array([0.0]), np.array([6.0]), np.array([9.0]), np.array([9.0]))[0] == pytest.approx(
+        20.190, abs=1e-3
+    )
+    assert g_statistic(np.array([3.0]), np.array([6.0]), np.array([4.0]), np.array([8.0]))[0] == pytest.approx(0)
+
+
+def test_similar_observations_count_for_no_more_than_twenty() -> None:
+    assert effective(np.array([0.0, 1.0]), 0.05).tolist() == [0, 1]
+    assert effective(np.array([1e6]), 0.05)[0] == pytest.approx(20, rel=1e-3)
+    assert effective(np.array([50.0]), 0.0)[0] == 50
+
+
+def observations(source: Sequence[int], target: Sequence[int]) -> Observations:
+    size = len(source)
+    times = np.arange(size)
+    return Observations(
+        source=np.array(source),
+        target=np.array(target),
+        blamed=np.zeros(size, dtype=int),
+        pod=np.zeros(size, dtype=int),
+        trace=times,
+        began_ns=times,
+        known_ns=times,
+        certainty=np.ones(size),
+    )
+
+
+def test_a_change_counts_whichever_way_it_goes() -> None:
+    healthy = np.arange(40) < 20
+    for usually, now in ((0, 1), (1, 0)):
+        found = contrast(observations([7] * 40, [usually] * 20 + [now] * 20), healthy, [~healthy])
+        # What became rarer is told by what took its place.
+        assert found.g[now] > 20
+        assert found.surprise[now] > 2
+        assert found.surprise[usually] == 0
+
+
+def test_a_change_that_comes_late_is_judged_by_the_late_part() -> None:
+    seen = observations([7] * 60, [0] * 50 + [1] * 10)
+    healthy, since, late = np.arange(60) < 20, np.arange(60) >= 20, np.arange(60) >= 50
+    whole = contrast(seen, healthy, [since]).g[1]
+    assert contrast(seen, healthy, [since, late]).g[1] > 2 * whole
+
+
+def test_events_that_the_reference_hardly_has_are_not_judged() -> None:
+    seen = observations([7] * 24, [0] * 4 + [1] * 20)
+    assert contrast(seen, np.arange(24) < 4, [np.arange(24) >= 4]).g.tolist() == [0, 0]
+
+
+def test_a_small_surprise_does_not_explain_a_great_one() -> None:
+    surprise, trace, time = np.array([1.0, 3.0, 2.9]), np.zeros(3, dtype=int), np.array([1, 2, 3])
+    assert come_first(surprise, trace, time, 0.5).tolist() == [True, True, False]
+
+
+def test_lost_patterns_that_follow_on_a_lost_one_are_left_out() -> None:
+    source, target = np.array([1, 2, 3]), np.array([2, 3, 4])
+    assert follows_lost(source, target, np.array([0.8, 1.0, 1.0])).tolist() == [False, False, True]

@@ -1,0 +1,209 @@
+"""MicroRank, the plain spectrum and TraceRCA on traces whose fault is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from faultset.baselines.api.contract import Ranking
+from faultset.baselines.api.registry import get
+from faultset.baselines.methods.localization.spectrum import spectrum_scores
+from faultset.baselines.methods.localization.trace_rca import jaccard, severities
+from faultset.baselines.traces.abnormal_traces import trace_health
+from faultset.baselines.traces.spans import invocations, read_spans
+from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.format.views import EpisodeView
+
+SECOND = 1_000_000_000
+MS = 1_000_000
+METHODS = ("spectrum", "microrank", "tracerca")
+
+Call = Mapping[str, Any]
+Traced = Callable[[list[Call], list[Call]], EpisodeView]
+
+
+def table_of(rows: list[dict[str, Any]]) -> pa.Table:
+    schema = TABLES["spans"]
+    usual = {"reported_service": "x", "kind": "server", "status": "unset", "attributes": "{}", "episode": "e"}
+    plain = [{field.name: None for field in schema} | usual | row for row in rows]
+    return pa.table({field.name: pa.array([row[field.name] for row in plain], field.type) for field in schema})
+
+
+def request(number: int, at_ns: int, calls: list[Call]) -> list[dict[str, Any]]:
+    """Spans of one request: the frontend calls the named services one after the other."""
+    rows, at = [], at_ns + MS
+    for place, call in enumerate(calls):
+        client = {"span_id": f"{number:08x}{place:04x}000c", "parent_span_id": f"{number:08x}ffff0000"}
+        own = {
+            "service": "frontend",
+            "peer_service": call["to"],
+            "kind": "client",
+            "status": call.get("status", "unset"),
+        }
+        rows.append(client | own | {"time": at, "operation": call["to"], "duration_ns": call["ms"] * MS})
+        if call.get("answers", True):
+            rows.append({
+                "span_id": f"{number:08x}{place:04x}000d",
+                "parent_span_id": client["span_id"],
+                "service": call["to"],
+                "pod": call.get("pod", f"{call['to']}-1"),
+                "time": at,
+                "operation": f"serve {number}",
+                "duration_ns": call["ms"] * MS,
+                "status": call.get("status", "unset"),
+            })  # fmt: skip
+        at += call["ms"] * MS
+    root = {"span_id": f"{number:08x}ffff0000", "service": "frontend", "time": at_ns, "operation": "GET /"}
+    trace = [*rows, root | {"duration_ns": at + MS - at_ns}]
+    return [{"pod": "frontend-1"} | row | {"trace_id": f"{number:032x}"} for row in trace]
+
+
+@pytest.fixture
+def traced(faulty, alter) -> Traced:
+    """Build a view whose requests make the one or the other calls in turn: when healthy, and since the alarm."""
+
+    def build(healthy: list[Call], suffering: list[Call]) -> EpisodeView:
+        def edit(rows: pa.Table) -> pa.Table:
+            start = rows["time"].cast("int64").to_numpy().min() // SECOND * SECOND
+            spans = []
+            for number in range(200):
+                calls = healthy if number < 100 else suffering
+                jitter = number % 3
+                each: list[Call] = [{**call, "ms": call["ms"] + jitter} for call in calls[number % 2 :: 2]]
+                spans += request(number, int(start) + number * SECOND // 2, each)
+            return table_of(spans)
+
+        return alter(faulty, {"spans": edit})
+
+    return build
+
+
+def calls(**changed: Mapping[str, Any]) -> list[Call]:
+    usual: list[Call] = [{"to": name, "ms": 20} for name in ("geo", "rate", "profile", "search")]
+    return [call | changed.get(call["to"], {}) for call in usual]
+
+
+def asked(view: EpisodeView, name: str) -> Ranking:
+    onset = view.reference[1] + (view.view[1] - view.reference[1]) // 2
+    return get(name).build().localize(view, onset)  # type: ignore[union-attr]
+
+
+def first(view: EpisodeView, name: str) -> str:
+    ranking = asked(view, name)
+    return ranking.ordered[0] if ranking.ordered else ""
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "changed",
+    [{"ms": 400}, {"status": "error"}, {"status": "error", "answers": False}],
+    ids=["slow", "failing", "without an answer"],
+)
+def test_the_service_whose_calls_go_wrong_is_first(method: str, changed: Mapping[str, Any], traced) -> None:
+    assert first(traced(calls(), calls(geo=changed)), method) == "geo"
+    assert first(traced(calls(), calls(rate=changed)), method) == "rate"
+
+
+def replicas(**changed: Any) -> list[Call]:
+    """Requests in turn reach the one and the other pod of geo."""
+    return [
+        {"to": "geo", "ms": 20, "pod": "geo-1"},
+        {"to": "geo", "ms": 20, "pod": "geo-2", **changed},
+        {"to": "rate", "ms": 20},
+        {"to": "rate", "ms": 20},
+    ]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("changed", [{"ms": 400}, {"status": "error"}], ids=["slow", "failing"])
+def test_the_pod_that_goes_wrong_is_told_from_its_replica(method: str, changed: Mapping[str, Any], traced) -> None:
+    ranking = asked(traced(replicas(), replicas(**changed)), method)
+    assert max(ranking.pods, key=lambda pod: ranking.pods[pod]) == "geo-2"
+    assert ranking.pods["geo-2"] > 1.5 * ranking.pods.get("geo-1", 0.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_pods_stand_where_their_services_do_if_each_has_but_one(method: str, traced) -> None:
+    gone = {"status": "error", "answers": False}
+    ranking = asked(traced(calls(), calls(geo=gone, rate={"ms": 60})), method)
+    assert {pod.removesuffix("-1"): score for pod, score in ranking.pods.items()} == pytest.approx(ranking.scores)
+
+
+def test_a_call_without_an_answer_speaks_against_no_pod_where_there_are_several(traced) -> None:
+    gone = {"status": "error", "answers": False}
+    ranking = asked(traced(replicas(), replicas(**gone)), "tracerca")
+    assert ranking.ordered[0] == "geo"
+    assert "geo-2" not in ranking.pods
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nobody_is_blamed_when_nothing_changed(method: str, traced) -> None:
+    assert first(traced(calls(), calls()), method) == ""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_failure_that_is_usual_is_no_sign(method: str, traced) -> None:
+    usual = {"status": "error"}
+    assert first(traced(calls(profile=usual), calls(profile=usual, geo={"ms": 400})), method) == "geo"
+
+
+def test_ochiai_and_dstar_as_computed_by_hand() -> None:
+    counts = np.array([4.0, 4.0, 1.0]), np.full(3, 4.0), np.array([1.0, 6.0, 3.0])
+    np.testing.assert_allclose(spectrum_scores(*counts), [0.8944, 0.6325, 0.25], atol=5e-5)
+    np.testing.assert_allclose(spectrum_scores(*counts, "dstar2"), [16, 2.6667, 0.1667], atol=5e-5)
+
+
+def test_a_spectrum_without_counts_is_nought() -> None:
+    nothing = np.zeros(2)
+    for formula in ("ochiai", "dstar2"):
+        assert spectrum_scores(nothing, nothing, nothing, formula).tolist() == [0, 0]
+
+
+def test_jaccard_of_support_and_confidence_as_computed_by_hand() -> None:
+    with_set, all_with = np.array([4.0, 4.0, 1.0]), np.array([5.0, 10.0, 4.0])
+    support, confidence = with_set / 4, with_set / all_with
+    harmonic = 2 * support * confidence / (support + confidence)
+    np.testing.assert_allclose(harmonic, [0.8889, 0.5714, 0.25], atol=5e-5)
+    np.testing.assert_allclose(jaccard(with_set, 4.0, all_with), harmonic / (2 - harmonic))
+    np.testing.assert_allclose(jaccard(with_set, 4.0, all_with), [0.8, 0.4, 0.1429], atol=5e-5)
+
+
+def test_a_drop_is_as_severe_as_a_rise() -> None:
+    values = np.array([10.0, 12.0, 8.0, 10.0, 30.0, -10.0])
+    found = severities(values, np.zeros(6, dtype=int), np.arange(6) < 4)
+    assert found[4] == pytest.approx(found[5])
+    assert found[4] > 3
+
+
+def test_a_constant_kind_of_call_does_not_fire_at_its_usual_value() -> None:
+    found = severities(np.full(5, 7.0), np.zeros(5, dtype=int), np.arange(5) < 3)
+    assert found.tolist() == [0] * 5
+
+
+def test_calls_without_an_answer_count_for_the_service_called(traced) -> None:
+    spans = read_spans(traced(calls(), calls(geo={"answers": False})))
+    found = invocations(spans)
+    geo = spans.names.index("geo")
+    lost = (found.callee == geo) & (spans.service[found.row] != geo)
+    assert lost.sum() == 50
+    assert (spans.trace[found.row[lost]] >= 100).all()
+
+
+def test_numbers_in_span_names_are_no_operations_of_their_own(traced) -> None:
+    spans = read_spans(traced(calls(), calls()))
+    assert "serve #" in spans.operations
+    assert len(spans.operations) == 6
+
+
+def test_a_trace_is_too_long_beyond_what_its_operations_explain(traced) -> None:
+    view = traced(calls(), calls(search={"ms": 60}))
+    spans = read_spans(view)
+    health = trace_health(spans, view.reference[1], int(spans.start_ns.min()) + 50 * SECOND)
+    assert health.questioned.sum() == 100
+    # Every second request calls search.
+    assert health.abnormal.sum() == 50
+    assert not (health.abnormal & ~health.questioned).any()

@@ -1,0 +1,85 @@
+"""The rule on warning events and complaints in the logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from faultset.baselines.api.contract import Ranking
+from faultset.baselines.api.registry import get
+from faultset.baselines.methods.rules.event_logs import blame
+from faultset.datasets.format.schemas import TABLES
+
+SECOND = 1_000_000_000
+Rows = Sequence[tuple[float, str, str]]
+
+
+def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
+    schema = TABLES[name]
+    usual = {"episode": "e", "pod": "p", "container": "c", "kind": "Pod", "name": "n", "count": 1, "message": ""}
+    plain = [{field.name: None for field in schema} | usual | row for row in rows]
+    return pa.table({field.name: pa.array([row[field.name] for row in plain], field.type) for field in schema})
+
+
+@pytest.fixture
+def told(example, faulty, alter):
+    """Ask the rule about events and lines given as (second, service, reason or message)."""
+    start_ns = example.view(faulty).view[0]
+
+    def ask(events: Rows = (), lines: Rows = ()) -> Ranking:
+        at = lambda second: start_ns + round(second * SECOND)  # noqa: E731
+        warnings = [
+            {"time": at(second), "service": service, "reason": reason, "type": "Warning"}
+            for second, service, reason in events
+        ]
+        logs = [{"time": at(second), "service": service, "message": text} for second, service, text in lines]
+        view = alter(
+            faulty, {"events": lambda rows: table("events", warnings), "logs": lambda rows: table("logs", logs)}
+        )
+        return get("event-log").build().localize(view, at(60))  # type: ignore[union-attr]
+
+    return ask
+
+
+def test_a_new_warning_comes_before_any_number_of_complaints(told) -> None:
+    lines = [(70 + number, "search", "request failed") for number in range(40)]
+    ranking = told([(65, "geo", "BackOff")], lines)
+    assert ranking.ordered == ("geo", "search")
+    assert ranking.evidence[0].subject == "BackOff"
+
+
+def test_more_kinds_of_warnings_weigh_more(told) -> None:
+    ranking = told([(65, "geo", "BackOff"), (66, "geo", "Unhealthy"), *[(70, "rate", "BackOff")] * 9])
+    assert ranking.scores == {"geo": 2.0, "rate": 1.0}
+
+
+def test_a_warning_that_the_reference_has_is_no_sign(told) -> None:
+    assert told([(10, "geo", "Unhealthy"), (65, "geo", "Unhealthy")]).abstains
+
+
+def test_complaints_are_counted_beyond_the_usual_rate(told) -> None:
+    usual = [(float(second), "rate", "cache error") for second in range(120)]
+    ranking = told(lines=[*usual, (70, "geo", "cannot open index: failed")])
+    assert ranking.ordered[0] == "geo"
+    assert ranking.scores["geo"] > 5 * ranking.scores.get("rate", 0.0)
+
+
+def test_a_caller_that_complains_of_a_service_points_at_it(told) -> None:
+    ranking = told(lines=[(70, "search", "dial tcp geo:8083: connection refused"), (71, "geo", "request served")])
+    assert ranking.ordered == ("geo",)
+
+
+def test_pods_are_named_by_events_about_them_and_by_their_own_complaints(told) -> None:
+    ranking = told([(65, "geo", "BackOff")], [(70, "rate", "cache error"), (71, "search", "geo refused")])
+    assert ranking.pods == {"n": 1.0, "p": 0.5}
+
+
+def test_names_count_only_where_the_writer_calls_that_service() -> None:
+    called = {"search": ["geo", "rate"]}
+    assert blame(["search"], ["rate failed"], called) == ["rate"]
+    assert blame(["search"], ["generate failed"], called) == ["search"]
+    assert blame(["frontend"], ["geo failed"], called) == ["frontend"]
+    assert blame([None], [None], called) == [None]

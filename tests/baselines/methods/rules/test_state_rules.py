@@ -1,0 +1,172 @@
+"""Rules on object states, on small hand-made episodes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from faultset.baselines.features.object_states import restarts, signs, specified
+from faultset.baselines.methods.rules.state_rules import KubernetesState, LastChange, MostRestarts
+from faultset.datasets.format.schemas import TABLES
+
+SECOND = 1_000_000_000
+HEALTHY = {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1, "generation": 1, "image": "a:1"}
+
+
+def rows_of(table: str, rows: list[dict[str, Any]]) -> pa.Table:
+    schema = pa.schema([
+        pa.field(field.name, pa.string() if pa.types.is_dictionary(field.type) else field.type)
+        for field in TABLES[table]
+    ])  # fmt: skip
+    return pa.Table.from_pylist([{"episode": "e", **row} for row in rows], schema=schema)
+
+
+@pytest.fixture
+def observe(example, faulty, alter):
+    """Make an episode whose objects are seen as told: {(kind, name, service): [(second, state), ...]}."""
+    start = example.view(faulty).view[0]
+
+    def build(objects: dict, events: list | None = None):
+        states = [
+            {"time": start + at * SECOND, "kind": kind, "name": name, "service": service, "state": json.dumps(state)}
+            for (kind, name, service), seen in objects.items()
+            for at, state in seen
+        ]
+        acts = [
+            {"time": start + at * SECOND, "type": "Normal", "reason": reason, "kind": "Deployment"}
+            | {"name": service, "service": service, "message": "", "count": 1}
+            for at, reason, service in events or []
+        ]
+        view = alter(
+            faulty,
+            {"objects": lambda _: rows_of("objects", states), "events": lambda _: rows_of("events", acts)},
+        )
+        return view, start + 70 * SECOND
+
+    return build
+
+
+def steady(state: dict, until: int = 120, since: int = 0) -> list:
+    return [(at, state) for at in range(since, until, 10)]
+
+
+def test_a_service_scaled_to_zero_stands_first(observe) -> None:
+    down = HEALTHY | {"replicas": 0, "readyReplicas": 0, "availableReplicas": 0}
+    view, alarm = observe({
+        ("Deployment", "geo", "geo"): steady(HEALTHY, 70) + steady(down, since=70),
+        ("Deployment", "rate", "rate"): steady(HEALTHY),
+        ("Endpoints", "geo", "geo"): steady({"ready": 1}, 70) + steady({"ready": 0}, since=70),
+    })  # fmt: skip
+    ranking = KubernetesState().localize(view, alarm)
+    assert ranking.ordered == ("geo",)
+    assert {item.detail for item in ranking.evidence} == {"scaled to zero", "no endpoints"}
+
+
+def test_a_short_rollout_counts_less_than_an_outage(observe) -> None:
+    waiting = {"phase": "Pending", "ready": False, "containers": []}
+    running = {"phase": "Running", "ready": True, "containers": []}
+    view, alarm = observe({
+        ("Pod", "geo-1", "geo"): steady(running, 70),
+        ("Pod", "geo-2", "geo"): [(71, waiting), (72, running), *steady(running, since=80)],
+        ("Pod", "rate-1", "rate"): steady(running, 70),
+        ("Pod", "rate-2", "rate"): steady(waiting, since=70),
+    })  # fmt: skip
+    ranking = KubernetesState().localize(view, alarm)
+    assert ranking.ordered == ("rate", "geo")
+    assert ranking.pods["rate-2"] > 5 * ranking.pods["geo-2"] > 0
+    assert ranking.pods.keys() == {"rate-2", "geo-2"}
+
+
+def test_what_was_so_before_is_no_sign(observe) -> None:
+    odd = {"phase": "Running", "ready": False, "containers": []}
+    view, alarm = observe({("Pod", "geo-1", "geo"): steady(odd)})
+    assert KubernetesState().localize(view, alarm).abstains
+
+
+def test_an_object_that_is_gone_is_a_sign_and_a_replaced_pod_is_not(observe) -> None:
+    running = {"phase": "Running", "ready": True, "containers": []}
+    view, alarm = observe({
+        ("Service", "geo", "geo"): steady({"ports": [], "selector": {}}, 70),
+        ("Pod", "rate-1", "rate"): steady(running, 70),
+    })  # fmt: skip
+    ranking = KubernetesState().localize(view, alarm)
+    assert ranking.ordered == ("geo",)
+    assert ranking.evidence[0].detail == "Service gone"
+
+
+def crashed(count: int) -> dict:
+    return {"phase": "Running", "containers": [{"name": "c", "restartCount": count}]}
+
+
+def test_restarts_are_counted_since_the_reference(observe) -> None:
+    view, alarm = observe({
+        ("Pod", "geo-1", "geo"): steady(crashed(7), 60) + steady(crashed(9), since=60),
+        ("Pod", "rate-1", "rate"): steady(crashed(30)),
+        ("Pod", "profile-2", "profile"): steady(crashed(1), since=80),
+    })  # fmt: skip
+    ranking = MostRestarts().localize(view, alarm)
+    assert dict(ranking.scores) == {"geo": 2, "profile": 1}
+    assert dict(ranking.pods) == {"geo-1": 2, "profile-2": 1}
+
+
+def test_the_latest_change_before_the_alarm_is_blamed(observe) -> None:
+    view, alarm = observe(
+        {
+            ("Deployment", "geo", "geo"): steady(HEALTHY, 60) + steady(HEALTHY | {"image": "a:2"}, since=60),
+            ("Deployment", "rate", "rate"): steady(HEALTHY, 80) + steady(HEALTHY | {"replicas": 2}, since=80),
+            ("ConfigMap", "search", "search"): steady({"digest": "x"}, 50) + steady({"digest": "y"}, since=50),
+            ("Deployment", "profile", "profile"): steady(HEALTHY, 65)
+            + steady(HEALTHY | {"readyReplicas": 0}, since=65),
+        },
+        events=[(69, "ScalingReplicaSet", "recommendation"), (69, "BackOff", "frontend")],
+    )
+    ranking = LastChange().localize(view, alarm)
+    assert ranking.ordered == ("recommendation", "geo", "search", "rate")
+    assert ranking.evidence[1].subject == "Deployment/geo"
+
+
+def test_without_changes_nobody_is_blamed(observe) -> None:
+    view, alarm = observe({("Deployment", "geo", "geo"): steady(HEALTHY)})
+    assert LastChange().localize(view, alarm).abstains
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "expected"),
+    [
+        ("Pod", {"phase": "Pending"}, {"pod Pending"}),
+        ("Pod", {"phase": "Succeeded", "ready": False}, set()),
+        ("Pod", {"phase": "Running", "ready": "False"}, {"pod not ready"}),
+        ("Pod", {"containers": [{"state": "waiting", "reason": "CrashLoopBackOff"}]}, {"CrashLoopBackOff"}),
+        ("Pod", {"containers": [{"state": "terminated", "exitCode": 2}]}, {"container ended with an error"}),
+        ("Pod", {"containers": [{"state": "terminated", "exitCode": 0}]}, set()),
+        ("Deployment", {"replicas": 2, "readyReplicas": 1}, {"replicas missing"}),
+        ("Deployment", {"replicas": 2}, set()),
+        ("Deployment", {}, set()),
+        ("Endpoints", {"ready": 0}, {"no endpoints"}),
+        ("Endpoints", {}, set()),
+        ("PersistentVolumeClaim", {"phase": "Pending"}, {"claim Pending"}),
+        ("PersistentVolume", {"phase": "Released"}, {"volume Released"}),
+        ("Service", {"ports": []}, set()),
+    ],
+)
+def test_signs_of_an_object(kind: str, state: dict, expected: set) -> None:
+    assert signs(kind, state) == expected
+
+
+def test_a_count_that_kubernetes_left_out_is_zero_where_it_was_there_before() -> None:
+    known = frozenset({"replicas", "readyReplicas", "ready"})
+    assert signs("Deployment", {"replicas": 2}, known) == {"replicas missing"}
+    assert signs("Endpoints", {}, known) == {"no endpoints"}
+
+
+def test_status_is_not_specification() -> None:
+    assert specified("Deployment", HEALTHY) == {"replicas": 1, "generation": 1, "image": "a:1"}
+    assert specified("Pod", {"phase": "Running"}) is None
+
+
+def test_restarts_tolerate_missing_fields() -> None:
+    assert restarts({}) == 0
+    assert restarts({"containers": [{}, {"restartCount": 2}, {"restartCount": None}]}) == 2

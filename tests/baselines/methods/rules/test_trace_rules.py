@@ -1,0 +1,149 @@
+"""Rules on spans: percentiles, failures, calls that are no longer made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from faultset.baselines.features.step_counts import Steps, idle_share, silences
+from faultset.baselines.methods.rules.trace_rules import (
+    CLASS,
+    MissingEdgeDetector,
+    TraceErrorsDetector,
+    TraceP95Detector,
+    high_percentiles,
+    recent_percentiles,
+)
+from faultset.baselines.traces.span_columns import EndedSpans, read_calls, read_ended_spans
+
+SECOND = 1_000_000_000
+
+
+def ended(ends: np.ndarray, durations: np.ndarray) -> EndedSpans:
+    nothing = np.zeros(len(ends), dtype=np.int64)
+    return EndedSpans(
+        ends_ns=ends,
+        durations_ns=durations,
+        services=nothing,
+        operations=nothing,
+        names=(("a", "op"),),
+        failed=nothing.astype(bool),
+    )
+
+
+def test_a_percentile_is_the_smallest_duration_that_enough_do_not_exceed() -> None:
+    rng = np.random.default_rng(0)
+    durations, kinds = rng.integers(1, 10**6, 500), rng.integers(0, 4, 500)
+    found = high_percentiles(durations, kinds, 5)
+    for kind in range(4):
+        own = durations[kinds == kind]
+        assert found[kind] == np.quantile(own, 0.95, method="inverted_cdf")
+    assert np.isnan(found[4])
+
+
+def test_latest_percentiles_are_those_of_the_last_twenty_spans_or_of_the_step() -> None:
+    rng = np.random.default_rng(1)
+    steps = Steps(start_ns=0, step_ns=10, count=12, healthy=6, view_end_ns=120)
+    ends = np.sort(np.concatenate([rng.integers(0, 120, 60), np.full(50, 75)]))
+    durations = rng.lognormal(12, 1, len(ends)).astype(np.int64)
+    usual = np.array([durations.mean()])
+    found = recent_percentiles(steps, ended(ends, durations), usual)[:, 0]
+    for step in range(12):
+        known = ends < 10 * (step + 1)
+        first = step
+        while first > 0 and ((ends >= 10 * first) & known).sum() < 20:
+            first -= 1
+        window = durations[(ends >= 10 * first) & known]
+        if len(window) < 20:
+            assert found[step] == 0.0
+        else:
+            exact = np.log(np.quantile(window, 0.95, method="inverted_cdf") / usual[0])
+            assert found[step] == pytest.approx(exact, abs=CLASS / 2 + 1e-9)
+
+
+def test_one_slow_span_in_twenty_is_no_change() -> None:
+    steps = Steps(start_ns=0, step_ns=10, count=4, healthy=2, view_end_ns=40)
+    durations = np.full(80, 1000)
+    durations[45] = 100_000
+    found = recent_percentiles(steps, ended(np.arange(80) // 2, durations), np.array([1000.0]))
+    assert not found.any()
+
+
+def test_silence_is_counted_in_steps() -> None:
+    counts = np.array([[0, 1], [0, 1], [2, 0], [0, 0]])
+    assert silences(counts).T.tolist() == [[1, 2, 0, 1], [0, 0, 1, 2]]
+    assert idle_share(counts) == pytest.approx([3.5 / 5, 2.5 / 5])
+
+
+def slower(factor: float, service: str, cut: int):
+    def edit(rows: pa.Table) -> pa.Table:
+        hit = (rows["time"].cast("int64").to_numpy() >= cut) & (np.array(rows["service"].to_pylist()) == service)
+        durations = rows["duration_ns"].to_numpy()
+        changed = pa.array(np.where(hit, (durations * factor).astype(np.int64), durations))
+        return rows.set_column(rows.schema.get_field_index("duration_ns"), "duration_ns", changed)
+
+    return edit
+
+
+@pytest.fixture(scope="module")
+def healthy(example) -> str:
+    return next(episode for episode in example.episodes if not example.label(episode)["fault"])
+
+
+@pytest.mark.parametrize("factor", [8.0, 1 / 8])
+def test_an_operation_that_becomes_slow_or_fast_is_reported(factor: float, example, alter, healthy) -> None:
+    view = example.view(healthy)
+    assert TraceP95Detector().detect(view).alarm_ns is None
+    cut = view.reference[1] + 10 * SECOND
+    found = TraceP95Detector().detect(alter(healthy, {"spans": slower(factor, "search", cut)}))
+    assert found.alarm_ns is not None
+    assert found.alarm_ns > cut
+    assert found.evidence[0].service == "search"
+
+
+def test_calls_are_found_by_the_parent_of_a_span(example, healthy) -> None:
+    view = example.view(healthy)
+    names = sorted(view.services)
+    edges = np.unique(read_calls(view).edges)
+    assert {(names[edge // len(names)], names[edge % len(names)]) for edge in edges} == set(view.calls)
+    spans = read_ended_spans(view)
+    assert {service for service, _ in spans.names} == set(names)
+
+
+def test_a_call_that_names_its_peer_is_counted_once(alter, healthy, example) -> None:
+    def named(rows: pa.Table) -> pa.Table:
+        """Give every span that has a child the child's service as its peer."""
+        service = dict(zip(rows["span_id"].to_pylist(), rows["service"].to_pylist(), strict=True))
+        child = dict(zip(rows["parent_span_id"].to_pylist(), rows["service"].to_pylist(), strict=True))
+        peers = pa.array([child.get(span) for span in service], pa.string())
+        return rows.set_column(rows.schema.get_field_index("peer_service"), "peer_service", peers)
+
+    by_parent = read_calls(example.view(healthy))
+    by_peer = read_calls(alter(healthy, {"spans": named}))
+    assert len(by_peer.edges) <= len(by_parent.edges)
+    assert set(np.unique(by_peer.edges)) == set(np.unique(by_parent.edges))
+
+
+def test_a_call_that_is_no_longer_made_is_missed(example, alter, healthy) -> None:
+    view = example.view(healthy)
+    cut = view.reference[1] + 10 * SECOND
+
+    def stopped(rows: pa.Table) -> pa.Table:
+        mine = np.array(rows["service"].to_pylist()) == "geo"
+        return rows.filter(pa.array((rows["time"].cast("int64").to_numpy() < cut) | ~mine))
+
+    detector = MissingEdgeDetector()
+    assert detector.detect(view).alarm_ns is None
+    found = detector.detect(alter(healthy, {"spans": stopped}))
+    assert found.alarm_ns is not None
+    assert cut < found.alarm_ns < cut + 15 * SECOND
+    assert (found.evidence[0].service, found.evidence[0].subject) == ("search", "calls to geo")
+
+
+def test_failures_beyond_the_healthy_share_are_reported(example, faulty) -> None:
+    found = TraceErrorsDetector().detect(example.view(faulty))
+    label = example.label(faulty)
+    assert found.alarm_ns is not None
+    assert found.alarm_ns > label["inject_start"]
+    assert found.evidence[0].service == label["targets"][0]

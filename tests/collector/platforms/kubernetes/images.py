@@ -1,0 +1,150 @@
+"""Make the images of the application for a test cluster that installs wheels into a base image.
+
+`python tests/collector/platforms/kubernetes/images.py 1.0.0 pause:3.9` loads these tags, and skips those that
+the cluster has already with the same content. The environment variable FAULTSET_IMAGE_LOADER holds the command that makes and loads
+an image; it is called as `COMMAND NAME PIP-ARGUMENT...`. Where the cluster's network has no package index, run it once
+with `--download` outside of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[4]
+REQUIREMENTS = ROOT / "image" / "requirements.txt"
+PAUSE_SCRIPT = ROOT / "image" / "pause.sh"
+PROGRAMS = ("faultset-service", "faultset-store", "faultset-work")
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "faultset-test-images"
+LOADER = "FAULTSET_IMAGE_LOADER"
+_PAUSE = "pause:"
+_WHEEL = b"Wheel-Version: 1.0\nGenerator: faultset\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+_RUNS = re.compile(r"^faultset/(collector/(agent|apps|load|runtime)/|datasets/errors)|/scripts/|entry_points")
+"""What of the application's wheel runs in containers; a change elsewhere makes no new image necessary."""
+
+
+def image_name(tag: str) -> str:
+    """Return the image for `1.0.0` or `pause:3.9`."""
+    return f"faultset/{tag}" if tag.startswith(_PAUSE) else f"faultset/app:{tag}"
+
+
+def load_images(*tags: str) -> list[str]:
+    """Load the images of the tags and return the names of those that were not there."""
+    loaded = []
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cluster, present = _cluster(), _present()
+        record = CACHE / "loaded.json"
+        known = json.loads(record.read_text()) if record.exists() else {}
+        with tempfile.TemporaryDirectory() as folder:
+            wheel = application_wheel(Path(folder)) if any(not tag.startswith(_PAUSE) for tag in tags) else None
+            for tag in tags:
+                name, arguments = image_name(tag), _arguments(tag, wheel, Path(folder))
+                key, content = f"{cluster} {name}", _content(arguments)
+                if known.get(key) == content and (present is None or name in present):
+                    continue
+                subprocess.run([*shlex.split(os.environ[LOADER]), name, *arguments], check=True)
+                known[key] = content
+                record.write_text(json.dumps(known, indent=1))
+                loaded.append(name)
+    return loaded
+
+
+def _arguments(tag: str, wheel: Path | None, folder: Path) -> list[str]:
+    name, _, version = tag.rpartition(":")
+    if name:
+        scripts = {program: PAUSE_SCRIPT.read_bytes() for program in PROGRAMS}
+        return ["--no-deps", "--no-index", str(tiny_wheel("faultset-pause", version, folder, scripts))]
+    build = tiny_wheel("faultset-build", version, folder)
+    return ["--no-deps", "--no-index", *map(str, sorted(required_wheels().glob("*.whl"))), str(wheel), str(build)]
+
+
+def _content(arguments: Sequence[str]) -> str:
+    found = hashlib.sha256()
+    for argument in arguments:
+        path = Path(argument)
+        found.update(path.name.encode())
+        if path.suffix == ".whl" and not path.is_relative_to(CACHE):
+            with zipfile.ZipFile(path) as archive:
+                for name in sorted(filter(_RUNS.search, archive.namelist())):
+                    found.update(name.encode() + archive.read(name))
+    return found.hexdigest()
+
+
+def application_wheel(folder: Path) -> Path:
+    """Build the wheel of this checkout."""
+    command = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run([sys.executable, "-m", "pip", *command], check=True)
+    return next(folder.glob("faultset-0*.whl"))
+
+
+def required_wheels() -> Path:
+    """Return the folder with the wheels that image/requirements.txt asks for, downloaded once."""
+    folder = CACHE / hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
+    if not folder.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as draft:
+            command = ["download", "--quiet", "--only-binary=:all:", "--python-version", "3.11", "--dest", draft]
+            subprocess.run([sys.executable, "-m", "pip", *command, "--requirement", str(REQUIREMENTS)], check=True)
+            shutil.copytree(draft, folder)
+    return folder
+
+
+def tiny_wheel(name: str, version: str, folder: Path, scripts: dict[str, bytes] | None = None) -> Path:
+    """Write a wheel that consists of its name, its version and some scripts."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    path = folder / f"{stem}-py3-none-any.whl"
+    files = {
+        f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
+        f"{stem}.dist-info/WHEEL": _WHEEL,
+        **{f"{stem}.data/scripts/{script}": text for script, text in (scripts or {}).items()},
+    }
+    record = f"{stem}.dist-info/RECORD"
+    rows = [f"{file},sha256={_digest(data)},{len(data)}\n" for file, data in files.items()]
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, data in {**files, record: ("".join(rows) + f"{record},,\n").encode()}.items():
+            entry = zipfile.ZipInfo(file)
+            entry.external_attr = (0o755 if "/scripts/" in file else 0o644) << 16
+            archive.writestr(entry, data)
+    return path
+
+
+def _digest(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def _cluster() -> str:
+    return _kubectl("get", "namespace", "kube-system", "--output", "jsonpath={.metadata.uid}")
+
+
+def _present() -> frozenset[str] | None:
+    """Return the images that the node reports, or None if it reports only some of them."""
+    node = json.loads(_kubectl("get", "nodes", "--output", "json"))["items"][0]
+    images = node["status"]["images"]
+    names = {name.removeprefix("docker.io/") for image in images for name in image.get("names") or ()}
+    return None if len(images) >= 50 else frozenset(names)
+
+
+def _kubectl(*words: str) -> str:
+    return subprocess.run(["kubectl", *words], check=True, capture_output=True, text=True).stdout
+
+
+if __name__ == "__main__":
+    started = time.monotonic()
+    required_wheels()
+    done = [] if "--download" in sys.argv else load_images(*sys.argv[1:])
+    print(f"loaded {', '.join(done) or 'nothing: all were there'} in {time.monotonic() - started:.1f} s")

@@ -1,0 +1,223 @@
+"""One scrape at a time: what is asked, and what becomes of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from faultset.collector.ipc.channel import serve
+from faultset.collector.platforms.local.telemetry.peers import Peer
+from faultset.collector.platforms.local.telemetry.scraper import Scraper
+from faultset.collector.sources.metric_store import MetricStore
+
+Serve = Callable[[CollectorRegistry], tuple[str, int]]
+Rows = list[dict[str, Any]]
+INTERVAL_S = 0.3
+
+
+def pod(name: str, scrape: tuple[str, int] | None) -> dict[str, Any]:
+    return {"pod": f"{name}-1", "service": name, "container": f"hotel-{name}", "scrape": scrape, "started_ns": 0}
+
+
+def run(
+    work: Callable[[Scraper], Coroutine[Any, Any, None]], *, node: Path | None = None, relay: Path | None = None
+) -> Rows:
+    """Run the coroutine with a scraper and return all samples."""
+
+    async def whole() -> Rows:
+        store = MetricStore()
+        scraper = Scraper(
+            store, interval_s=INTERVAL_S, node=Peer(node) if node else None, relay=Peer(relay) if relay else None
+        )
+        try:
+            await work(scraper)
+        finally:
+            await scraper.close()
+            await asyncio.sleep(0.01)
+        table = store.window(0, 2**62).table(scraper.services)
+        return table.set_column(0, "time", table.column("time").cast(pa.int64())).to_pylist()
+
+    return asyncio.run(whole())
+
+
+def of(rows: Rows, metric: str) -> list[tuple[Any, ...]]:
+    return [(row["time"], row["pod"], row["value"]) for row in rows if row["metric"] == metric]
+
+
+def first(rows: Rows, metric: str, *columns: str) -> tuple[Any, ...]:
+    row = next(row for row in rows if row["metric"] == metric)
+    return tuple(row[column] for column in columns)
+
+
+def values(rows: Rows, column: str) -> set[Any]:
+    return {row[column] for row in rows}
+
+
+def test_samples_of_a_pod_carry_the_instant_of_the_grid_and_its_owner(serve_metrics: Serve) -> None:
+    registry = CollectorRegistry()
+    requests = Counter("requests", "x", ["route"], registry=registry)
+    requests.labels("/hotels").inc(3)
+    address = serve_metrics(registry)
+
+    async def work(scraper: Scraper) -> None:
+        scraper.configure([pod("geo", address)])
+        await scraper.scrape(1000)
+        requests.labels("/hotels").inc()
+        await scraper.scrape(2000)
+
+    rows = run(work)
+    assert of(rows, "requests_total") == [(1000, "geo-1", 3.0), (2000, "geo-1", 4.0)]
+    assert of(rows, "up") == [(1000, "geo-1", 1.0), (2000, "geo-1", 1.0)]
+    assert first(rows, "requests_total", "service", "container", "labels", "kind") == (
+        "geo",
+        "hotel-geo",
+        '{"route":"/hotels"}',
+        "counter",
+    )
+
+
+def test_a_pod_that_hangs_or_refuses_misses_only_its_own_samples(
+    serve_metrics: Serve, free_ip: Callable[[], str]
+) -> None:
+    registry = CollectorRegistry()
+    Counter("requests", "x", registry=registry)
+    address = serve_metrics(registry)
+
+    async def work(scraper: Scraper) -> None:
+        with socket.create_server((free_ip(), 0)) as hanging:
+            scraper.configure([pod("geo", hanging.getsockname()), pod("rate", (free_ip(), 1)), pod("user", address)])
+            await scraper.scrape(1000)
+        assert scraper.health.failures == {"geo-1": 1, "rate-1": 1}
+        assert scraper.health.scrapes == 1
+
+    rows = run(work)
+    assert sorted(of(rows, "up")) == [(1000, "geo-1", 0.0), (1000, "rate-1", 0.0), (1000, "user-1", 1.0)]
+    assert of(rows, "requests_total") == [(1000, "user-1", 0.0)]
+
+
+def test_an_answer_that_is_no_exposition_counts_as_a_failure(free_ip: Callable[[], str]) -> None:
+    async def work(scraper: Scraper) -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nno\nx")
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(answer, free_ip(), 0)
+        async with server:
+            scraper.configure([pod("geo", server.sockets[0].getsockname())])
+            await scraper.scrape(1000)
+
+    rows = run(work)
+    assert of(rows, "up") == [(1000, "geo-1", 0.0)]
+    assert values(rows, "metric") == {"up"}
+
+
+def test_series_of_a_pod_that_is_gone_end(serve_metrics: Serve) -> None:
+    registry = CollectorRegistry()
+    Counter("requests", "x", registry=registry)
+    address = serve_metrics(registry)
+
+    async def work(scraper: Scraper) -> None:
+        scraper.configure([pod("geo", address)])
+        scraper.set_state([["kube_pod_status_ready", "geo", "geo-1", None, {}, "gauge", 1]])
+        await scraper.scrape(1000)
+        scraper.configure([])
+        scraper.set_state([])
+        await scraper.scrape(2000)
+
+    rows = run(work)
+    assert values(rows, "time") == {1000}
+    assert values(rows, "service") == {"geo"}
+
+
+def test_the_state_of_the_objects_is_repeated_until_it_is_replaced() -> None:
+    row = ["kube_deployment_spec_replicas", "geo", None, None, {"deployment": "geo", "namespace": "n"}, "gauge"]
+
+    async def work(scraper: Scraper) -> None:
+        scraper.set_state([[*row, 1]])
+        await scraper.scrape(1000)
+        await scraper.scrape(2000)
+        scraper.set_state([[*row, 0]])
+        await scraper.scrape(3000)
+
+    rows = run(work)
+    assert of(rows, row[0]) == [(1000, None, 1.0), (2000, None, 1.0), (3000, None, 0.0)]
+    assert values(rows, "labels") == {'{"deployment":"geo"}'}
+    assert values(rows, "service") == {"geo"}
+
+
+def test_node_and_relay_are_asked_and_named_as_the_kubelet_names_them(tmp_path: Path) -> None:
+    container = {
+        "pod": "geo-1",
+        "container": "hotel-geo",
+        "metric": "container_cpu_usage_seconds_total",
+        "labels": {"cpu": "total", "id": "/kubepods/x"},
+        "kind": "counter",
+        "value": 1.5,
+        "time_ns": 7,
+    }
+    node: Mapping[str, Any] = {"stats": lambda: [container]}
+    relay: Mapping[str, Any] = {"stats": lambda: {"geo-1": {"receive_bytes": 10, "transmit_packets_dropped": 2}}}
+
+    async def work(scraper: Scraper) -> None:
+        scraper.configure([pod("geo", None)])
+        await scraper.scrape(500)
+        async with await serve(tmp_path / "node.sock", node), await serve(tmp_path / "relay.sock", relay):
+            await scraper.scrape(1000)
+            await scraper.scrape(2000)
+
+    rows = run(work, node=tmp_path / "node.sock", relay=tmp_path / "relay.sock")
+    assert values(rows, "time") == {1000, 2000}
+    assert values(rows, "service") == {"geo"}
+    assert of(rows, "container_cpu_usage_seconds_total") == [(1000, "geo-1", 1.5), (2000, "geo-1", 1.5)]
+    dropped = "container_network_transmit_packets_dropped_total"
+    assert first(rows, dropped, "container", "labels", "kind", "value") == (
+        None,
+        '{"interface":"eth0"}',
+        "counter",
+        2.0,
+    )
+    assert of(rows, "container_network_receive_bytes_total")[0] == (1000, "geo-1", 10.0)
+
+
+def test_a_peer_that_answers_too_late_is_asked_anew(tmp_path: Path) -> None:
+    pauses = [1.0, 0.0]
+
+    async def stats() -> str:
+        await asyncio.sleep(pauses.pop(0))
+        return f"after {len(pauses)}"
+
+    async def whole() -> None:
+        async with await serve(tmp_path / "slow.sock", {"stats": stats}):
+            peer = Peer(tmp_path / "slow.sock")
+            with pytest.raises(TimeoutError):
+                await peer.call("stats", timeout_s=0.05)
+            assert await peer.call("stats", timeout_s=5) == "after 0"
+            peer.close()
+
+    asyncio.run(whole())
+
+
+def test_scrapes_fall_on_whole_multiples_of_the_interval() -> None:
+    async def work(scraper: Scraper) -> None:
+        scraper.set_state([["x", None, None, None, {}, "gauge", 1]])
+        task = asyncio.create_task(scraper.run())
+        while scraper.health.scrapes < 3:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    rows = run(work)
+    step_ns = round(INTERVAL_S * 1e9)
+    times = [row["time"] for row in rows]
+    assert len(times) >= 3
+    assert not any(time_ns % step_ns for time_ns in times)
+    assert len(set(times)) == len(times)

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from faultset.core import console
+from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
+from faultset.core.suggestions import suggest
+
+HEAVY = ("pandas", "pyarrow", "dask", "distributed", "sklearn", "scipy", "kubernetes", "aiohttp", "matplotlib", "rich")
+
+
+@pytest.fixture
+def run():
+    runner = CliRunner()
+    return lambda *arguments, of=console.root: runner.invoke(of, [str(argument) for argument in arguments])
+
+
+def failing(error: BaseException) -> click.Command:
+    @console.command()
+    def fails() -> None:
+        """Fail."""
+        raise error
+
+    return fails
+
+
+@pytest.mark.parametrize(("kind", "code"), [(UsageError, 2), (DataError, 3), (PlatformError, 4), (FaultsetError, 1)])
+def test_our_errors_are_one_sentence_and_an_exit_code(run, kind, code):
+    result = run(of=failing(kind("wanted this, found that; do this")))
+    assert result.exit_code == code
+    assert result.stderr == "Error: wanted this, found that; do this\n"
+    assert result.stdout == ""
+
+
+def test_an_interrupt_exits_130(run):
+    result = run(of=failing(KeyboardInterrupt()))
+    assert (result.exit_code, result.stderr) == (130, "Interrupted\n")
+
+
+def test_a_bug_keeps_its_traceback(run):
+    assert isinstance(run(of=failing(ValueError("bug"))).exception, ValueError)
+
+
+@pytest.mark.parametrize("error", [DataError("x"), KeyboardInterrupt()])
+def test_errors_of_commands_inside_groups_are_mapped_once(run, error):
+    group = console.FaultsetGroup("outer", commands={"fails": failing(error)})
+    result = run("fails", of=group)
+    assert result.exit_code in (3, 130)
+    assert result.stderr.count("\n") == 1
+
+
+def test_wrong_usage_exits_2(run):
+    assert run("--nope").exit_code == 2
+    assert run("dataset", "show").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["datset"], 'no such command "datset"; did you mean "dataset"?'),
+        (["dataset", "shwo"], 'no such command "shwo"; did you mean "show"?'),
+    ],
+)
+def test_an_unknown_command_gets_a_suggestion(run, words, sentence):
+    result = run(*words)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+
+
+def test_every_registered_command_is_listed(run):
+    names = {point.name for point in entry_points(group="faultset.commands")}
+    top = run("--help").stdout
+    for name in names:
+        group, dot, rest = name.partition(".")
+        assert f"  {group} " in top
+        if dot:
+            assert f"  {rest} " in run(group, "--help").stdout
+
+
+def test_the_version_is_the_distributions(run):
+    from importlib.metadata import version
+
+    assert run("--version").stdout == f"faultset, version {version('faultset')}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["dataset", "--help"], ["dataset", "show", "--help"]])
+def test_help_does_not_import_heavy_libraries(arguments):
+    program = f"""
+import sys
+from faultset.core.console import root
+root.main({arguments!r}, prog_name="faultset", standalone_mode=False)
+heavy = set({HEAVY!r})
+sys.exit(" ".join(sorted(heavy & sys.modules.keys())) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"--help imports {done.stderr}"
+    assert "Usage: faultset" in done.stdout
+
+
+def test_a_command_that_cannot_be_imported_leaves_the_help_alone(run, monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    broken = EntryPoint("broken", "no_such_module:command", console.ENTRY_POINTS)
+    monkeypatch.setattr(console, "entry_points", lambda **options: [broken])
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "broken  (cannot be loaded: No module named 'no_such_module')" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["collect", "evaluate"])
+def test_the_short_scripts_run_the_command_of_their_name(monkeypatch, name, capsys):
+    @console.command(name)
+    @click.argument("where")
+    def fake(where: str) -> None:
+        click.echo(f"{name} {where}")
+
+    class Point:
+        def load(self) -> click.Command:
+            return fake
+
+    asked = []
+    monkeypatch.setattr(console, "entry_points", lambda **options: asked.append(options["name"]) or [Point()])
+    monkeypatch.setattr(sys, "argv", [name, "here"])
+    with pytest.raises(SystemExit) as caught:
+        getattr(console, name)()
+    assert caught.value.code == 0
+    assert asked == [name]
+    assert capsys.readouterr().out == f"{name} here\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("45s", 45.0), ("2m", 120.0), ("1m30s", 90.0), ("500ms", 0.5), ("1.5h", 5400.0), ("0s", 0.0), (7, 7.0)],
+)
+def test_durations_have_units(text, seconds):
+    assert console.DURATION.convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "45", "s", "-3s", "2 m x", "1d", "3s4"])
+def test_a_duration_without_a_unit_is_refused_with_an_example(text):
+    with pytest.raises(click.BadParameter, match=r"for instance 45s or 2m"):
+        console.DURATION.convert(text, None, None)
+
+
+RECORDS = [{"name": "[geo]", "rows": 12345, "share": 0.123456, "ok": True, "hidden": 1}, {"name": None, "rows": None}]
+
+
+def test_records_are_a_table_for_people(capsys):
+    console.show_records(RECORDS, columns={"name": "service", "rows": "rows", "share": "share", "ok": "ok"}, title="T")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].strip() == "T"
+    assert lines[1].split() == ["service", "rows", "share", "ok"]
+    assert lines[2].split() == ["[geo]", "12,345", "0.1235", "yes"]
+
+
+def test_long_lines_stay_whole_in_a_pipe(capsys):
+    console.show_records([{"message": "word " * 60}], columns=["message"])
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_records_are_a_list_for_programs(capsys):
+    console.show_records(RECORDS, columns=["name"], as_json=True)
+    assert json.loads(capsys.readouterr().out) == RECORDS
+
+
+def test_suggestions_name_what_is_close_or_all_when_few():
+    assert suggest("Hotle", ["hotel", "social"]) == 'did you mean "hotel"?'
+    assert suggest("zzz", ["hotel", "social"]) == "known are hotel, social"
+    assert suggest("zzz", []) == "there are none"
+    assert suggest("zzz", [f"name-{number:02}" for number in range(20)]).endswith("name-11 and 8 more")

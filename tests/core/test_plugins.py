@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import logging
+import sys
+
+import pytest
+
+from faultset.core.errors import UsageError
+from faultset.core.plugins import load_plugin, load_plugins, plugins
+
+GROUP = "faultset.samples"
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Install a distribution that announces entry points, for the length of a test."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def add(distribution: str, points: dict[str, str], modules: dict[str, str]) -> None:
+        info = tmp_path / f"{distribution}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n")
+        lines = "".join(f"{name} = {value}\n" for name, value in points.items())
+        (info / "entry_points.txt").write_text(f"[{GROUP}]\n{lines}")
+        for name, text in modules.items():
+            (tmp_path / f"{name}.py").write_text(text)
+            monkeypatch.delitem(sys.modules, name, raising=False)
+
+    return add
+
+
+def test_a_broken_plugin_takes_none_of_the_others_away(install, caplog):
+    install("good", {"one": "sample_good:VALUE"}, {"sample_good": "VALUE = 1\n"})
+    install("bad", {"two": "sample_bad:VALUE"}, {"sample_bad": "raise RuntimeError('no licence')\n"})
+    with caplog.at_level(logging.WARNING):
+        assert load_plugins(GROUP) == {"one": 1}
+    assert 'the plug-in "two" of bad 1.2' in caplog.text
+    assert "RuntimeError: no licence" in caplog.text
+
+
+def test_a_broken_plugin_is_an_error_for_who_asks_for_it(install):
+    install("bad", {"two": "sample_bad:MISSING"}, {"sample_bad": "VALUE = 1\n"})
+    with pytest.raises(UsageError, match=r"of bad 1\.2 .*sample_bad:MISSING.* cannot be loaded: AttributeError"):
+        load_plugin(GROUP, "two", kind="sample")
+
+
+def test_an_unknown_name_suggests_the_nearest(install):
+    install("good", {"first": "sample_good:VALUE"}, {"sample_good": "VALUE = 1\n"})
+    with pytest.raises(UsageError, match="first"):
+        load_plugin(GROUP, "frist", kind="sample")
+
+
+def test_one_name_for_two_objects_is_an_error_that_names_both(install):
+    install("good", {"one": "sample_good:VALUE"}, {"sample_good": "VALUE = 1\n"})
+    install("other", {"one": "sample_other:VALUE"}, {"sample_other": "VALUE = 2\n"})
+    with pytest.raises(UsageError, match=r"good 1\.2.*other 1\.2|other 1\.2.*good 1\.2"):
+        plugins(GROUP)
+
+
+def test_nothing_is_imported_to_list_what_is_there(install):
+    install("bad", {"two": "sample_bad:VALUE"}, {"sample_bad": "raise RuntimeError\n"})
+    assert plugins(GROUP)["two"].distribution == "bad 1.2"

@@ -1,0 +1,40 @@
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from faultset.core.progress import announced, shown
+
+
+class SlowStep(int):
+    """A step whose addition lets other threads run before its sum is stored."""
+
+    def __radd__(self, other: int) -> int:
+        time.sleep(0.001)
+        return int(other) + int(self)
+
+
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+
+
+def test_steps_that_threads_finish_at_once_are_all_counted(capsys):
+    with shown(32, "cases") as advance, ThreadPoolExecutor(4) as pool:
+        list(pool.map(advance, [SlowStep(1)] * 32))
+    assert capsys.readouterr().err.splitlines()[-1].startswith("cases 32/32 after")
+
+
+def test_a_long_command_prints_at_most_ten_lines(capsys):
+    with shown(1000, "episodes") as advance:
+        for _ in range(1000):
+            advance(1)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == [f"{100 * step}/1000" for step in range(1, 11)]
+
+
+def test_a_total_may_be_found_out_later(capsys):
+    with announced("cases") as (started, advance):
+        started(2)
+        advance(2)
+    assert capsys.readouterr().err.startswith("cases 2/2 after")

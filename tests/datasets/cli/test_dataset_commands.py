@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from faultset.core.console import root
+from faultset.datasets.format.versions import create_version, open_dataset
+
+
+@pytest.fixture
+def run():
+    runner = CliRunner()
+    return lambda *arguments: runner.invoke(root, ["dataset", *(str(argument) for argument in arguments)])
+
+
+def test_show_counts_episodes_tables_and_splits(run, example_root):
+    result = run("show", example_root)
+    assert result.exit_code == 0
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["example", "cpu-hog", "manifest", "1"] in lines
+    assert ["example", "none", "(plain)", "none", "2"] in lines
+    assert ["by-fault", "fault", "2", "2"] in lines
+    assert any(line[:1] == ["telemetry/metrics"] for line in lines)
+    assert "The data is synthetic." in result.stdout
+
+
+def test_show_as_json_has_everything(run, example_root):
+    shown = json.loads(run("show", example_root, "--json").stdout)
+    assert shown["version"] == "1.0.0"
+    assert sum(row["episodes"] for row in shown["episodes"]) == 4
+    assert {row["table"] for row in shown["tables"]} >= {"telemetry/metrics", "truth/label"}
+    assert shown["provenance"]["synthetic"] is True
+
+
+def test_verify_says_that_all_is_well(run, example_root):
+    result = run("verify", example_root)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "No errors."
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--version", "1.0.0"]])
+def test_verify_exits_3_when_something_is_wrong(run, example_copy, options):
+    dataset = open_dataset(example_copy)
+    (dataset.path(dataset.episodes[0]) / "telemetry" / "logs.parquet").unlink()
+    result = run("verify", example_copy, *options)
+    assert result.exit_code == 3
+    assert "logs.parquet" in result.stdout
+    assert "has 1 error" in result.stderr
+    if "--json" in options:
+        assert any(finding["severity"] == "error" for finding in json.loads(result.stdout))
+
+
+def test_versions_and_diff_follow_what_was_added(run, write_episode, tmp_path):
+    write_episode("e1")
+    create_version(tmp_path, provenance={})
+    write_episode("e2")
+    create_version(tmp_path, provenance={})
+    listed = json.loads(run("versions", tmp_path, "--json").stdout)
+    assert [(row["version"], row["episodes"]) for row in listed] == [("1.0.0", 1), ("1.1.0", 2)]
+    assert run("versions", tmp_path).stdout.splitlines()[1].startswith("1.0.0 ")
+    assert json.loads(run("diff", tmp_path, "1.0.0", "1.1.0", "--json").stdout) == [
+        {"change": "added", "episode": "e2", "files": []}
+    ]
+    assert "hold the same episodes" in run("diff", tmp_path, "1.0.0", "1.0.0").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["show"], ["verify"], ["versions"], ["diff", "1.0.0", "1.1.0"]], ids=lambda words: words[0]
+)
+def test_a_folder_that_is_no_dataset_exits_3(run, tmp_path, arguments):
+    command, *rest = arguments
+    result = run(command, tmp_path / "nowhere", *rest)
+    assert result.exit_code == 3
+    assert result.stderr.startswith("Error: there is no dataset at")
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "versions", "diff"])
+def test_every_command_has_help_with_an_example(run, command):
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"faultset dataset {command} faultset-data/" in result.stdout

@@ -1,0 +1,230 @@
+"""Exports, and what comes back when they are imported again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from faultset.core.console import root as faultset
+from faultset.core.errors import DataError
+from faultset.datasets.exports.exporter import EXPORTS, Choices, export_dataset
+from faultset.datasets.format.versions import Dataset, open_dataset
+from faultset.datasets.imports.importer import import_dataset
+
+SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(faultset, [str(argument) for argument in arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture(scope="module")
+def sample() -> Dataset:
+    return open_dataset(SAMPLE)
+
+
+@pytest.fixture(scope="module")
+def faulty(sample) -> list[str]:
+    return [episode for episode in sample.episodes if sample.label(episode)["fault"] is not None]
+
+
+@pytest.fixture(scope="module")
+def as_rcaeval(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("rcaeval") / "cases"
+    export_dataset("rcaeval", SAMPLE, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def from_rcaeval(as_rcaeval, tmp_path_factory) -> Dataset:
+    out = tmp_path_factory.mktemp("rcaeval") / "back"
+    import_dataset("rcaeval", as_rcaeval, out, workers=1)
+    return open_dataset(out)
+
+
+@pytest.fixture(scope="module")
+def from_rcabench(tmp_path_factory) -> Dataset:
+    folder = tmp_path_factory.mktemp("rcabench")
+    export_dataset("rcabench", SAMPLE, folder / "packs")
+    import_dataset("rcabench", folder / "packs", folder / "back", workers=1)
+    return open_dataset(folder / "back")
+
+
+def same_fault(dataset: Dataset, wanted: dict) -> str:
+    """Return the imported episode of a label; the sample has each fault once."""
+    return next(episode for episode in dataset.episodes if dataset.label(episode)["fault"] == wanted["fault"])
+
+
+def test_wide_tables_have_the_same_columns_everywhere_and_no_label_among_them(example_root, tmp_path):
+    export_dataset("wide-csv", example_root, tmp_path / "csv")
+    export_dataset("wide-parquet", example_root, tmp_path / "parquet")
+    dataset = open_dataset(example_root)
+    columns = set()
+    for episode in dataset.episodes:
+        text = pd.read_csv(tmp_path / "csv" / "features" / f"{episode}.csv")
+        binary = pd.read_parquet(tmp_path / "parquet" / "features" / f"{episode}.parquet")
+        assert list(text.columns) == list(binary.columns)
+        columns.add(tuple(binary.columns))
+        wide = dataset.view(episode).wide()
+        service, metric = wide.columns[0]
+        pd.testing.assert_series_equal(
+            binary[f"{service}/{metric}"], wide.iloc[:, 0], check_names=False, check_index=False
+        )
+        pd.testing.assert_series_equal(text.iloc[:, 1], binary.iloc[:, 1])
+    assert len(columns) == 1
+    labels = pd.read_csv(tmp_path / "csv" / "labels.csv")
+    assert set(labels["episode"]) == set(dataset.episodes)
+    assert not set(labels.columns) & set(columns.pop())
+    faulty = labels[labels["fault"].notna()]
+    assert (faulty["inject_start_ns"] > faulty["reference_end_ns"]).all()
+
+
+def test_only_the_chosen_roles_are_exported(example_root, tmp_path):
+    export_dataset("wide-parquet", example_root, tmp_path / "out", choices=Choices(step_s=5.0, roles=["cpu"]))
+    frame = pd.read_parquet(next((tmp_path / "out" / "features").iterdir()))
+    assert all("cpu" in name for name in frame.columns if name != "time")
+    assert len(frame) == 8
+
+
+def test_rcaeval_gets_wide_rates_and_gives_them_back(sample, faulty, from_rcaeval):
+    assert len(from_rcaeval.episodes) == len(faulty)
+    for episode in faulty[:3]:
+        back = from_rcaeval.view(same_fault(from_rcaeval, sample.label(episode)))
+        wide, again = sample.view(episode).wide(), back.wide()
+        wide = wide.loc[:, wide.notna().any()]
+        assert set(again.columns) == set(wide.columns)
+        # A recording ends with its last sample.
+        pd.testing.assert_frame_equal(again, wide[again.columns].loc[again.index], check_freq=False)
+
+
+def test_rcaeval_gives_the_truth_back_to_the_second(sample, faulty, from_rcaeval):
+    for episode in faulty:
+        wanted = sample.label(episode)
+        label = from_rcaeval.label(same_fault(from_rcaeval, wanted))
+        assert label["targets"] == wanted["targets"]
+        assert label["inject_start"] == wanted["inject_start"] // 10**9 * 10**9
+        assert from_rcaeval.view(label["episode"]).context.app == sample.view(episode).context.app
+
+
+def test_rcaeval_gives_spans_back_to_the_microsecond_and_log_lines_whole(sample, faulty, from_rcaeval):
+    episode = faulty[0]
+    view = sample.view(episode)
+    back = from_rcaeval.view(same_fault(from_rcaeval, sample.label(episode)))
+    end = back.view[1]
+    spans, again = view.spans(), back.spans()
+    spans = spans[
+        (spans["time"].astype("int64") // 1_000 * 1_000 >= back.view[0]) & (spans["time"].astype("int64") < end)
+    ]
+    merged = spans.merge(again, on=["trace_id", "span_id"], suffixes=("", "_back"))
+    assert len(merged) == len(spans) == len(again)
+    assert (merged["time"].astype("int64") // 1_000 == merged["time_back"].astype("int64") // 1_000).all()
+    assert ((merged["duration_ns"] - merged["duration_ns_back"]).abs() <= 500).all()
+    assert (merged["operation"].astype(str) == merged["operation_back"].astype(str)).all()
+    assert merged["parent_span_id"].equals(merged["parent_span_id_back"])
+    assert (merged["service"].astype(str) == merged["service_back"].astype(str)).all()
+    assert merged["status_code"].equals(merged["status_code_back"])
+    assert (merged.loc[merged["status"] == "error", "status_back"] == "error").all()
+    logs = view.logs()
+    logs = logs[(logs["time"].astype("int64") >= back.view[0]) & (logs["time"].astype("int64") < end)]
+    assert sorted(logs["message"]) == sorted(back.logs()["message"])
+
+
+def test_rcaevals_index_names_every_case(as_rcaeval, faulty):
+    index = pd.read_parquet(as_rcaeval / "cases.parquet")
+    assert len(index) == len(faulty)
+    assert {"dataset", "case", "root_cause_service", "fault", "n_metrics", "inject_time"} <= set(index.columns)
+    assert all((as_rcaeval / case / "metrics.parquet").is_file() for case in index["case"])
+
+
+def test_rcabench_gives_samples_back_exactly(sample, faulty, from_rcabench):
+    for episode in faulty[:3]:
+        wanted = sample.view(episode).table("metrics")
+        back = from_rcabench.view(same_fault(from_rcabench, sample.label(episode))).table("metrics")
+        wanted = wanted.filter(pa.array(word != "bucket" for word in wanted["kind"].to_pylist()))
+        keys = ["time", "service", "pod", "container", "metric", "labels"]
+        left, right = (
+            table.select([*keys, "kind", "value"]).to_pandas().astype(dict.fromkeys(keys[1:], object))
+            for table in (wanted, back)
+        )
+        merged = left.merge(right, on=keys, suffixes=("", "_back"))
+        assert len(merged) == len(left) == len(right)
+        assert (merged["value"] == merged["value_back"]).all()
+        moved = merged[merged["kind"].astype(str) != merged["kind_back"].astype(str)]
+        # A sum that never moved in the episode looks like a level.
+        assert moved.groupby(keys[1:], dropna=False)["value"].nunique().max() in (1, float("nan")) or moved.empty
+
+
+def test_rcabench_gives_spans_logs_and_truth_back(sample, faulty, from_rcabench):
+    episode = faulty[0]
+    view, wanted = sample.view(episode), sample.label(episode)
+    name = same_fault(from_rcabench, wanted)
+    back, label = from_rcabench.view(name), from_rcabench.label(name)
+    assert back.view == view.view
+    assert label["targets"] == wanted["targets"]
+    assert abs(label["inject_start"] - wanted["inject_start"]) < 1_000
+    kept = ["trace_id", "span_id", "parent_span_id", "duration_ns", "service", "pod", "operation", "kind", "status"]
+    first, again = (one.table("spans", [*kept, "status_code"]).to_pylist() for one in (view, back))
+    order = lambda row: (row["trace_id"], row["span_id"])  # noqa: E731
+    assert sorted(first, key=order) == sorted(again, key=order)
+    lines = ["service", "pod", "container", "level", "message", "trace_id", "span_id"]
+    first, again = (one.table("logs", lines).to_pylist() for one in (view, back))
+    assert sorted(map(repr, first)) == sorted(map(repr, again))
+
+
+def test_datapacks_have_the_columns_that_their_readers_check(tmp_path):
+    export_dataset("rcabench", SAMPLE, tmp_path / "packs")
+    pack = next(path for path in (tmp_path / "packs" / "data" / "sample").iterdir())
+    traces = pq.read_schema(pack / "normal_traces.parquet")
+    assert traces.field("duration").type == pa.uint64()
+    assert traces.field("time").type.tz == "UTC"
+    for stage in ("normal", "abnormal"):
+        histogram = pq.read_schema(pack / f"{stage}_metrics_histogram.parquet")
+        assert {"time", "metric", "service_name", "count", "sum", "min", "max"} <= set(histogram.names)
+        extra = set(histogram.names) - {"time", "metric", "service_name", "count", "sum", "min", "max"}
+        assert all(name.startswith("attr.") for name in extra)
+    labels = pq.read_table(tmp_path / "packs" / "meta" / "sample" / "labels.parquet")
+    assert labels.column_names == ["dataset", "datapack", "gt.level", "gt.name"]
+
+
+def test_the_command_names_what_has_no_place(tmp_path):
+    code, text, errors = run("dataset", "export", SAMPLE, tmp_path / "out", "--as", "rcaeval")
+    assert code == 0
+    assert text == f"7 episodes in {tmp_path / 'out'}.\n"
+    assert "Left out 3: RCAEval has no place for an episode without a fault." in errors
+
+
+@pytest.mark.parametrize(
+    ("layout", "code", "sentence"),
+    [("rcaevla", 2, 'unknown layout "rcaevla"; did you mean "rcaeval"?'), ("wide-csv", 3, "exists and is not empty")],
+)
+def test_a_bad_request_is_one_sentence_and_writes_nothing(tmp_path, layout, code, sentence):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    found, text, errors = run("dataset", "export", SAMPLE, tmp_path / "out", "--as", layout)
+    assert (found, text) == (code, "")
+    assert sentence in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_export_that_fails_leaves_nothing(example_root, tmp_path, monkeypatch):
+    from faultset.datasets.exports import wide
+
+    monkeypatch.setattr(wide.WideCSV, "finish", lambda self: (_ for _ in ()).throw(DataError("no")))
+    with pytest.raises(DataError):
+        export_dataset("wide-csv", example_root, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_layout_has_a_refusal_for_what_it_cannot_hold(example_root, tmp_path):
+    dataset = open_dataset(example_root)
+    healthy = [episode for episode in dataset.episodes if dataset.label(episode)["fault"] is None]
+    for name in EXPORTS:
+        done = export_dataset(name, example_root, tmp_path / name)
+        expected = set() if name.startswith("wide") else set(healthy)
+        assert set(done.left_out) == expected

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from faultset.datasets.format.splits import make_splits
+
+
+def campaign(repeats: int = 2, healthy: int = 6) -> dict[str, dict[str, Any]]:
+    labels: dict[str, dict[str, Any]] = {}
+    for fault, target, number in itertools.product(("leak", "loss", "kill"), ("geo", "rate", "user"), range(repeats)):
+        labels[f"{fault}-{target}-{number}"] = {"fault": fault, "targets": [target], "no_fault_kind": None}
+    for number in range(healthy):
+        labels[f"none-{number}"] = {"fault": None, "targets": [], "no_fault_kind": ("plain", "sham")[number % 2]}
+    return labels
+
+
+def apps_of(labels, name="hotel"):
+    return dict.fromkeys(labels, name)
+
+
+def groups(labels, key, side):
+    return {value for episode in side for value in key(labels[episode])}
+
+
+KEYS = {
+    "by-episode": lambda label: [(label["fault"], *label["targets"])] if label["fault"] else [],
+    "by-fault": lambda label: [label["fault"]] if label["fault"] else [],
+    "by-target": lambda label: label["targets"],
+}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", KEYS)
+def test_no_group_is_on_both_sides(name, seed):
+    labels = campaign()
+    split = make_splits(labels, apps_of(labels), seed=seed)[name]
+    train, test = (groups(labels, KEYS[name], split[side]) for side in ("train", "test"))
+    assert train
+    assert test
+    assert not train & test
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_every_episode_is_on_one_side(name):
+    labels = campaign()
+    split = make_splits(labels, apps_of(labels))[name]
+    assert sorted(split["train"] + split["test"]) == sorted(labels)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_episodes_without_a_fault_are_on_both_sides_in_equal_numbers(name):
+    labels = campaign(healthy=6)
+    split = make_splits(labels, apps_of(labels))[name]
+    healthy = [sum(labels[episode]["fault"] is None for episode in split[side]) for side in ("train", "test")]
+    assert healthy == [3, 3]
+
+
+def test_by_episode_has_each_fault_on_both_sides():
+    labels = campaign()
+    split = make_splits(labels, apps_of(labels))["by-episode"]
+    for side in ("train", "test"):
+        assert groups(labels, KEYS["by-fault"], split[side]) == {"leak", "loss", "kill"}
+
+
+def test_the_same_seed_gives_the_same_splits_whatever_the_order():
+    labels = campaign()
+    turned = dict(reversed(labels.items()))
+    assert make_splits(labels, apps_of(labels), seed=3) == make_splits(turned, apps_of(turned), seed=3)
+    assert make_splits(labels, apps_of(labels), seed=3) != make_splits(labels, apps_of(labels), seed=4)
+
+
+def test_faults_with_several_targets_keep_those_together():
+    labels = {
+        f"e{number}": {"fault": f"f{number}", "targets": targets, "no_fault_kind": None}
+        for number, targets in enumerate([["a", "b"], ["b", "c"], ["c"], ["d"], ["e"]])
+    }
+    split = make_splits(labels, apps_of(labels))["by-target"]
+    sides = {episode: side for side in ("train", "test") for episode in split[side]}
+    assert sides["e0"] == sides["e1"] == sides["e2"]
+    assert len(set(sides.values())) == 2
+
+
+def test_a_grouped_split_needs_two_groups():
+    labels = {"e1": {"fault": "leak", "targets": ["geo"], "no_fault_kind": None}}
+    assert list(make_splits(labels, apps_of(labels))) == ["by-episode"]
+
+
+def test_several_apps_can_be_held_apart():
+    labels = campaign()
+    apps = {episode: ("hotel", "social")[number % 2] for number, episode in enumerate(labels)}
+    split = make_splits(labels, apps)["by-app"]
+    assert {apps[episode] for episode in split["train"]} & {apps[episode] for episode in split["test"]} == set()

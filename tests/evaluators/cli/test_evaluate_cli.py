@@ -1,0 +1,172 @@
+"""What `evaluate` and `faultset list baselines` say when they are asked for something impossible."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from faultset.core.errors import UsageError
+from faultset.evaluators.cli.evaluate import evaluate
+from faultset.evaluators.cli.listing import baselines
+from faultset.evaluators.cli.options import DELAYS_S, chosen_baselines, chosen_delays, chosen_tasks, memory_bytes, names
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(evaluate, [str(argument) for argument in arguments])
+
+
+def test_a_folder_that_is_no_dataset(tmp_path: Path):
+    result = invoke(tmp_path)
+    assert result.exit_code == 3
+    assert "is not a dataset" in result.stderr
+    assert invoke(tmp_path / "nothing").exit_code == 3
+    assert not (tmp_path.parent / "results").exists()
+
+
+def test_a_version_that_does_not_exist(example_dataset: Path):
+    result = invoke(example_dataset, "--version", "9.9.9")
+    assert result.exit_code == 3
+    assert 'has no version "9.9.9"' in result.stderr
+
+
+def test_an_unknown_baseline_gets_a_suggestion(example_dataset: Path, tmp_path: Path):
+    result = invoke(example_dataset, "--baselines", "ksigam", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert 'did you mean "ksigma"' in result.stderr
+
+
+def test_an_unknown_task_gets_a_suggestion(example_dataset: Path, tmp_path: Path):
+    result = invoke(example_dataset, "--tasks", "detction", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert 'did you mean "detection"?' in result.stderr
+
+
+def test_baselines_that_do_not_fit_the_task(example_dataset: Path, tmp_path: Path):
+    result = invoke(example_dataset, "--baselines", "ksigma", "--tasks", "localization", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "none of the chosen baselines is for localization" in result.stderr
+
+
+def test_a_damaged_file_is_named_before_anything_runs(example_dataset: Path, tmp_path: Path):
+    copy = tmp_path / "data"
+    shutil.copytree(example_dataset, copy)
+    victim = sorted((copy / "episodes").glob("*/telemetry/metrics.parquet"))[0]
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    victim.write_bytes(content)
+    result = invoke(copy, "--out", tmp_path / "out")
+    assert result.exit_code == 3
+    assert "differ from their checksum" in result.stderr
+    assert victim.parent.parent.name in result.stderr
+
+
+def test_a_folder_that_cannot_be_written(example_dataset: Path, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    result = invoke(example_dataset, "--out", tmp_path / "file" / "results")
+    assert result.exit_code == 2
+    assert "results cannot be written" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--timeout", "0s", "a timeout of nothing"),
+        ("--timeout", "60", "not a duration"),
+        ("--memory-limit", "lots", "is not an amount of memory"),
+        ("--memory-limit", "1MB", "too little"),
+        ("--workers", "0", "x>=1"),
+        ("--delays", "soon", '"soon" is not a delay'),
+        ("--thresholds", "best", "threshold policy"),
+        ("--thresholds", "train-quantile(7)", "between 0 and 1"),
+        ("--scheduler", "nowhere", "is not the address of a dask scheduler"),
+    ],
+)
+def test_impossible_limits(example_dataset: Path, option: str, value: str, said: str):
+    result = invoke(example_dataset, option, value)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_help_has_an_example():
+    result = invoke("--help")
+    assert result.exit_code == 0
+    assert "Example:" in result.stdout
+
+
+def test_lists_are_split_and_kept_in_order():
+    assert names(["a,b", "c, a"]) == ["a", "b", "c"]
+    assert chosen_tasks(["localization"], ("detection", "localization")) == ("localization",)
+    assert chosen_tasks([], ("detection", "localization")) == ("detection", "localization")
+    with pytest.raises(UsageError):
+        memory_bytes("2 apples")
+
+
+def test_baselines_are_listed_with_what_they_need():
+    result = CliRunner().invoke(baselines, ["--json"])
+    assert result.exit_code == 0
+    records = {record["name"]: record for record in json.loads(result.stdout)}
+    assert records["ksigma"]["task"] == "detection"
+    assert records["sli-rule"]["needs"] == ["sli"]
+    table = CliRunner().invoke(baselines, ["--task", "localization"]).stdout
+    assert "max-z" in table
+    assert "ksigma" not in table
+    assert CliRunner().invoke(baselines, ["--task", "x"]).exit_code == 2
+
+
+def test_groups_stand_for_baselines_and_mix_with_names():
+    everything = {spec.name: spec for spec in chosen_baselines(["all"])}
+    named = {spec.name for spec in chosen_baselines(["named"])}
+    assert named == {name for name, spec in everything.items() if spec.kind == "named"}
+    mixed = {spec.name for spec in chosen_baselines(["named,baro", "controls"])}
+    assert mixed == named | {"baro"} | {name for name, spec in everything.items() if spec.kind == "control"}
+
+
+def test_the_default_leaves_out_what_is_slow_but_no_named_method_and_no_control():
+    everything = {spec.name: spec for spec in chosen_baselines(["all"])}
+    default = {spec.name for spec in chosen_baselines([])}
+    absent = [spec for name, spec in everything.items() if name not in default]
+    assert absent
+    assert all(spec.speed == "slow" and spec.kind in ("method", "rule") for spec in absent)
+
+
+def test_a_grid_of_delays_is_given_in_seconds_or_taken_as_it_is():
+    assert chosen_delays(None) == ()
+    assert chosen_delays("auto") == DELAYS_S
+    assert chosen_delays("30s,0, 5") == (0.0, 5.0, 30.0)
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
+    example_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from faultset.evaluators.execution import scheduling
+    from faultset.evaluators.execution.checkpoint import LEDGER
+
+    carry_out = scheduling.carry_out
+
+    def stopped(plan, client, progress, keep):
+        def keep_one(rows):
+            keep(rows)
+            raise KeyboardInterrupt
+
+        return carry_out(plan, client, progress, keep_one)
+
+    arguments = (example_dataset, "--out", tmp_path, "--workers", 1, "--baselines", "ksigma,max-z")
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduling, "carry_out", stopped)
+        first = invoke(*arguments)
+    assert first.exit_code == 130, first.output
+    assert (tmp_path / LEDGER).exists()
+    assert not (tmp_path / "results.parquet").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduling, "dashboard_of", lambda client: None)
+        again = invoke(*arguments)
+    assert again.exit_code == 0, again.output
+    assert 'Dashboard: none without bokeh; pip install "faultset[dashboard]" gives one\n' in again.stderr
+    assert "answers of an interrupted evaluation are used" in again.stderr
+    assert not (tmp_path / LEDGER).exists()
+    assert "interrupted" not in invoke(*arguments).stderr

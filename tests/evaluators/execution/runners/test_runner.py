@@ -1,0 +1,221 @@
+"""A baseline that misbehaves costs one row, never the evaluation."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from faultset.baselines.api.contract import Detection, Ranking
+from faultset.baselines.api.registry import BaselineSpec
+from faultset.evaluators.execution.runners.runner import Limits, Outcome, Runner, next_number
+from faultset.evaluators.execution.runners.work import NOTHING, Parcel, Request
+
+
+class Calm:
+    """Answers as it should."""
+
+    name, needs, tables = "calm", frozenset(), ()
+
+    def fit(self, healthy) -> Any:
+        return self
+
+    def detect(self, episode) -> Any:
+        return Detection.silent()
+
+    def localize(self, episode, alarm_ns) -> Any:
+        return Ranking.of(dict.fromkeys(episode.services, 1.0), episode.services)
+
+
+class Hangs(Calm):
+    def detect(self, episode):
+        while True:
+            time.sleep(60)
+
+
+class Raises(Calm):
+    def detect(self, episode):
+        raise ZeroDivisionError("no samples")
+
+
+class RaisesSystemExit(Calm):
+    def detect(self, episode):
+        raise SystemExit(3)
+
+
+class Exits(Calm):
+    def detect(self, episode):
+        print("about to leave", flush=True)
+        os._exit(7)
+
+
+class Forks(Calm):
+    """Comes back twice, and leaves a process behind in a session of its own."""
+
+    def detect(self, episode):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                time.sleep(600)
+        return Detection.silent()
+
+
+class EatsMemory(Calm):
+    def detect(self, episode):
+        kept = []
+        while True:
+            kept.append(bytearray(20 << 20))
+            time.sleep(0.001)
+
+
+class NeverStopsPrinting(Calm):
+    def detect(self, episode):
+        while True:
+            print("x" * 10_000)
+
+
+class AnswersNonsense(Calm):
+    def detect(self, episode):
+        return 42
+
+
+class AnswersNotANumber(Calm):
+    def localize(self, episode, alarm_ns):
+        return Ranking(scores={episode.services[0]: float("nan")})
+
+
+class NamesStrangers(Calm):
+    def localize(self, episode, alarm_ns):
+        return Ranking(scores={"nobody": 1.0})
+
+
+class ReadsRequests(Calm):
+    def detect(self, episode):
+        return Detection.silent(float(len(episode.requests())))
+
+
+class FitsToNothing(Calm):
+    def fit(self, healthy):
+        return None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _classes_travel_by_value() -> Iterator[None]:
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    yield
+    cloudpickle.unregister_pickle_by_value(module)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    made = Runner()
+    made.start()
+    yield made
+    made.close()
+
+
+def spec_of(cls: type, *needs: str) -> BaselineSpec:
+    return BaselineSpec(
+        name=cls.__name__.lower(),
+        title=cls.__name__,
+        task="detection",
+        paper="",
+        kind="method",
+        tables=(),
+        needs=frozenset(needs),
+        stochastic=False,
+        speed="instant",
+        departures=(),
+        factory=cls,
+    )
+
+
+def ask(runner: Runner, dataset: Path, cls: type, kind: str = "detect", *needs: str, **limits) -> Outcome:
+    folder = next(iter(sorted((dataset / "episodes").iterdir())))
+    request = Request(
+        number=next_number(),
+        kind=kind,  # type: ignore[arg-type]
+        spec=Parcel.of(cloudpickle.dumps(spec_of(cls, *needs))),
+        seed=0,
+        episodes=(str(folder),),
+        model=NOTHING if kind == "fit" else Parcel.of(cloudpickle.dumps(cls())),
+        told_ns=1,
+    )
+    return runner.run(request, Limits(**{"timeout_s": 30.0, **limits}))
+
+
+def test_an_answer_is_plain_data(runner: Runner, example_dataset: Path):
+    outcome = ask(runner, example_dataset, Calm)
+    assert outcome.status == "ok"
+    assert outcome.value["alarm_ns"] is None
+    assert outcome.peak_bytes > 0
+
+
+def test_a_baseline_that_raises_is_an_error_with_its_place(runner: Runner, example_dataset: Path):
+    outcome = ask(runner, example_dataset, Raises)
+    assert outcome.status == "error"
+    assert outcome.reason.startswith("ZeroDivisionError: no samples at test_runner.py:")
+    assert ask(runner, example_dataset, RaisesSystemExit).status == "error"
+
+
+def test_nonsense_is_an_invalid_answer(runner: Runner, example_dataset: Path):
+    assert ask(runner, example_dataset, AnswersNonsense).reason == "a detector must return a Detection, got int"
+    nan = ask(runner, example_dataset, AnswersNotANumber, "localize")
+    assert (nan.status, "is NaN" in nan.reason) == ("invalid", True)
+    strangers = ask(runner, example_dataset, NamesStrangers, "localize")
+    assert strangers.reason == "none of the named services exists: nobody"
+    assert ask(runner, example_dataset, FitsToNothing, "fit").status == "invalid"
+
+
+def test_client_requests_are_closed_to_methods_that_did_not_declare_them(runner: Runner, example_dataset: Path):
+    outcome = ask(runner, example_dataset, ReadsRequests)
+    assert outcome.status == "error"
+    assert "does not declare" in outcome.reason
+    assert ask(runner, example_dataset, ReadsRequests, "detect", "sli").status == "ok"
+
+
+def test_a_baseline_that_ends_its_process_is_a_row_and_the_next_one_runs(runner: Runner, example_dataset: Path):
+    outcome = ask(runner, example_dataset, Exits)
+    assert outcome.status == "exit"
+    assert outcome.reason == "its process ended with code 7; last output: about to leave"
+    assert ask(runner, example_dataset, Calm).status == "ok"
+
+
+def test_a_baseline_that_hangs_is_ended(runner: Runner, example_dataset: Path):
+    outcome = ask(runner, example_dataset, Hangs, timeout_s=0.3)
+    assert (outcome.status, outcome.reason) == ("timeout", "no answer after 0.3 s")
+
+
+@pytest.mark.slow
+def test_a_baseline_that_never_stops_printing_is_ended(runner: Runner, example_dataset: Path):
+    assert ask(runner, example_dataset, NeverStopsPrinting).status == "output"
+
+
+@pytest.mark.slow
+def test_a_baseline_that_eats_memory_is_ended(runner: Runner, example_dataset: Path):
+    outcome = ask(runner, example_dataset, EatsMemory, memory_bytes=500 << 20)
+    assert outcome.status == "memory"
+    assert 500 << 20 < outcome.peak_bytes < 2 << 30
+
+
+@pytest.mark.slow
+def test_what_a_baseline_leaves_running_is_ended(example_dataset: Path):
+    from faultset.evaluators.execution.runners import process_trees
+
+    runner = Runner()
+    try:
+        assert ask(runner, example_dataset, Forks).status == "ok"
+        process = runner._process
+        assert process is not None
+        living = [pid for pid in process_trees.descendants(process.pid) if not process_trees.is_zombie(pid)]
+        assert len(living) <= 1
+    finally:
+        runner.close()
+    assert process.poll() is not None

@@ -1,0 +1,246 @@
+"""Tables beyond the plain ones: policies, triggers, later alarms, diagnoses, metrics and pods, foreign data."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from faultset.evaluators.leaderboards.formats import columns_of, markdown, write_json
+from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.results.rows import ResultRow, read_rows, write_rows
+from faultset.evaluators.scoring.thresholds import chosen_policies
+
+SECOND = 1_000_000_000
+
+
+def ranking(*names: str) -> dict[str, float]:
+    return {name: float(len(names) - i) for i, name in enumerate(names)}
+
+
+def table_of(rows: list[ResultRow], task: str, protocol: str = "detected", app: str = "shop", **options):
+    table = leaderboard_of(rows, **options).table(task, protocol, app=app)
+    assert table is not None
+    return table
+
+
+def scores_row(make, truth, scores: list[float], **changes) -> ResultRow:
+    times = [truth.reference_end_ns + (i + 1) * SECOND for i in range(len(scores))]
+    answer = {
+        "times_ns": times,
+        "scores": scores,
+        "flags": "".join("01"[score > 5] for score in scores),
+        "threshold": 5.0,
+        "consecutive": 1,
+        "evidence": [],
+    }
+    first = next((time for time, score in zip(times, scores, strict=True) if score > 5), None)
+    return make.row(truth, task="detection", alarm_ns=first, answer=answer, **changes)
+
+
+def test_a_threshold_from_training_gets_columns_of_its_own(make):
+    faults = [make.truth(f"e{i}", fault=name) for i, name in enumerate(("crash", "leak"))]
+    calm = make.healthy("h1")
+    quiet = [1.0] * 60
+    rows = [scores_row(make, truth, [1.0] * 30 + [4.0] * 30) for truth in faults]
+    rows += [scores_row(make, calm, quiet)]
+    rows += [scores_row(make, make.healthy("h2"), [2.0] * 60, protocol="calibration")]
+    board = leaderboard_of(rows)
+    table = board.table("detection", "detected", app="shop")
+    assert table is not None
+    metrics = table.entries[0].metrics
+    # the detector's own threshold of 5 sees nothing; two is what training shows at most
+    assert metrics["event_recall"].value == 0.0
+    assert metrics["event_recall[train-quantile(0.995)]"].value == 1.0
+    assert metrics["false_alarms_per_hour[train-quantile(0.995)]"].value == 0.0
+    assert metrics["balanced_accuracy[train-quantile(0.995)]"].value == 1.0
+    assert board.thresholds == {"train-quantile(0.995)": {"method": {"0/0": 2.0}}}
+    assert board.counts["no fault"] == 1
+    assert "### Threshold policy train-quantile(0.995)" in markdown(board)
+
+
+def test_without_training_episodes_there_is_no_policy_column(make):
+    rows = [scores_row(make, make.truth(), [1.0] * 60), scores_row(make, make.healthy(), [1.0] * 60)]
+    table = table_of(rows, "detection")
+    assert not any("[train" in metric.name for metric in table.metrics)
+
+
+def test_a_detector_that_failed_in_training_is_unknown_under_the_policy(make):
+    truth, calm, training = make.truth(), make.healthy("h1"), make.healthy("h2")
+    rows = [scores_row(make, one, [1.0] * 60, baseline=name) for one in (truth, calm) for name in ("a", "b")]
+    rows += [scores_row(make, training, [1.0] * 60, baseline="a", protocol="calibration")]
+    rows += [make.row(training, "b", task="detection", protocol="calibration", status="error", reason="no")]
+    by = {entry.baseline: entry.metrics for entry in table_of(rows, "detection").entries}
+    assert by["a"]["event_recall[train-quantile(0.995)]"].known
+    unknown = by["b"]["event_recall[train-quantile(0.995)]"]
+    assert (unknown.known, unknown.reason) == (False, "no threshold could be set from training episodes")
+
+
+def test_the_own_trigger_is_a_column_and_its_silence_a_miss(make):
+    truths = [make.truth(f"e{i}") for i in range(2)]
+    rows = [make.row(truth, ranking=ranking("b")) for truth in truths]
+    rows += [make.row(truths[0], protocol="own", ranking=ranking("b"))]
+    rows += [make.row(truths[1], protocol="own", status="no_alarm")]
+    rows += [make.row(truth, "other", ranking=ranking("b")) for truth in truths]
+    table = table_of(rows, "localization")
+    by = {entry.baseline: entry.metrics["ac1_own"] for entry in table.entries}
+    assert (by["method"].value, by["method"].n) == (0.5, 2)
+    assert by["other"].reason == "the method has no trigger of its own"
+    assert [metric.name for metric in columns_of(table)][:2] == ["ac1", "ac1_own"]
+
+
+def test_hit_at_one_is_retrieval_times_rerank(make):
+    firsts = [ranking("b"), ranking("a", "b"), ranking("a", "c", "b"), {}]
+    rows = [make.row(make.truth(f"e{i}", candidates=tuple("abcdefg")), ranking=r) for i, r in enumerate(firsts)]
+    metrics = table_of(rows, "localization").entries[0].metrics
+    assert metrics["hit5"].value == 0.75
+    assert metrics["rerank"].value == pytest.approx(1 / 3)
+    assert metrics["hit5"].value * metrics["rerank"].value == pytest.approx(metrics["hit1"].value)
+
+
+def test_naming_nobody_is_right_without_a_fault(make):
+    calm = [make.healthy(f"h{i}") for i in range(4)]
+    rows = [make.row(make.truth(), ranking=ranking("b"))]
+    rows += [make.row(calm[0], status="no_alarm"), make.row(calm[1]), make.row(calm[2], ranking=ranking("a"))]
+    rows += [make.row(calm[3], status="timeout")]
+    table = table_of(rows, "localization")
+    assert table.entries[0].metrics["silent_without_fault"].value == 0.5
+    assert table.entries[0].metrics["ac1"].n == 1
+    assert (table.episodes, table.no_fault_episodes) == (1, 4)
+
+
+def test_a_delay_curve_compares_with_the_same_episodes(make):
+    long, short = make.truth("e1"), make.truth("e2", view_end_ns=make.truth().view_end_ns - 20 * SECOND)
+    rows = [make.row(t, protocol="delayed", delay_s=0.0, ranking=ranking("b")) for t in (long, short)]
+    rows += [make.row(long, protocol="delayed", delay_s=10.0, ranking=ranking("a"))]
+    board = leaderboard_of(rows)
+    (curve,) = board.curves
+    assert [(p.delay_s, p.ac1.value, p.ac1.n, p.ac1_without_delay) for p in curve.points] == [
+        (0.0, 1.0, 2, 1.0),
+        (10.0, 0.0, 1, 1.0),
+    ]
+    assert board.tables == ()
+    assert "AC@1 when the alarm comes later" in markdown(board)
+
+
+def diagnosis(make, truth, level: str | None, kind: str | None, **changes) -> ResultRow:
+    answer = {"system_level": level, "fault_type": kind, "confidence": 1.0, "evidence": []}
+    return make.row(truth, task="rca", needs=("labels",), answer=answer, usual=("A", "m"), **changes)
+
+
+def test_root_cause_tables_have_joint_parts_and_the_best_constant(make):
+    pairs = [("A", "m"), ("A", "m"), ("A", "n"), ("V", "n")]
+    truths = [make.truth(f"e{i}", system_level=level, fault_type=kind) for i, (level, kind) in enumerate(pairs)]
+    said = [("A", "m"), ("A", "n"), ("V", "n"), (None, None)]
+    rows = [diagnosis(make, truth, *answer) for truth, answer in zip(truths, said, strict=True)]
+    rows += [diagnosis(make, make.healthy("h1"), None, None), diagnosis(make, make.healthy("h2"), "A", "m")]
+    rows += [diagnosis(make, make.truth("e9", system_level=None, fault_type=None), "A", "m")]
+    board = leaderboard_of(rows)
+    table = board.table("rca", "detected", app="shop")
+    assert table is not None
+    metrics = table.entries[0].metrics
+    assert (metrics["joint"].value, metrics["level"].value, metrics["type"].value) == (0.25, 0.5, 0.5)
+    assert (metrics["parts"].value, metrics["answered"].value) == (0.5, 0.75)
+    # A: 2 right of 2 said and 3 true; V: none right of 1 said and 1 true
+    assert metrics["macro_f1_level"].value == pytest.approx((4 / 5 + 0) / 2)
+    assert metrics["silent_without_fault"].value == 0.5
+    assert (table.floor["joint"].value, table.floor["parts"].value) == (0.5, (3 / 4 + 2 / 4) / 2)
+    assert board.unscored == {"root cause: level or type unknown": 1}
+    assert table.title == "root cause · told: alarm of ksigma · shop · manifest"
+
+
+def test_episodes_of_unknown_verdict_count_as_headline_and_are_named(make):
+    rows = [make.row(make.truth("e1", verdict="unknown"), ranking=ranking("b"))]
+    rows += [make.row(make.truth("e2"), ranking=ranking("a"))]
+    board = leaderboard_of(rows)
+    table = board.table("localization", "detected", app="shop")
+    assert table is not None
+    assert table.entries[0].metrics["ac1"].value == 0.5
+    assert table.note == "1 of the fault episodes have no verdict and count as headline."
+    assert board.counts["unknown"] == 1
+    assert "1 of unknown verdict" in markdown(board)
+
+
+def test_a_fault_without_a_known_cause_or_onset_is_counted_and_left_out(make):
+    rows = [make.row(make.truth("e1"), ranking=ranking("b")), make.row(make.truth("e2", causes=()))]
+    lost = make.truth("e3", onset_ns=None, manifest_ns=None)
+    rows += [
+        make.row(lost, ranking=ranking("b")),
+        make.detection(lost, range(65, 101)),
+        make.detection(make.healthy(), []),
+    ]
+    board = leaderboard_of(rows)
+    located, heard = (board.table(task, "detected", app="shop") for task in ("localization", "detection"))
+    assert located is not None
+    assert heard is not None
+    assert located.entries[0].metrics["ac1"].n == 2
+    assert not heard.entries[0].metrics["event_recall"].known
+    assert heard.entries[0].metrics["balanced_accuracy"].value == 1.0
+    assert board.unscored == {
+        "localization: no root cause among the candidates": 1,
+        "onset unknown: no events, no oracle": 1,
+    }
+
+
+def test_pods_and_metrics_are_scored_where_the_truth_names_them(make):
+    fine = {"pod_causes": ("b-1",), "metric_causes": (("b", "cpu_*"),)}
+    answer = {"pods": {"b-1": 1.0, "a-1": 1.0}, "metrics": [["a", "mem", 3.0], ["b", "cpu_seconds", 2.0]]}
+    rows = [make.row(make.truth("e1", **fine), ranking=ranking("b"), answer=answer)]
+    rows += [make.row(make.truth("e2", **fine), ranking=ranking("b")), make.row(make.truth("e3"), ranking=ranking("b"))]
+    metrics = table_of(rows, "localization").entries[0].metrics
+    assert (metrics["pod_ac1"].value, metrics["pod_ac1"].n) == (0.25, 2)
+    assert (metrics["metric_ac1"].value, metrics["metric_ac3"].value, metrics["metric_mrr"].value) == (0.0, 0.5, 0.25)
+    plain = table_of(rows[2:], "localization").entries[0].metrics
+    assert plain["metric_ac1"].reason == "the truth names no metrics"
+
+
+def test_several_causes_part_the_three_definitions_and_need_an_exact_set(make):
+    truth = make.truth(causes=(("a",), ("b",)), calls=(("c", "a"), ("d", "e")))
+    rows = [
+        make.row(truth, "tied", ranking={"a": 1.0, "b": 1.0}),
+        make.row(truth, "mixed", ranking=ranking("a", "c", "b")),
+    ]
+    by = {entry.baseline: entry.metrics for entry in table_of(rows, "localization").entries}
+    assert (by["tied"]["exact_set"].value, by["mixed"]["exact_set"].value) == (1.0, 0.0)
+    assert (by["mixed"]["jaccard"].value, by["mixed"]["set_f1"].value) == (0.5, pytest.approx(2 / 3))
+    assert (by["mixed"]["ac1"].value, by["mixed"]["ac3"].value, by["mixed"]["recall3"].value) == (1.0, 1.0, 1.0)
+
+
+def test_misses_are_sorted_and_their_distance_counted(make):
+    calls = (("a", "b"), ("c", "d"))
+    firsts = [ranking("b"), ranking("a"), ranking("c"), {}]
+    rows = [make.row(make.truth(f"e{i}", calls=calls), ranking=r) for i, r in enumerate(firsts)]
+    (miss,) = leaderboard_of(rows).misses
+    assert (miss.hit, miss.symptom, miss.unrelated, miss.none) == (0.25, 0.25, 0.25, 0.25)
+    assert miss.hops == {"0": 1, "1": 1, "inf": 1, "none": 1}
+
+
+def test_the_pooled_table_predicts_one_more_application(make):
+    rows = [
+        make.row(make.truth(f"{app}{i}", app=app), ranking=ranking("b" if i < right else "a"))
+        for app, right in (("x", 4), ("y", 2), ("z", 3))
+        for i in range(4)
+    ]
+    board = leaderboard_of(rows)
+    assert [table.app for table in board.tables] == ["x", "y", "z", "all apps"]
+    across = board.tables[-1].entries[0].across
+    assert across is not None
+    assert (across.value, across.n) == (0.75, 3)
+    assert across.low < 0 < 1 < across.high
+    assert board.tables[0].entries[0].across is None
+
+
+def test_everything_survives_being_stored_and_scored_again(make, tmp_path: Path):
+    truth = make.truth(metric_causes=(("b", "cpu"),), pod_causes=("b-1",), calls=(("a", "b"),))
+    rows = [make.row(truth, ranking=ranking("b"), answer={"metrics": [["b", "cpu", 1.0]]})]
+    rows += [make.row(truth, protocol="delayed", delay_s=0.0, ranking=ranking("b")), diagnosis(make, truth, "A", "m")]
+    write_rows(rows, tmp_path / "results.parquet")
+    again = read_rows(tmp_path / "results.parquet")
+    assert again == sorted(rows, key=lambda row: row.key)
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    write_json(leaderboard_of(rows), first)
+    write_json(leaderboard_of(again, policies=chosen_policies([])), second)
+    assert json.loads(first.read_text()) == json.loads(second.read_text())
+    assert not math.isnan(json.loads(first.read_text())["curves"][0]["points"][0]["ac1"]["value"])

@@ -1,0 +1,216 @@
+"""Tables from rows that were made by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from faultset.core.errors import DataError
+from faultset.evaluators.leaderboards.detection_facts import alarms_of, heard
+from faultset.evaluators.leaderboards.formats import markdown, write_json
+from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.localization import located
+from faultset.evaluators.results.provenance import settings_hash
+from faultset.evaluators.results.rows import read_rows, write_rows
+
+SECOND = 1_000_000_000
+
+
+def ranking(*names: str) -> dict[str, float]:
+    return {name: float(len(names) - i) for i, name in enumerate(names)}
+
+
+def detection_rows(make):
+    """An ideal detector, a constant, and a control that is never right, on three faults and two calm episodes."""
+    faulty = [make.truth(f"e{i}", fault=fault) for i, fault in enumerate(("crash", "leak", "loss"))]
+    calm = [make.healthy("h1"), make.healthy("h2")]
+    rows = [make.detection(truth, range(65, 101), "ideal") for truth in faulty]
+    rows += [make.detection(truth, [], "ideal") for truth in calm]
+    rows += [make.detection(truth, range(41, 101), "always-yes", kind="control") for truth in faulty + calm]
+    return rows
+
+
+def test_rows_survive_being_stored(make, tmp_path: Path):
+    rows = detection_rows(make)
+    rows += [
+        make.row(make.truth("e9", calls=(("a", "b"),)), ranking={"a": 0.5}, told_ns=7, told_by="ksigma", needs=("sli",))
+    ]
+    write_rows(rows, tmp_path / "results.parquet")
+    assert read_rows(tmp_path / "results.parquet") == sorted(rows, key=lambda row: row.key)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path):
+    (tmp_path / "results.parquet").write_bytes(b"not parquet")
+    with pytest.raises(DataError, match="cannot be read as results"):
+        read_rows(tmp_path / "results.parquet")
+
+
+def test_settings_have_a_stable_name():
+    assert settings_hash({"a": 1, "b": 2}) == settings_hash({"b": 2, "a": 1})
+    assert settings_hash({"a": 1}) != settings_hash({"a": 2})
+
+
+def test_alarms_are_raised_at_the_last_flag_that_is_needed(make):
+    row = make.detection(make.truth(), [45, 70, 71, 72, 90, 91])
+    start = row.truth.view_start_ns
+    assert [(a - start) // SECOND for a, _ in alarms_of(row)] == [71]
+    assert alarms_of(dataclasses.replace(row, alarm_ns=None)) == []
+
+
+def test_a_detector_that_is_always_on_finds_nothing(make):
+    on = heard([make.detection(make.truth(), range(41, 101))])
+    assert (on.yes, on.found, on.alarms_before_onset) == (1.0, 0.0, 1.0)
+    assert on.delay_s == math.inf
+
+
+def test_delays_count_from_the_onset_and_from_the_first_impact(make):
+    one = heard([make.detection(make.truth(), range(65, 101))])
+    assert (one.delay_s, one.delay_from_manifest_s) == (6.0, 4.0)
+
+
+def test_a_failed_detector_is_wrong_with_and_without_a_fault(make):
+    broken = {"status": "error", "alarm_ns": None, "answer": {}, "task": "detection"}
+    assert heard([make.row(make.truth(), **broken)]).yes == 0.0
+    assert heard([make.row(make.healthy(), **broken)]).yes == 1.0
+
+
+def test_seeds_are_averaged_before_episodes(make):
+    truth = make.truth()
+    rows = [make.row(truth, ranking=ranking(first, "d"), seed=i) for i, first in enumerate("aabab")]
+    assert located(rows).ac1 == pytest.approx(2 / 5)
+
+
+def test_the_detection_table_separates_an_ideal_detector_from_a_constant(make):
+    table = leaderboard_of(detection_rows(make)).table("detection", "detected", app="shop")
+    assert table is not None
+    ideal, constant = table.entries
+    assert (ideal.baseline, ideal.place) == ("ideal", 1)
+    assert ideal.metrics["balanced_accuracy"].value == 1.0
+    assert ideal.metrics["balanced_accuracy"].low < 0.9
+    assert ideal.metrics["ttd_median"].value == 6.0
+    assert (ideal.metrics["false_alarms_per_hour"].k, ideal.metrics["false_alarms_per_hour"].value) == (0, 0)
+    assert constant.metrics["balanced_accuracy"].value == 0.5
+    assert constant.metrics["event_recall"].value == 0.0
+    assert constant.metrics["event_precision"].value == 0.0
+    assert ideal.metrics["detected_within_60s"].reason == "faults are only seen for 40 s"
+    assert table.floor["average_precision"].value == pytest.approx(40 / 60)
+    assert (table.episodes, table.clusters, table.no_fault_episodes) == (3, 3, 2)
+    assert ideal.against is not None
+    assert ideal.against.test.reason == "5 clusters; a test needs 6"
+
+
+def test_latent_and_silent_episodes_have_tables_of_their_own(make):
+    rows = [
+        make.row(make.truth("e1"), ranking=ranking("b")),
+        make.row(make.truth("e2", verdict="silent"), ranking=ranking("a")),
+    ]
+    board = leaderboard_of(rows)
+    headline = board.table("localization", "detected", app="shop")
+    silent = board.table("localization", "detected", app="shop", verdict="silent")
+    assert headline is not None
+    assert silent is not None
+    assert headline.entries[0].metrics["ac1"].value == 1.0
+    assert silent.entries[0].metrics["ac1"].value == 0.0
+    assert board.counts == {"manifest": 1, "latent": 0, "silent": 1, "no fault": 0}
+
+
+def test_failures_and_missed_alarms_stay_in_the_denominator(make):
+    truths = [make.truth(f"e{i}") for i in range(4)]
+    rows = [
+        make.row(truths[0], ranking=ranking("b")),
+        make.row(truths[1], status="timeout", reason="no answer after 60 s"),
+        make.row(truths[2], status="no_alarm", reason="ksigma raised no alarm", told_by="ksigma"),
+        make.row(truths[3]),
+    ]
+    board = leaderboard_of(rows)
+    table = board.table("localization", "detected", app="shop")
+    assert table is not None
+    entry = table.entries[0]
+    assert (entry.metrics["ac1"].value, entry.metrics["ac1"].n) == (0.25, 4)
+    assert entry.failed == {"timeout": 1, "no_alarm": 1}
+    assert [failure.status for failure in board.failures] == ["timeout"]
+    assert entry.metrics["answered"].value == 0.25
+
+
+def test_methods_that_see_client_requests_rank_among_themselves(make):
+    rows = [
+        make.row(make.truth(), "plain", ranking=ranking("a")),
+        make.row(make.truth(), "seeing", ranking=ranking("b"), needs=("sli",)),
+    ]
+    board = leaderboard_of(rows)
+    plain, seeing = (board.table("localization", "detected", app="shop", group=g) for g in ("telemetry", "sli"))
+    assert plain is not None
+    assert seeing is not None
+    assert [entry.baseline for entry in plain.entries] == ["plain"]
+    assert [entry.baseline for entry in seeing.entries] == ["seeing"]
+
+
+def test_protocols_are_never_mixed_and_early_alarms_are_marked(make):
+    truth = make.truth()
+    early = make.row(truth, told_ns=truth.onset_ns - 5 * SECOND, told_by="ksigma", ranking=ranking("a"))
+    oracle = make.row(truth, protocol="oracle", told_ns=truth.onset_ns, told_by="truth", ranking=ranking("b"))
+    board = leaderboard_of([early, oracle])
+    assert early.told_early
+    assert not oracle.told_early
+    assert board.early_alarms == {"before onset": 1}
+    told_alarm, told_onset = (board.table("localization", p, app="shop") for p in ("detected", "oracle"))
+    assert told_alarm is not None
+    assert told_onset is not None
+    assert (told_alarm.entries[0].metrics["ac1"].value, told_onset.entries[0].metrics["ac1"].value) == (0, 1)
+
+
+def test_applications_come_before_the_pooled_table(make):
+    rows = [
+        make.row(make.truth("e1"), ranking=ranking("b")),
+        make.row(make.truth("e2", app="hotel"), ranking=ranking("a")),
+    ]
+    assert [table.app for table in leaderboard_of(rows).tables] == ["hotel", "shop", "all apps"]
+
+
+def test_guessing_is_printed_for_the_candidates_at_hand(make):
+    table = leaderboard_of([make.row(make.truth(), ranking=ranking("a"))]).table("localization", "detected", app="shop")
+    assert table is not None
+    assert table.floor["ac1"].value == pytest.approx(1 / 5)
+    assert table.floor["avg5"].value == pytest.approx(3 / 5)
+    assert table.floor["median_rank"].value == pytest.approx(3.0)
+
+
+def test_difficulty_follows_from_the_rules(make):
+    truths = [make.truth(f"e{i}") for i in range(3)]
+    rows = [make.row(t, "max-z", kind="control", ranking=ranking("b" if i == 0 else "a")) for i, t in enumerate(truths)]
+    rows += [
+        make.row(t, "loudest-log", kind="control", ranking=ranking("b" if i == 1 else "a"))
+        for i, t in enumerate(truths)
+    ]
+    strata = {stratum.name: stratum.episodes for stratum in leaderboard_of(rows).strata}
+    assert strata == {"trivial": ("e0",), "one modality": ("e1",), "hard": ("e2",)}
+
+
+def test_quick_episodes_mark_the_results(make):
+    rows = [make.row(make.truth(profile="quick"), ranking=ranking("b"))]
+    board = leaderboard_of(rows)
+    assert board.quick
+    assert "**quick**" in markdown(board)
+
+
+def test_json_has_nulls_with_reasons_instead_of_nan(make, tmp_path: Path):
+    rows = [make.detection(make.truth(), range(65, 101)), make.detection(make.truth("e2"), [])]
+    write_json(leaderboard_of(rows), tmp_path / "leaderboard.json")
+    content = json.loads((tmp_path / "leaderboard.json").read_text())
+    metrics = content["tables"][0]["entries"][0]["metrics"]
+    assert metrics["balanced_accuracy"]["value"] is None
+    assert metrics["balanced_accuracy"]["reason"] == "no no-fault episodes"
+    assert metrics["ttd_median"]["value"] == "inf"
+
+
+def test_markdown_has_counts_intervals_and_the_floor(make):
+    text = markdown(leaderboard_of(detection_rows(make), digest="d" * 64))
+    assert "1.00 [0.44, 1.00] 3/3" in text
+    assert "*guessing*" in text
+    assert "threshold policy: reference" in text
+    assert "## Failed rows" in text
+    assert "ddddddddddd" in text

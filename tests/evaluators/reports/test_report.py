@@ -1,0 +1,210 @@
+"""What the report shows first, where it places things, and what it never leaves out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from faultset.evaluators.leaderboards.detection_facts import heard
+from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.reports import episode_difficulty
+from faultset.evaluators.reports.alarmed import alarmed
+from faultset.evaluators.reports.derived_scores import facts_of, foremost
+from faultset.evaluators.reports.figures import delays, scatter_plots
+from faultset.evaluators.reports.figures.episodes import EPISODES_SHOWN, chosen
+from faultset.evaluators.reports.figures.forest_plots import forest, systems
+from faultset.evaluators.reports.figures.telemetry import SAMPLES_DRAWN, _paths
+from faultset.evaluators.reports.page import render
+from faultset.evaluators.results.rows import ResultRow
+
+SECOND = 1_000_000_000
+NOWHERE = Path("/nowhere")
+
+
+def ranking(*names: str) -> dict[str, float]:
+    return {name: float(len(names) - i) for i, name in enumerate(names)}
+
+
+def page_of(rows: list[ResultRow], **options) -> str:
+    return render(leaderboard_of(rows, **options), rows, [], NOWHERE)
+
+
+def many_rows(make, episodes: int = 20, apps: tuple[str, ...] = ("shop",)) -> list[ResultRow]:
+    rows = []
+    for app, i in itertools.product(apps, range(episodes)):
+        truth = make.truth(f"{app}{i}", app=app, fault=f"fault-{i % 15}", targets=("abcde"[i % 5],))
+        rows += [make.row(truth, name, ranking=ranking("b", "a")) for name in ("one", "two")]
+        rows += [make.row(truth, "max-z", kind="control", ranking=ranking("a", "b"))]
+        rows += [make.detection(truth, range(65, 101), "hearing")]
+    for app in apps:
+        rows += [make.detection(make.healthy(f"{app}-h{i}", app=app), [50, 51] if i else [], "hearing") for i in (0, 1)]
+    return rows
+
+
+@pytest.mark.parametrize(
+    "flagged", [[], list(range(65, 101)), list(range(41, 101)), [45, 46, 90, 91], [59, 60, 61, 62]]
+)
+def test_short_scoring_of_detectors_agrees_with_the_tables(make, flagged):
+    for truth in (make.truth(), make.healthy()):
+        rows = [make.detection(truth, flagged), make.detection(truth, range(70, 80), seed=1)]
+        for part in (rows, rows[:1]):
+            short, long = alarmed(part), heard(part)
+            assert short.yes == long.yes
+            assert str(short.delay_s) == str(long.delay_s)
+            assert not truth.faulty or short.found == long.found
+
+
+def test_a_failed_detector_is_wrong_in_the_report_too(make):
+    broken = {"status": "error", "alarm_ns": None, "answer": {}, "task": "detection"}
+    assert alarmed([make.row(make.truth(), **broken)]).right == 0.0
+    assert alarmed([make.row(make.healthy(), **broken)]).right == 0.0
+
+
+def test_finer_levels_are_in_the_report_where_the_truth_has_them(make):
+    truth = make.truth(pod_causes=("b-1",))
+    rows = [make.row(truth, ranking=ranking("b"), answer={"pods": {"b-1": 2.0, "b-2": 1.0}})]
+    page = page_of(rows)
+    assert "AC@1, pods" in page
+    assert "AC@1, metrics" not in page
+    assert "AC@1, pods" not in page_of([make.row(make.truth(), ranking=ranking("b"))])
+
+
+def test_best_methods_named_ones_and_first_controls_are_shown_in_their_order():
+    kinds = {f"m{i}": "method" for i in range(8)} | {"c0": "control", "old": "named", "c1": "control"}
+    names = ["m0", "c0", *(f"m{i}" for i in range(1, 8)), "old", "c1"]
+    shown, folded = foremost(names, kinds, methods=3, controls=1)
+    assert shown == ["m0", "c0", "m1", "m2", "old"]
+    assert folded == ["m3", "m4", "m5", "m6", "m7", "c1"]
+    assert foremost(names[:5], kinds, methods=2, controls=1) == (names[:5], [])
+
+
+def test_a_forest_plot_places_values_intervals_and_guessing(make):
+    table = leaderboard_of(many_rows(make)).table("localization", "detected", app="shop")
+    assert table is not None
+    drawn = forest(table, "ac1")
+    bar = next(bar for bar in drawn.shown if bar.name == "one")
+    estimate = table.entries[0].metrics["ac1"]
+    assert (bar.at, bar.low, bar.high) == (100.0, round(100 * estimate.low, 2), 100.0)
+    assert drawn.floor == pytest.approx(20.0)
+
+
+def test_systems_stand_side_by_side_with_all_of_them_last(make):
+    board = leaderboard_of(many_rows(make, 4, ("x", "y", "z")))
+    tables = [t for t in board.tables if t.task == "localization"]
+    matrix = systems(tables)
+    assert [app for app, _ in matrix.columns] == ["x", "y", "z", "all apps"]
+    name, _, cells = matrix.shown[0]
+    assert (name, [cell.text for cell in cells]) == ("one", ["1.00"] * 5)
+    page = page_of(many_rows(make, 4, ("x", "y", "z")))
+    assert page.index("System by system") < page.index('id="localization-4"')
+
+
+def test_the_trade_off_counts_false_alarms_per_hour(make):
+    rows = many_rows(make)
+    rows += [make.detection(row.truth, [], "deaf") for row in rows if row.baseline == "hearing"]
+    board, facts = leaderboard_of(rows), facts_of(rows)
+    table = board.table("detection", "detected", app="shop")
+    assert table is not None
+    plane = scatter_plots.tradeoff(facts, table)
+    assert plane is not None
+    places = {dot.names[0]: (dot.x, dot.y) for dot in plane.dots}
+    # one alarm in two episodes that were watched for a minute each is the highest rate, and it hears all faults
+    assert places == {"hearing": (95.0, 95.0), "deaf": (5.0, 5.0)}
+    assert "30.0 false alarms per hour" in plane.dots[0].tip
+    heights = [float(point.split(",")[1]) for point in plane.chance.split()]
+    assert heights == sorted(heights, reverse=True)
+    # 30 alarms an hour at random find a fault of 40 s with probability 1 - exp(-1/3)
+    assert heights[-1] == pytest.approx(100 - (5 + 90 * (1 - math.exp(-1 / 3))), abs=0.1)
+
+
+def test_names_in_a_plane_cover_neither_points_nor_each_other():
+    points = [(10.0 + 3 * i, 50.0 + (i % 3)) for i in range(25)]
+    size = (540.0, 360.0)
+    sides = scatter_plots._sides(points, [f"method-{i}" for i in range(25)], size)
+    assert 1 <= sum(map(bool, sides)) < 25
+    assert scatter_plots._sides([(50.0, 50.0), (50.5, 50.5)], ["a" * 100, "b"], size) == ["", "r"]
+
+
+def test_names_beside_curves_are_moved_apart_and_stay_inside():
+    placed = delays._spread([100.0, 100.0, 0.0, 0.0, 50.0])
+    gaps = [b - a for a, b in itertools.pairwise(sorted(placed))]
+    assert min(gaps) > 5.3
+    assert (min(placed), max(placed)) == (0.0, 100.0)
+
+
+def test_curves_end_where_few_episodes_are_left(make):
+    truths = [make.truth(f"e{i}") for i in range(5)]
+    rows = [make.row(t, protocol="delayed", delay_s=d, ranking=ranking("b")) for t in truths for d in (0.0, 10.0)]
+    rows += [make.row(truths[0], protocol="delayed", delay_s=20.0, ranking=ranking("a"))]
+    (chart,) = delays.curve_charts(leaderboard_of(rows).curves)
+    assert [(text, n) for _, text, n in chart.delays] == [("0", 5), ("10", 5)]
+    assert chart.columns == ("0", "10", "20")
+    assert [text for _, text, _ in chart.rows[0][2]] == ["1.00", "1.00", "0.00"]
+
+
+def test_episodes_that_nobody_solves_come_first(make):
+    easy, hard = make.truth("easy"), make.truth("hard", fault="leak")
+    rows = [make.row(easy, ranking=ranking("b")), make.row(hard, ranking=ranking("a"))]
+    rows += [make.row(hard, "last-change", kind="control", ranking=ranking("b"))]
+    board, facts = leaderboard_of(rows), facts_of(rows)
+    first, second = episode_difficulty.hardness(board, facts)
+    assert (first.episode, first.unsolved, second.unsolved) == ("hard", True, False)
+    located = first.tasks[1]
+    assert located is not None
+    assert (located.right, located.asked, located.controls) == (0, 1, 1)
+    assert episode_difficulty.nobody((first, second), facts) == (1, 2)
+    assert "nobody" in page_of(rows)
+
+
+def test_the_page_holds_a_bounded_number_of_episodes_and_says_so(make):
+    rows = many_rows(make, 40)
+    facts = facts_of(rows)
+    order = episode_difficulty.hardness(leaderboard_of(rows), facts)
+    picked = chosen(facts, order)
+    assert len(picked) == EPISODES_SHOWN
+    assert len({facts.truths[e].fault for e in picked}) == EPISODES_SHOWN - 1
+    page = page_of(rows)
+    assert page.count('class="card episode"') == EPISODES_SHOWN
+    assert f"{EPISODES_SHOWN} of 42 episodes" in page
+
+
+def test_long_series_are_thinned_without_losing_a_spike():
+    import numpy as np
+
+    values = np.zeros(5000)
+    values[3333] = 1.0
+    (path,) = _paths(values, 0.0, 1.0)
+    assert len(path.split()) == SAMPLES_DRAWN
+    assert sum(point.endswith(",0.0") for point in path.split()) == 1
+
+
+def test_all_parts_are_there_and_nothing_comes_from_elsewhere(make):
+    rows = many_rows(make)
+    answer = {"system_level": "Application", "fault_type": "Code Defect", "confidence": 1.0, "evidence": []}
+    rows += [make.row(make.truth("shop1"), "naming", task="rca", needs=("labels",), answer=answer, usual=("A", "m"))]
+    page = page_of(rows, settings={"machine": {"processor": "abacus"}, "source": "here"}, digest="d" * 64)
+    found = re.findall(r'<h2 id="(\w+)"', page)
+    parts = ["glance", "detection", "localization", "rca", "faults", "unsolved", "cost", "episodes"]
+    assert found == [*parts, "difficulty", "failures", "methods", "provenance"]
+    assert "abacus" in page
+    assert "d" * 64 in page
+    assert "results.parquet" in page
+    assert "<script" not in page
+    assert not re.findall(r"""(?:src|href)=["'](?!#)""", page)
+
+
+def test_every_link_leads_somewhere(make):
+    page = page_of(many_rows(make))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(re.findall(r'id="([^"]+)"', page))
+
+
+def test_rankings_stand_with_rank_and_evidence_as_text(make):
+    evidence = [{"service": "b", "subject": "<b>cpu</b>", "score": 7.0, "detail": "too much"}]
+    row = make.row(make.truth(), ranking=ranking("a", "b"), answer={"evidence": evidence})
+    page = page_of([row])
+    assert "b &lt;b&gt;cpu&lt;/b&gt;: 7, too much" in page
+    assert '<b class="no">2</b>' in page
