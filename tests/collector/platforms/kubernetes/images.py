@@ -1,9 +1,9 @@
 """Make the images of the application for a test cluster that installs wheels into a base image.
 
-`python tests/collector/platforms/kubernetes/images.py 1.0.0 pause:3.9` loads these tags, and skips those that
-the cluster has already with the same content. The environment variable FAULTSET_IMAGE_LOADER holds the command that makes and loads
-an image; it is called as `COMMAND NAME PIP-ARGUMENT...`. Where the cluster's network has no package index, run it once
-with `--download` outside of it.
+`python tests/collector/platforms/kubernetes/images.py 1.0.0 pause:3.9` loads these tags, and skips those that the
+cluster has already with the same content. The environment variable FAULTSET_IMAGE_LOADER holds the command that makes
+and loads an image; it is called as `COMMAND NAME PIP-ARGUMENT...`. Where the cluster's network has no package index,
+run it once with `--download` outside of it.
 """
 
 from __future__ import annotations
