@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.apps.manifests import manifests
-from faultset.collector.apps.spec import parse
+from faultset.collector.spec.files import parse
+from faultset.collector.spec.manifests import manifests
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,12 @@ import pytest
 import yaml
 
 from faultset.collector.apps import app_names, load_app
-from faultset.collector.apps.collections import Collection, nights
-from faultset.collector.apps.spec import AppSpec, parse, write
 from faultset.collector.faults.registry import faults
 from faultset.collector.load.schedule import Schedule
 from faultset.collector.plans.request import unfit
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.collections import Collection, nights
+from faultset.collector.spec.files import parse, write
 from faultset.core.errors import UsageError
 
 

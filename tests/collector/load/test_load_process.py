@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.apps.spec import write
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.load.results import OUTCOMES, read_results
+from faultset.collector.spec.files import write
 
 
 class Answering(ThreadingHTTPServer):

@@ -17,8 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.apps.spec import AppSpec, write
 from faultset.collector.runtime.stores.server import redis_programs
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.files import write
 
 FOLDERS = [str(Path(__file__).parents[3] / part) for part in ("collector", "datasets")]
 BASIC = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(FOLDERS)}

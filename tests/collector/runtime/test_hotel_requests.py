@@ -12,7 +12,7 @@ import pytest
 from hotel_stage import Process, Stage
 from span_receiver import ReceivedSpan, Receiver
 
-from faultset.collector.apps.workload import Mix
+from faultset.collector.spec.workload import Mix
 
 CODE = ("frontend", "search", "geo", "rate", "profile", "recommendation", "user", "reservation")
 

@@ -6,7 +6,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.apps.spec import AppSpec, parse, unknown
+from faultset.collector.spec.app import AppSpec, unknown
+from faultset.collector.spec.files import parse
 from faultset.core.errors import UsageError
 
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from faultset.collector.apps.spec import AppSpec
 from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.spec.app import AppSpec
 from faultset.core.suggestions import unknown_name
 
 Need = Literal["loss", "delay", "partition", "kill", "resize", "runtime"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from faultset.collector.apps.spec import AppSpec
 from faultset.collector.platforms.api.platform import Object, Platform
+from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import PlatformError
 
 

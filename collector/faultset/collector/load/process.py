@@ -10,13 +10,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from faultset.collector.apps.spec import parse
 from faultset.collector.ipc.channel import serve
 from faultset.collector.load.generator import Generator
 from faultset.collector.load.http_server import serve_http
 from faultset.collector.load.results import ResultFile
 from faultset.collector.load.schedule import Schedule
 from faultset.collector.runtime.environment import allow_many_files
+from faultset.collector.spec.files import parse
 from faultset.core.errors import FaultsetError
 
 _REPLY_S = 0.1

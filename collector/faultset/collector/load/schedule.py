@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from faultset.collector.apps.spec import AppSpec
+from faultset.collector.spec.app import AppSpec
 
 
 @dataclass(frozen=True, kw_only=True)

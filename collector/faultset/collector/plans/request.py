@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from faultset.collector.apps import is_file, load_app
-from faultset.collector.apps.spec import AppSpec
 from faultset.collector.faults.registry import FaultSpec, faults, get_fault
 from faultset.collector.plans.plan import NoFaultKind, Phases, Plan
 from faultset.collector.platforms import PLATFORMS
+from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from faultset.collector.apps.manifests import manifests
-from faultset.collector.apps.spec import AppSpec
 from faultset.collector.platforms.api.platform import Impairment, Object, ObjectNotFound, Source
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.journaled_verbs import JournaledVerbs
 from faultset.collector.platforms.journal.undo import Performer, replay
 from faultset.collector.platforms.journal.undo_operations import merge
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError
 from faultset.datasets.format.schemas import TABLES
 

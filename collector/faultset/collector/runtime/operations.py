@@ -11,14 +11,14 @@ from typing import Any, NoReturn
 
 from opentelemetry.context import Context
 
-from faultset.collector.apps import steps as spec
-from faultset.collector.apps.spec import Operation
 from faultset.collector.runtime.expressions import getter
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.status import BadRequest
 from faultset.collector.runtime.signals.logs import Log
 from faultset.collector.runtime.signals.tracing import Tracing
 from faultset.collector.runtime.stores.client import StoreClient
+from faultset.collector.spec import steps as spec
+from faultset.collector.spec.app import Operation
 
 _EARTH_KM = 6371.0
 

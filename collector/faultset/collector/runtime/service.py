@@ -19,7 +19,6 @@ from pathlib import Path
 
 from aiohttp import web
 
-from faultset.collector.apps.spec import AppSpec, ServiceSpec, parse
 from faultset.collector.runtime import registry
 from faultset.collector.runtime.builds import defects
 from faultset.collector.runtime.environment import Environment, allow_many_files, environment
@@ -31,6 +30,8 @@ from faultset.collector.runtime.signals.logs import Log
 from faultset.collector.runtime.signals.metrics import Metrics
 from faultset.collector.runtime.signals.tracing import Tracing
 from faultset.collector.runtime.stores.startup import open_databases, read_indexes, store_clients
+from faultset.collector.spec.app import AppSpec, ServiceSpec
+from faultset.collector.spec.files import parse
 from faultset.core.errors import FaultsetError, UsageError
 
 METRICS_PORT = 9464

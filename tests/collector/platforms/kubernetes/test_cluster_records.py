@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.apps.manifests import manifests
 from faultset.collector.platforms.kubernetes.api.client import Expired
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.platforms.kubernetes.watch.log_streams import LogStreams
 from faultset.collector.platforms.kubernetes.watch.watches import Observer, Watch
 from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import placed, with_repository
+from faultset.collector.spec.manifests import manifests
 
 HOTEL = load_app("hotel")
 

@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from faultset.collector.apps import load_app
-from faultset.collector.apps.manifests import manifests
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
+from faultset.collector.spec.manifests import manifests
 from faultset.datasets.format.truth import read_label
 from faultset.datasets.format.views import EpisodeView
 

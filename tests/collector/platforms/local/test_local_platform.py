@@ -14,12 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from faultset.collector.apps.spec import parse
 from faultset.collector.platforms.api.platform import Delay, Loss, Partition
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.local.api_server.object_store import ObjectNotFound
 from faultset.collector.platforms.local.platform import LocalPlatform
 from faultset.collector.runtime.stores.server import admin_command
+from faultset.collector.spec.files import parse
 from faultset.core.errors import PlatformError
 
 SHOP = """

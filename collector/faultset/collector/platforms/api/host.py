@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from faultset.collector.apps.spec import AppSpec
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.spec.app import AppSpec
 
 
 class Site(Protocol):

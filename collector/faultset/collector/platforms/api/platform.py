@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from faultset.collector.apps.spec import AppSpec
+from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import PlatformError
 
 Object = dict[str, Any]

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from faultset.collector.apps.spec import AppSpec
 from faultset.collector.platforms.api.platform import Impairment, Object
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.undo_operations import (
@@ -16,6 +15,7 @@ from faultset.collector.platforms.journal.undo_operations import (
     inverse_of_impairment,
     inverse_of_patch,
 )
+from faultset.collector.spec.app import AppSpec
 
 
 class JournaledVerbs(ABC):

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.apps.spec import AppSpec
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.platform import Platform
@@ -16,6 +15,7 @@ from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
 from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
+from faultset.collector.spec.app import AppSpec
 
 
 class KubernetesSite:

@@ -12,8 +12,6 @@ from typing import Any
 
 import psutil
 
-from faultset.collector.apps.manifests import manifests
-from faultset.collector.apps.spec import AppSpec
 from faultset.collector.platforms.api.platform import Impairment, Object, Source
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.journaled_verbs import JournaledVerbs
@@ -54,6 +52,8 @@ from faultset.collector.platforms.kubernetes.workloads.images import missing_ima
 from faultset.collector.platforms.kubernetes.workloads.load_pod import LoadPod, LoadRequests
 from faultset.collector.platforms.kubernetes.workloads.readiness import images_missing, unready
 from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError
 
 _POLL_S = 0.4

@@ -9,12 +9,12 @@ from typing import Any
 
 import psutil
 
-from faultset.collector.apps.spec import AppSpec
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.platforms.api.requirements import unmet
 from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import PlatformError
 
 EPISODES_PER_CORE = 2

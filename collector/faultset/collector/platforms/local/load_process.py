@@ -6,10 +6,11 @@ import contextlib
 import threading
 from pathlib import Path
 
-from faultset.collector.apps.spec import AppSpec, write
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.ipc.helper_processes import tail
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.files import write
 from faultset.core.errors import PlatformError
 
 _NAME = "load"

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.apps.manifests import manifests
-from faultset.collector.apps.spec import AppSpec
 from faultset.collector.load.source import RequestSource
 from faultset.collector.platforms.api.platform import Impairment, Source
 from faultset.collector.platforms.journal.journal import Journal
@@ -29,6 +27,8 @@ from faultset.collector.platforms.local.telemetry.source import TelemetrySource
 from faultset.collector.platforms.local.undo import LocalPerformer
 from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.runtime.stores.server import redis_programs
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError
 
 _EXEC_TIMEOUT_S = 30.0

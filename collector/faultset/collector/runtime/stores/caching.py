@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from faultset.collector.apps import steps as spec
-from faultset.collector.apps.collections import nights
 from faultset.collector.runtime.expressions import getter, go_list
 from faultset.collector.runtime.signals.tracing import fail
 from faultset.collector.runtime.stores.client import StoreClient, StoreError
+from faultset.collector.spec import steps as spec
+from faultset.collector.spec.collections import nights
 
 if TYPE_CHECKING:
     from faultset.collector.runtime.operations import Act, Scope, Site, Surroundings

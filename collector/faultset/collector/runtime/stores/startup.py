@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from faultset.collector.apps.spec import AppSpec, ServiceSpec
 from faultset.collector.runtime.http.names import Names
 from faultset.collector.runtime.signals.logs import Log
 from faultset.collector.runtime.signals.metrics import Metrics
 from faultset.collector.runtime.stores.client import StoreAddress, StoreClient, StoreError
+from faultset.collector.spec.app import AppSpec, ServiceSpec
 
 ACCOUNT = ("admin", "admin")
 OPEN_ACCOUNT = ("app", "")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from faultset.collector.apps.spec import AppSpec
 from faultset.collector.platforms.api.platform import Object
 from faultset.collector.platforms.kubernetes.api.namespaces import MANAGED, PAIR
 from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY, app_image, pause_image
+from faultset.collector.spec.app import AppSpec
 
 VOLUME_ROOT = "/var/lib/faultset"
 USER_ID = 1000

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from faultset.collector.apps.spec import AppSpec
 from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
 from faultset.collector.platforms.kubernetes.api.kinds import path_of
 from faultset.collector.platforms.kubernetes.api.namespaces import PAIR, is_abandoned, ours
 from faultset.collector.platforms.kubernetes.api.objects import Objects
+from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import PlatformError
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from faultset.collector.apps.spec import AppSpec, write
 from faultset.collector.load.http_server import LOAD_PORT
 from faultset.collector.load.source import RequestSource
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import USER_ID
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.files import write
 from faultset.core.errors import PlatformError
 
 NAME = "load"

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from faultset.collector.apps.steps import Frozen
+from faultset.collector.spec.steps import Frozen
 
 
 class Generated(Frozen):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from faultset.collector.apps.steps import Frozen
+from faultset.collector.spec.steps import Frozen
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from faultset.collector.apps.spec import AppSpec, ServiceSpec, write
+from faultset.collector.spec.app import AppSpec, ServiceSpec
+from faultset.collector.spec.files import write
 
 Manifest = dict[str, Any]
 
