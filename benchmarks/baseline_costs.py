@@ -26,12 +26,12 @@ import pyarrow as pa
 from faultset.baselines.api.contract import Labelled
 from faultset.baselines.api.registry import BaselineSpec, baselines
 from faultset.core.json_text import canonical_json
+from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.versions import Dataset, open_dataset
-from faultset.datasets.format.views import EpisodeView
 from faultset.datasets.metrics.roles import builtin_catalogue
+from faultset.datasets.views import EpisodeView
 
 SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"
 SERVICES = tuple(f"service-{letter}" for letter in "abcdefghijklmnopqrs")

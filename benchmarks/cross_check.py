@@ -33,7 +33,7 @@ from faultset.baselines.stats.change_points import run_lengths
 from faultset.baselines.stats.energy_distances import permutation_p_values
 from faultset.baselines.stats.independence_tests import chi_square
 from faultset.baselines.stats.lagged_links import lagged_links
-from faultset.datasets.format.versions import open_dataset
+from faultset.datasets.dataset import open_dataset
 
 SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"
 WORKER = Path(__file__).with_name("cross_check_originals.py")

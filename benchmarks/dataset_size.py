@@ -18,9 +18,9 @@ from typing import Any
 
 import pandas as pd
 
+from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.versions import open_dataset
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 
 def median_s(act: Callable[[], Any], times: int = 5) -> float:

@@ -34,9 +34,10 @@ from baseline_costs import is_apart, write_large_episode
 
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import BaselineSpec, baselines, get
+from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.summaries import sha256_of
-from faultset.datasets.format.versions import create_version, open_dataset, read_manifest, write_manifest
+from faultset.datasets.format.versions import create_version, read_manifest, write_manifest
 from faultset.evaluators.cli import options as choices
 from faultset.evaluators.execution.checkpoint import Ledger
 from faultset.evaluators.execution.dataset_source import Source

@@ -19,7 +19,7 @@ from typing import Any
 from petshop_traversal import traversal_answers
 
 from faultset.baselines.api.registry import get
-from faultset.datasets.format.versions import Dataset, open_dataset
+from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.archives import unpacked
 from faultset.datasets.imports.importer import import_dataset
 from faultset.evaluators.results.rows import ResultRow, read_rows

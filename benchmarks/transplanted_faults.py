@@ -32,12 +32,12 @@ import pyarrow as pa
 
 from faultset.baselines.api.contract import Localizer
 from faultset.baselines.api.registry import get
+from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.versions import open_dataset
-from faultset.datasets.format.views import EpisodeView
 from faultset.datasets.imports.importer import import_dataset
+from faultset.datasets.views import EpisodeView
 from faultset.evaluators.scoring.localization import score_ranking
 
 SECOND_NS = 1_000_000_000

@@ -21,7 +21,7 @@ ALLOWED = {
     "evaluators": {"core", "datasets", "baselines", "evaluators"},
 }
 MODULES_IN_A_FOLDER = 15
-HIDDEN_FROM_METHODS = ("truth", "versions", "Dataset", "open_dataset")
+HIDDEN_FROM_METHODS = ("truth", "versions", "dataset", "Dataset", "open_dataset")
 
 
 def source_root(name: str) -> Path:

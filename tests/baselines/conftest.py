@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.versions import Dataset, open_dataset
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 Edit = Callable[[pa.Table], pa.Table | None]
 Alter = Callable[..., EpisodeView]

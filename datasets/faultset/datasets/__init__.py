@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
+    from faultset.datasets.dataset import Dataset, open_dataset
     from faultset.datasets.format.context import EpisodeContext
     from faultset.datasets.format.episodes import EpisodeWriter
-    from faultset.datasets.format.versions import Dataset, create_version, open_dataset
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.format.versions import create_version
+    from faultset.datasets.views import EpisodeView
 
 __all__ = [
     "DataError",
@@ -27,15 +28,15 @@ __all__ = [
 
 _HOMES = {
     "DataError": "faultset.core.errors",
-    "Dataset": "faultset.datasets.format.versions",
+    "Dataset": "faultset.datasets.dataset",
     "EpisodeContext": "faultset.datasets.format.context",
-    "EpisodeView": "faultset.datasets.format.views",
+    "EpisodeView": "faultset.datasets.views",
     "EpisodeWriter": "faultset.datasets.format.episodes",
     "FaultsetError": "faultset.core.errors",
     "PlatformError": "faultset.core.errors",
     "UsageError": "faultset.core.errors",
     "create_version": "faultset.datasets.format.versions",
-    "open_dataset": "faultset.datasets.format.versions",
+    "open_dataset": "faultset.datasets.dataset",
 }
 
 

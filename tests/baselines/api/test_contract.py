@@ -17,7 +17,7 @@ from faultset.baselines.api.contract import Detection, Detector, Diagnoser, Diag
 from faultset.baselines.api.registry import BaselineSpec, baselines
 from faultset.baselines.api.tables import read_table
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 SPECS = baselines()
 DETECTORS = [spec for spec in SPECS.values() if spec.task == "detection"]

@@ -10,7 +10,7 @@ from pathlib import Path
 ASK = """
 import sys
 from faultset.baselines.api.registry import baselines
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 view = EpisodeView(sys.argv[1])
 start, end = view.reference[1], view.view[1]

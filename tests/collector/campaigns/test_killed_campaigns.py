@@ -16,7 +16,7 @@ import pytest
 
 from faultset.core.json_lines import read_json_lines
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.format.versions import open_dataset
+from faultset.datasets.dataset import open_dataset
 
 pytestmark = pytest.mark.slow
 

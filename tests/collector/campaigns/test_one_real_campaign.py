@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.format.versions import open_dataset
+from faultset.datasets.dataset import open_dataset
 
 
 def run(command: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.core.errors import PlatformError
 from faultset.datasets.format.truth import read_evidence, read_label
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 SECOND = 1_000_000_000
 PLAN = Plan(

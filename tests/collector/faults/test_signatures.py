@@ -18,9 +18,9 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
+from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.truth import read_evidence, read_label
-from faultset.datasets.format.versions import open_dataset
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 pytestmark = pytest.mark.slow
 HOTEL = load_app("hotel")

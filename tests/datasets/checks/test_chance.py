@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from faultset.datasets.checks.chance import chance_findings, circumstances, predictability
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 START_NS = 1_760_000_000_000_000_000
 

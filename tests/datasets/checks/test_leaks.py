@@ -6,7 +6,7 @@ import pytest
 
 from faultset.datasets.checks.leaks import journal_secrets, leak_findings
 from faultset.datasets.format.truth import read_journal, read_label
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 STATE = json.dumps({"spec": {"ports": [{"port": 8083, "targetPort": 8083}]}})
 SERVICE = {"kind": "Service", "name": "geo", "service": "geo", "time": 1_760_000_000_000_000_000, "state": STATE}

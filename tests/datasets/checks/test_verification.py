@@ -8,7 +8,8 @@ import pytest
 
 from faultset.datasets.checks.findings import Finding
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.format.versions import create_version, open_dataset
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.format.versions import create_version
 
 START_NS = 1_760_000_000_000_000_000
 

@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.core.console import root
-from faultset.datasets.format.versions import create_version, open_dataset
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.format.versions import create_version
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from faultset.core.console import root as faultset
 from faultset.core.errors import DataError
+from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.exports.exporter import EXPORTS, Choices, export_dataset
-from faultset.datasets.format.versions import Dataset, open_dataset
 from faultset.datasets.imports.importer import import_dataset
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
+from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format import integrity
-from faultset.datasets.format.integrity import differing_files
-from faultset.datasets.format.versions import create_version, open_dataset
-from faultset.datasets.metrics.cache_folder import FOLDER
+from faultset.datasets.format.cache_folder import FOLDER
+from faultset.datasets.format.versions import create_version
 
 
 @pytest.fixture
@@ -22,22 +22,22 @@ def hashed(monkeypatch):
 
 def test_nothing_is_hashed_after_the_first_time(example_copy, hashed):
     dataset = open_dataset(example_copy)
-    first = differing_files(dataset, 2)
+    first = dataset.differing_files(2)
     del hashed[:]
-    assert (first, differing_files(dataset, 2), hashed) == ([], [], [])
+    assert (first, dataset.differing_files(2), hashed) == ([], [], [])
 
 
 def test_what_made_a_version_need_not_be_hashed_for_it_again(write_episode, hashed):
     root = write_episode("e1").parents[1]
     create_version(root, provenance={})
-    assert differing_files(open_dataset(root), 2) == []
+    assert open_dataset(root).differing_files(2) == []
     assert hashed == []
 
 
 @pytest.mark.parametrize("same_time", [False, True])
 def test_a_file_of_the_same_size_with_other_bytes_is_found_by_its_time(example_copy, same_time):
     dataset = open_dataset(example_copy)
-    assert differing_files(dataset, 2) == []
+    assert dataset.differing_files(2) == []
     path = dataset.path(dataset.episodes[0]) / "telemetry" / "metrics.parquet"
     stat, data = path.stat(), bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -45,13 +45,13 @@ def test_a_file_of_the_same_size_with_other_bytes_is_found_by_its_time(example_c
     if same_time:
         # what nothing but its bytes betrays is for verify
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert differing_files(dataset, 2) == ([] if same_time else [path])
+    assert dataset.differing_files(2) == ([] if same_time else [path])
 
 
 def test_a_damaged_list_of_what_was_seen_is_made_again(example_copy, hashed):
     dataset = open_dataset(example_copy)
-    differing_files(dataset, 2)
+    dataset.differing_files(2)
     del hashed[:]
     (example_copy / FOLDER / "content.json").write_text('{"a": [1]}')
-    assert differing_files(dataset, 2) == []
+    assert dataset.differing_files(2) == []
     assert len(hashed) == sum(len(files) for files in dataset.files.values())

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from faultset.datasets.checks.verification import verify
+from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.versions import open_dataset
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 import pytest
 
 from faultset.core.errors import DataError
+from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.summaries import sha256_of
 from faultset.datasets.format.versions import (
     compare_versions,
     create_version,
     list_versions,
-    open_dataset,
     read_manifest,
     write_manifest,
 )

@@ -10,10 +10,10 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.format.versions import open_dataset
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.dataset import open_dataset
 from faultset.datasets.imports.aiopslab import AIOpsLab
 from faultset.datasets.imports.importer import import_dataset
+from faultset.datasets.views import EpisodeView
 
 SECOND = 10**9
 START = 1_756_135_740

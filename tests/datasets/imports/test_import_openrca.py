@@ -8,11 +8,11 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.format.versions import Dataset, open_dataset
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.openrca import OpenRCA
 from faultset.datasets.imports.openrca.systems import System
+from faultset.datasets.views import EpisodeView
 
 SECOND = 10**9
 SLOT = 1_614_841_200

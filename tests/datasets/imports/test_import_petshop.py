@@ -11,7 +11,7 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.format.versions import Dataset, open_dataset
+from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.petshop import CASE_ROWS, REFERENCE_ROWS, PetShop
 

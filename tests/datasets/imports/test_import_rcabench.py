@@ -12,7 +12,7 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.format.versions import Dataset, open_dataset
+from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.examination import examined
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.rcabench import RCABench

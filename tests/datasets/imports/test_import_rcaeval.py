@@ -13,13 +13,13 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.format.versions import Dataset, open_dataset
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.columns import numbers, numbers_of
 from faultset.datasets.imports.examination import examined
 from faultset.datasets.imports.importer import episode_id, import_dataset
 from faultset.datasets.imports.rcaeval import RCAEval
 from faultset.datasets.metrics import frame_cache
+from faultset.datasets.views import EpisodeView
 
 START = 1_690_000_000
 ROWS, ONSET = 100, 60

@@ -16,7 +16,8 @@ from click.testing import CliRunner
 
 from faultset.core.console import root as faultset
 from faultset.core.errors import DataError
-from faultset.datasets.format.versions import complete_episodes, open_dataset
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.format.versions import complete_episodes
 from faultset.datasets.imports import importer
 from faultset.datasets.imports.importer import episode_id, import_dataset
 from faultset.datasets.imports.windows import reference_end

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.format.versions import open_dataset
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.format.cache_folder import FOLDER
 from faultset.datasets.metrics import frame_cache
-from faultset.datasets.metrics.cache_folder import FOLDER
+from faultset.datasets.views import EpisodeView
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ import pytest
 
 from faultset.baselines.api.registry import get
 from faultset.core.errors import DataError, PlatformError, UsageError
-from faultset.datasets.format.versions import open_dataset
+from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.execution.dataset_source import Source
 from faultset.evaluators.execution.planning.folds import cross_folds, folds_of_split
 from faultset.evaluators.execution.planning.plan import Plan, Settings, make_plan

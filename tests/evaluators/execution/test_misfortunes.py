@@ -21,7 +21,7 @@ import pytest
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import BaselineSpec, get
 from faultset.core.errors import PlatformError, UsageError
-from faultset.datasets.format.versions import open_dataset
+from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.execution.checkpoint import LEDGER, Ledger
 from faultset.evaluators.execution.dataset_source import Source
 from faultset.evaluators.execution.planning.plan import Plan, Settings, make_plan

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from faultset.baselines.api.registry import get
 from faultset.core.errors import DataError, PlatformError
-from faultset.datasets.format.versions import open_dataset
+from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.execution import remote_episodes
 from faultset.evaluators.execution.dataset_source import Source, is_url, local_path, opened_elsewhere

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from faultset.baselines.api.contract import Ranking
-from faultset.datasets.format.versions import open_dataset
+from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.execution.planning.truths import truth_of
 from faultset.evaluators.execution.runners.answers import METRICS_KEPT, InvalidAnswer, plain_ranking
 

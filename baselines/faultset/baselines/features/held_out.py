@@ -20,7 +20,7 @@ from faultset.baselines.features.windows import Windows, detection_windows
 from faultset.baselines.methods.rules.ksigma import LEVEL, bonferroni_sigmas, largest_deviations
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 FOLDS = 4
 LEAST_SAMPLES = 2 * FOLDS

@@ -13,7 +13,7 @@ from faultset.baselines.features.windows import localization_windows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 ALARM_ROLES = frozenset({"cpu", "memory"})
 ALARM_SIGMAS = 6.0

@@ -12,7 +12,7 @@ from faultset.baselines.features.held_out import HeldOut
 from faultset.baselines.features.scaling import Matrix
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 SIGNALS = {
     "cpu": "resources",

@@ -9,7 +9,7 @@ from faultset.baselines.methods.rules.ksigma import sustained
 
 if TYPE_CHECKING:
     from faultset.baselines.features.windows import Windows
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 SUSTAINED = 3
 

@@ -16,7 +16,7 @@ from faultset.baselines.features.windows import SECOND_NS, localization_windows
 from faultset.baselines.methods.rules.ksigma import sustained
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 CLIP = 100.0
 SUSTAINED = 3

@@ -13,7 +13,7 @@ from faultset.baselines.features.scaling import Matrix
 from faultset.baselines.features.windows import SECOND_NS
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 Ints = npt.NDArray[np.int64]
 _IMPOSSIBLE = 1e-300

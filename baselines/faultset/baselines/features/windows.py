@@ -20,7 +20,7 @@ from faultset.baselines.features.scaling import Matrix
 if TYPE_CHECKING:
     import pandas as pd
 
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 SECOND_NS = 1_000_000_000
 FILL_STEPS = 2

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from faultset.baselines.features.windows import Stretch
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 KEYWORDS = "error|fail|exception|problem|timeout|refused|fatal|panic"
 BAD_LEVELS = ("error", "fatal")

@@ -15,7 +15,7 @@ from faultset.baselines.features.windows import SECOND_NS
 from faultset.baselines.logs.masks import masked
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 BEGINNINGS = (64, 40, 24, 16)
 PROBED = 4000

@@ -25,7 +25,7 @@ from faultset.baselines.logs.sequences import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from faultset.baselines.logs.drain import Drain
 from faultset.baselines.logs.masks import masked_column
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 
 @dataclass(frozen=True, kw_only=True)

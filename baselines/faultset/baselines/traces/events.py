@@ -19,7 +19,7 @@ from faultset.baselines.traces.slow_spans import Ints
 from faultset.baselines.traces.spans import Flags, Spans, called_operations
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 # Most loggers say where in the code a line was written; that names the statement better than its text.
 _CODE_PLACE = (

@@ -24,7 +24,7 @@ from faultset.baselines.traces.slow_spans import Ints
 from faultset.baselines.traces.spans import Flags, Spans, only_pods
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 SLOW_FACTOR = 3.0
 SLOW_QUANTILE = 0.9

@@ -10,7 +10,7 @@ import numpy as np
 from faultset.baselines.traces.spans import Flags, Ints, Spans, read_spans
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 
 @dataclass(frozen=True, kw_only=True)

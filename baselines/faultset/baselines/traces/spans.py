@@ -22,7 +22,7 @@ from faultset.baselines.features.scaling import Matrix
 from faultset.baselines.traces.slow_spans import Ints, exclusive_durations
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 Flags = npt.NDArray[np.bool_]
 _COLUMNS = (

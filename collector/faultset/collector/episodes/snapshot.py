@@ -18,7 +18,7 @@ from faultset.collector.verdicts.verdict import Judgement, judge
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 if TYPE_CHECKING:
     from faultset.collector.episodes.runner import Course

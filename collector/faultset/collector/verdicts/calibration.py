@@ -19,8 +19,8 @@ import numpy as np
 
 from faultset.collector.plans.plan import Plan, draw
 from faultset.collector.verdicts.latent import service_scores
+from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.truth import read_evidence, read_journal
-from faultset.datasets.format.versions import Dataset, open_dataset
 
 QUANTILE = 0.99
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from faultset.datasets.checks.findings import Finding
 from faultset.datasets.format.context import IMPORTED
 from faultset.datasets.format.schemas import TABLES, TIME_COLUMN
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 LEVEL = 0.05
 FEWEST = 8

@@ -24,7 +24,7 @@ from faultset.datasets.checks.findings import Finding, Severity
 from faultset.datasets.format.context import CONTEXT_FILE, IMPORTED
 from faultset.datasets.format.episodes import EPISODES, TELEMETRY
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 INJECTOR_WORDS = ("chaos", "inject", "faultset-control", "faultset-agent", "faultset-load", "impairment", "stress-ng")
 """Words that only an injector brings along; found in any letter case and inside longer words."""

@@ -12,13 +12,14 @@ from faultset.core.errors import DataError
 from faultset.datasets.checks.chance import chance_findings, onset_findings
 from faultset.datasets.checks.findings import Finding
 from faultset.datasets.checks.leaks import leak_findings
+from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext, read_context
 from faultset.datasets.format.episodes import EPISODES, TELEMETRY, TRUTH
 from faultset.datasets.format.schemas import TABLES, TIME_COLUMN, TRUTH_TABLES, stored
 from faultset.datasets.format.storage import damage_named, open_parquet
-from faultset.datasets.format.summaries import sha256_of
+from faultset.datasets.format.summaries import FileRecord, sha256_of
 from faultset.datasets.format.truth import read_journal, read_label
-from faultset.datasets.format.versions import Dataset, FileRecord, read_manifest
+from faultset.datasets.format.versions import read_manifest
 
 _INSTANTS = ("inject_start", "inject_done", "recover_start", "recover_done")
 

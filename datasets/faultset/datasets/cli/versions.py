@@ -12,7 +12,7 @@ from faultset.core.console import command, json_option, show_json, show_records
 from faultset.core.errors import DataError
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.versions import Dataset
+    from faultset.datasets.dataset import Dataset
 
 dataset_argument = click.argument("dataset", type=click.Path(path_type=Path), metavar="DATASET")
 version_option = click.option("--version", metavar="V", help="Version to look at; the newest by default.")
@@ -29,7 +29,7 @@ def show(dataset: Path, version: str | None, as_json: bool) -> None:
     Example:
       faultset dataset show faultset-data/
     """
-    from faultset.datasets.format.versions import open_dataset
+    from faultset.datasets.dataset import open_dataset
 
     opened = open_dataset(dataset, version)
     episodes, tables, splits = _episode_rows(opened), _table_rows(opened), _split_rows(opened)

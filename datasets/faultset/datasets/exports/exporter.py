@@ -11,8 +11,8 @@ from typing import Protocol
 
 from faultset.core.errors import DataError, UsageError
 from faultset.core.suggestions import unknown_name
+from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.storage import disk_full_named
-from faultset.datasets.format.versions import Dataset, open_dataset
 
 EXPORTS: Mapping[str, str] = {
     "wide-csv": "faultset.datasets.exports.wide:WideCSV",

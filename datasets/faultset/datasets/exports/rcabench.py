@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
+from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import Choices
-from faultset.datasets.format.versions import Dataset
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import Choices
-from faultset.datasets.format.versions import Dataset
 
 FEATURES = "features"
 _LABEL_FIELDS = ("fault", "no_fault_kind", "verdict", "system_level", "fault_type")

@@ -10,41 +10,32 @@ import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from faultset.datasets.format.cache_folder import cached_path, keep_file
 from faultset.datasets.format.summaries import sha256_of
-from faultset.datasets.metrics.cache_folder import cached_path, keep_file
-
-if TYPE_CHECKING:
-    from faultset.datasets.format.versions import Dataset
 
 Seen = tuple[int, int, str]
 """Bytes, time of change in nanoseconds, and SHA-256 of a file."""
 _NAME = "content.json"
 
 
-def differing_files(dataset: Dataset, threads: int) -> list[Path]:
-    """Return the files of a version whose content is not the recorded one."""
-    wanted = {
-        dataset.path(episode) / name: record.sha256
-        for episode, records in dataset.files.items()
-        for name, record in records.items()
-    }
-    known = _known(dataset.root)
+def differing_files(root: Path, expected: Mapping[Path, str], threads: int) -> list[Path]:
+    """Return the files of a dataset folder whose SHA-256 is not the expected one."""
+    known = _known(root)
     unseen, wrong = {}, []
-    for path, expected in wanted.items():
+    for path, checksum in expected.items():
         stat = path.stat()
-        size, changed_ns, digest = known.get(_key(dataset.root, path), (-1, -1, ""))
+        size, changed_ns, digest = known.get(_key(root, path), (-1, -1, ""))
         if (size, changed_ns) != (stat.st_size, stat.st_mtime_ns):
             unseen[path] = (stat.st_size, stat.st_mtime_ns)
-        elif digest != expected:
+        elif digest != checksum:
             wrong.append(path)
     with ThreadPoolExecutor(threads) as pool:
         digests = list(pool.map(sha256_of, unseen))
     found = {path: (*stamp, digest) for (path, stamp), digest in zip(unseen.items(), digests, strict=True)}
     if found:
-        remember(dataset.root, found)
-    return wrong + [path for path, (*_, digest) in found.items() if digest != wanted[path]]
+        remember(root, found)
+    return wrong + [path for path, (*_, digest) in found.items() if digest != expected[path]]
 
 
 def remember(root: Path, files: Mapping[Path, Seen]) -> None:

@@ -16,6 +16,16 @@ from faultset.datasets.format.truth import read_label
 
 
 @dataclass(frozen=True, kw_only=True)
+class FileRecord:
+    """What a version remembers of one file."""
+
+    bytes: int
+    sha256: str
+    rows: int | None
+    """Rows of a Parquet file; None for other files."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EpisodeSummary:
     """What a version keeps of one episode."""
 

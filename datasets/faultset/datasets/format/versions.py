@@ -7,7 +7,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -22,114 +21,11 @@ from faultset.datasets.format.schemas import SCHEMA_VERSION
 from faultset.datasets.format.splits import make_splits
 from faultset.datasets.format.storage import disk_full_named, flush
 from faultset.datasets.format.summaries import EpisodeSummary, summary_of
-from faultset.datasets.format.truth import read_label
-from faultset.datasets.format.views import EpisodeView
 
 VERSIONS = "versions"
 Bump = Literal["major", "minor", "patch"]
 _MANIFEST_KEYS = {"version", "created", "provenance", "episodes", "splits"}
 _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileRecord:
-    """What a version remembers of one file."""
-
-    bytes: int
-    sha256: str
-    rows: int | None
-    """Rows of a Parquet file; None for other files."""
-
-
-class Dataset:
-    """One version of a dataset, checked when it was opened; use `open_dataset`.
-
-    Attributes
-    ----------
-    root
-        Dataset folder.
-    version
-        Version string.
-    episodes
-        Ids of the version's episodes, sorted.
-    splits
-        Name of a split -> {"train": ids, "test": ids}.
-    split_keys
-        Name of a split -> what is never on both of its sides.
-    provenance
-        What the collector said about how the data was made.
-    """
-
-    def __init__(self, root: Path, manifest: Mapping[str, Any]) -> None:
-        self.root = root
-        self.version: str = manifest["version"]
-        self.created: str = manifest["created"]
-        self.provenance: Mapping[str, Any] = manifest["provenance"]
-        self.files: dict[str, dict[str, FileRecord]] = {
-            episode: {path: FileRecord(**record) for path, record in files.items()}
-            for episode, files in sorted(manifest["episodes"].items())
-        }
-        self.splits: dict[str, dict[str, list[str]]] = {
-            name: {"train": list(sides["train"]), "test": list(sides["test"])}
-            for name, sides in manifest["splits"].items()
-        }
-        self.split_keys: dict[str, str] = {name: sides["key"] for name, sides in manifest["splits"].items()}
-
-    def __repr__(self) -> str:
-        return f"Dataset({str(self.root)!r}, version={self.version!r}, episodes={len(self.files)})"
-
-    @property
-    def episodes(self) -> tuple[str, ...]:
-        """Ids of the version's episodes, sorted."""
-        return tuple(self.files)
-
-    def view(self, episode: str) -> EpisodeView:
-        """Return an episode as a method sees it."""
-        return EpisodeView(self.path(episode))
-
-    def label(self, episode: str) -> dict[str, Any]:
-        """Return what really happened in an episode."""
-        return read_label(self.path(episode))
-
-    def path(self, episode: str) -> Path:
-        """Return the folder of an episode; raise DataError when the version has no such episode."""
-        if episode not in self.files:
-            raise DataError(
-                f'version {self.version} of {self.root} has no episode "{episode}"; {suggest(episode, self.files)}'
-            )
-        return self.root / EPISODES / episode
-
-
-def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
-    """Open one version of a dataset, the newest by default.
-
-    Checks that the schema version is known and that every file of the version is there with its recorded size;
-    `faultset.datasets.checks.verification.verify` also reads and hashes them.
-    """
-    root = Path(path)
-    dataset = Dataset(root, read_manifest(root, version))
-    missing, changed, total = [], [], 0
-    for episode, files in dataset.files.items():
-        for name, record in files.items():
-            total += 1
-            file = root / EPISODES / episode / name
-            try:
-                if file.stat().st_size != record.bytes:
-                    changed.append(file)
-            except FileNotFoundError:
-                missing.append(file)
-    remedy = 'restore them, or open another version ("faultset dataset versions" lists them)'
-    if missing:
-        raise DataError(
-            f"dataset {root} version {dataset.version} is incomplete: {len(missing)} of {total} files missing "
-            f"(first: {missing[0].relative_to(root)}); {remedy}"
-        )
-    if changed:
-        raise DataError(
-            f"dataset {root} version {dataset.version} is damaged: {len(changed)} of {total} files have another "
-            f"size than recorded (first: {changed[0].relative_to(root)}); {remedy}"
-        )
-    return dataset
 
 
 def list_versions(path: Path | str) -> list[str]:

@@ -15,9 +15,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from faultset.datasets.format.cache_folder import cached_path, keep_file
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import TELEMETRY
-from faultset.datasets.metrics.cache_folder import cached_path, keep_file
 
 if TYPE_CHECKING:
     import pandas as pd

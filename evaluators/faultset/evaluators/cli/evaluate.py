@@ -200,7 +200,7 @@ def _run(order: Order, stack: ExitStack):
 
 def _opened(order: Order, stack: ExitStack):
     """Open the dataset; what is returned reads its labels."""
-    from faultset.datasets.format.versions import open_dataset
+    from faultset.datasets.dataset import open_dataset
     from faultset.evaluators.cli import options
     from faultset.evaluators.execution.dataset_source import Source, is_url, local_path, opened_elsewhere
 

@@ -11,7 +11,7 @@ from faultset.core.suggestions import unknown_name
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
-    from faultset.datasets.format.versions import Dataset
+    from faultset.datasets.dataset import Dataset
 
 DELAYS_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
 """Doubling, because the first seconds matter most; a curve of a three-minute fault has six points."""
@@ -112,9 +112,7 @@ def check_content(dataset: Dataset, threads: int) -> None:
     Results name the version they belong to, so the content must be the version's; and a damaged file would
     otherwise look like the failure of every baseline that reads it.
     """
-    from faultset.datasets.format.integrity import differing_files
-
-    wrong = differing_files(dataset, threads)
+    wrong = dataset.differing_files(threads)
     if wrong:
         total = sum(map(len, dataset.files.values()))
         raise DataError(

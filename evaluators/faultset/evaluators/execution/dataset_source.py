@@ -14,10 +14,11 @@ from typing import Any
 
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.suggestions import suggest
+from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.context import CONTEXT_FILE, check_schema_version, read_context
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.truth import read_label
-from faultset.datasets.format.versions import VERSIONS, Dataset
+from faultset.datasets.format.versions import VERSIONS
 from faultset.evaluators.execution.planning.truths import truth_of
 from faultset.evaluators.execution.remote_episodes import Place, fetch, filesystem
 from faultset.evaluators.results.rows import Truth

@@ -16,7 +16,7 @@ from faultset.baselines.api.registry import get
 from faultset.baselines.methods.diagnosis.diagnosers import ConstantPair
 from faultset.baselines.methods.diagnosis.signatures import MOST_Z, signature
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 SECOND = 1_000_000_000
 TAUGHT = ("nearest-signature", "rca-tree", "rca-forest")

@@ -13,7 +13,7 @@ import pytest
 from faultset.baselines.api import registry
 from faultset.baselines.api.contract import Detection, Ranking
 from faultset.datasets.format.schemas import METRICS, TABLES, stored
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 SECOND = 1_000_000_000
 ROLES = {"load": "traffic", "work": "cpu", "heap": "memory", "delay": "latency", "faults": "errors"}

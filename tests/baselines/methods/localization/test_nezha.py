@@ -31,7 +31,7 @@ from faultset.baselines.traces.pattern_contrast import (
 )
 from faultset.baselines.traces.spans import read_spans
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 SECOND = 1_000_000_000
 MS = 1_000_000

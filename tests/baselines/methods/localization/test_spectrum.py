@@ -16,7 +16,7 @@ from faultset.baselines.methods.localization.trace_rca import jaccard, severitie
 from faultset.baselines.traces.abnormal_traces import trace_health
 from faultset.baselines.traces.spans import invocations, read_spans
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 SECOND = 1_000_000_000
 MS = 1_000_000

@@ -11,7 +11,7 @@ import pandas as pd
 
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.truth import read_label
-from faultset.datasets.format.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 FEWEST_SPANS = 15
 """A service with fewer calls on either side of the onset says nothing about rates and latencies."""

@@ -13,7 +13,7 @@ from faultset.baselines.logs.keywords import complaint_excess, complaints, exces
 from faultset.baselines.methods.rules.max_z import rank_by_series
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 
 @baseline(

@@ -13,7 +13,7 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.windows import step_ends
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 BASELINE_REFERENCE = 0.8
 """Share of the healthy phase that every view gives as its reference; the mean onset is at the phase's end."""

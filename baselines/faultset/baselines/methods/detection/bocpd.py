@@ -15,7 +15,7 @@ from faultset.baselines.features.role_streams import service_roles
 from faultset.baselines.features.scaling import Matrix
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 EXPECTED_RUN = 250.0
 LONGEST = 60

@@ -15,7 +15,7 @@ from faultset.baselines.logs.templates import TemplateLines, read_template_lines
 from faultset.baselines.methods.rules.ksigma import LEVEL
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 ORDER = 3
 TOP = 9

@@ -13,7 +13,7 @@ from faultset.baselines.features.held_out import HeldOut, own_limits, read_held_
 from faultset.baselines.features.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 LENGTH = 8
 CLIP = 20.0

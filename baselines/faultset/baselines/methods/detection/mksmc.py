@@ -21,7 +21,7 @@ from faultset.baselines.stats.projections import (
 )
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 Mode = Literal["projection", "subspace"]
 _PAPER = "Cetin, Tasgin, UBMK 2020 (MKSMC); only the title is public"

@@ -21,7 +21,7 @@ from faultset.baselines.stats.outlier_scores import (
 )
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 PRINCIPAL_CLIP = 20.0
 _CALIBRATED = "The limit is what a healthy sample reaches once in 370, from scores of the reference held out in blocks."

@@ -13,7 +13,7 @@ from faultset.baselines.features.role_streams import services
 from faultset.baselines.features.scaling import Matrix
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 AVERAGED = 3
 COMPARED = 21

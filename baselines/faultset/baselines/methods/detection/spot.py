@@ -14,7 +14,7 @@ from faultset.baselines.methods.rules.ksigma import LEVEL, bonferroni_sigmas, su
 from faultset.baselines.stats.extreme_values import Spot
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 _PAPER = "Siffer, Fouque, Termier, Largouet, KDD 2017"
 _DEPARTURES = (

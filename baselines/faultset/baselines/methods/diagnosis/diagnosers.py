@@ -14,7 +14,7 @@ from faultset.baselines.features.scaling import Matrix
 from faultset.baselines.methods.diagnosis.signatures import TABLES_READ, Signature, signature
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 Pair = tuple[str | None, str | None]
 _COMPLEXITY = "O(S·T + N + L + O), as much for each training episode"

@@ -24,7 +24,7 @@ from faultset.baselines.methods.rules.state_rules import KubernetesState, histor
 from faultset.baselines.traces.spans import invocations, read_spans
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 TABLES_READ = ("metrics", "spans", "logs", "events", "objects")
 FAR = 6.0

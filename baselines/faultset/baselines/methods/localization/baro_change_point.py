@@ -14,7 +14,7 @@ from faultset.baselines.methods.rules.deviation_rankings import Baro
 from faultset.baselines.stats.change_points import HAZARD, RunLengths, run_lengths
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 ROLES = frozenset({"latency", "errors"})
 MOST_COLUMNS = 48

@@ -16,7 +16,7 @@ from faultset.baselines.features.service_latency import call_graph
 from faultset.baselines.features.windows import localization_windows
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 THRESHOLD = 3.0
 SPREAD_FLOOR = 0.1

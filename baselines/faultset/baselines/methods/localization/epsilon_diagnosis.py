@@ -14,7 +14,7 @@ from faultset.baselines.methods.controls.uninformed import episode_rng
 from faultset.baselines.stats.energy_distances import permutation_p_values
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 DRAWS = 499
 LEVEL = 0.05

@@ -20,7 +20,7 @@ from faultset.baselines.features.service_latency import call_graph, correlations
 from faultset.baselines.features.windows import SECOND_NS, Windows, localization_windows
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 SYMPTOMS = ("latency", "errors")
 LEAST_Z = 3.0

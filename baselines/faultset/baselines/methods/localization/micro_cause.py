@@ -17,7 +17,7 @@ from faultset.baselines.stats.independence_tests import partial_correlation
 from faultset.baselines.stats.lagged_links import LaggedLinks, lagged_links
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 PER_SERVICE = 2
 LAGS = 3

@@ -17,7 +17,7 @@ from faultset.baselines.features.service_latency import (
 )
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 
 @baseline(

@@ -17,7 +17,7 @@ from faultset.baselines.traces.slow_spans import Ints
 from faultset.baselines.traces.spans import Flags, Spans, read_spans
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 PAPER = "Yu, Chen, Li, Wu, Zhang, Nezha, FSE 2023"
 _DEEPEST = 64

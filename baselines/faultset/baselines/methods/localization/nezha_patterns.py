@@ -29,7 +29,7 @@ from faultset.baselines.traces.request_changes import Sort, observed
 from faultset.baselines.traces.spans import Flags, Spans, read_spans
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 
 @dataclass(frozen=True, kw_only=True)

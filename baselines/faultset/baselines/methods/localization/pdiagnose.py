@@ -32,7 +32,7 @@ from faultset.baselines.traces.slow_spans import exclusive_durations, parent_row
 if TYPE_CHECKING:
     import pandas as pd
 
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 QUEUE = 10
 PER_KPI = 10

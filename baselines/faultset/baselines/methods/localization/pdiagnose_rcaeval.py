@@ -20,7 +20,7 @@ from faultset.baselines.features.scaling import Matrix
 from faultset.baselines.features.windows import SECOND_NS, localization_windows, stretch_after
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 ALPHA = 5
 KEYWORDS = re.compile("error|fail")

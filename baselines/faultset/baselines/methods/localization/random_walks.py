@@ -25,7 +25,7 @@ from faultset.baselines.features.windows import Windows, localization_windows
 if TYPE_CHECKING:
     import networkx as nx
 
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 DAMPING = 0.85
 BACKWARD = 0.2

@@ -18,7 +18,7 @@ from faultset.baselines.methods.controls.uninformed import episode_rng
 from faultset.baselines.stats.independence_tests import Codes, chi_square, kmeans_bins
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 CHUNK = 5
 BINS = 5

@@ -17,7 +17,7 @@ from faultset.baselines.methods.rules.max_z import rank_by_series
 from faultset.baselines.stats.mutual_information import knn_information
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 Scope = Literal["system", "own"]
 LEAST_CANDIDATES = 5

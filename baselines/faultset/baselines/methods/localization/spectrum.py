@@ -17,7 +17,7 @@ from faultset.baselines.traces.slow_spans import Ints
 from faultset.baselines.traces.spans import Flags, Spans, called_pods, invocations, read_spans
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 Formula = Literal["ochiai", "dstar2"]
 _MICRORANK = "Yu, Chen, Chen, Guan, Ma, Bi, MicroRank, WWW 2021"

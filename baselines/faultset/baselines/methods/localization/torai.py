@@ -22,7 +22,7 @@ from faultset.baselines.methods.localization.rcd import RUNS, FNodeTests, mean_r
 
 if TYPE_CHECKING:
     from faultset.baselines.features.windows import Windows
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 MOST_CLUSTERS = 4
 PER_SERVICE = 3

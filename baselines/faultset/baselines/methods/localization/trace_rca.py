@@ -23,7 +23,7 @@ from faultset.baselines.traces.spans import (
 )
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 
 def jaccard(abnormal_with: Matrix, abnormal: float, all_with: Matrix) -> Matrix:

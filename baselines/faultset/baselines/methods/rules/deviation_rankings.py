@@ -13,7 +13,7 @@ from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.methods.rules.max_z import rank_by_series
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 
 @baseline(

@@ -15,7 +15,7 @@ from faultset.baselines.features.windows import Stretch, stretch_after
 from faultset.baselines.logs.keywords import complaints, log_excess
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 
 @baseline(

@@ -13,7 +13,7 @@ from faultset.baselines.features.scaling import Matrix, deviations, mean_and_sd,
 from faultset.baselines.features.windows import Windows, detection_windows
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 LEVEL = 0.0027
 _TOLD = 5

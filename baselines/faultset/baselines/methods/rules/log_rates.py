@@ -16,7 +16,7 @@ from faultset.baselines.logs.templates import TemplateLines, read_template_lines
 from faultset.baselines.methods.rules.ksigma import LEVEL
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 RARE = 1e-4
 _TOLD = 5

@@ -13,7 +13,7 @@ from faultset.baselines.features.windows import detection_windows, localization_
 from faultset.baselines.methods.rules.ksigma import largest_deviations, sustained
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 SUSTAINED = 3
 CLIP = 100.0

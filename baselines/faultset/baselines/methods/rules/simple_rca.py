@@ -18,8 +18,8 @@ from faultset.baselines.logs.keywords import complaint_excess, complaints
 from faultset.baselines.methods.rules.ksigma import sustained
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
     from faultset.datasets.metrics.roles import Catalogue
+    from faultset.datasets.views import EpisodeView
 
 SIGMAS = 3.0
 SUSTAINED = 3

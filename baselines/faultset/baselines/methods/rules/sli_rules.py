@@ -19,7 +19,7 @@ from faultset.baselines.features.windows import SECOND_NS, step_ends
 if TYPE_CHECKING:
     import pandas as pd
 
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 SLOW_QUANTILE = 0.99
 SLOW_FACTOR = 1.5

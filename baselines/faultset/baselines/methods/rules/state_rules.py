@@ -18,7 +18,7 @@ from faultset.baselines.features.windows import SECOND_NS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 _OBJECTS = ("time", "kind", "name", "service", "state")
 _ACTS = frozenset({"ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Killing"})

@@ -24,7 +24,7 @@ from faultset.baselines.methods.rules.ksigma import LEVEL
 from faultset.baselines.traces.span_columns import EndedSpans, read_calls, read_ended_spans
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 SLOWER = 3.0
 SHARE = 0.95

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.datasets.format.context import read_context
 from faultset.datasets.format.episodes import TELEMETRY
-from faultset.datasets.format.views import EpisodeView
 from faultset.datasets.metrics.roles import Catalogue, MetricRole, builtin_catalogue
+from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.runners.cache import Memo
 
 if TYPE_CHECKING:

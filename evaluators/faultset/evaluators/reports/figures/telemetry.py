@@ -17,7 +17,7 @@ from faultset.evaluators.results.rows import Truth
 if TYPE_CHECKING:
     import pandas as pd
 
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
 SAMPLES_DRAWN = 400
 _S = 1_000_000_000
@@ -37,7 +37,7 @@ class Panel:
 
 def panels(truth: Truth, dataset: Path) -> tuple[Panel, ...]:
     """Draw what clients felt and the series that moved most; nothing where the telemetry cannot be read."""
-    from faultset.datasets.format.views import EpisodeView
+    from faultset.datasets.views import EpisodeView
 
     try:
         view = EpisodeView(dataset / "episodes" / truth.episode)

@@ -10,8 +10,8 @@ import pytest
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import open_dataset
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.views import EpisodeView
 from faultset.datasets.metrics.roles import role_of
+from faultset.datasets.views import EpisodeView
 
 
 @pytest.fixture
