@@ -175,3 +175,17 @@ def test_suggestions_name_what_is_close_or_all_when_few():
     assert suggest("zzz", ["hotel", "social"]) == "known are hotel, social"
     assert suggest("zzz", []) == "there are none"
     assert suggest("zzz", [f"name-{number:02}" for number in range(20)]).endswith("name-11 and 8 more")
+
+
+def test_a_missing_extra_is_one_sentence_that_names_it(run):
+    result = run(of=failing(ModuleNotFoundError("No module named 'networkx'", name="networkx")))
+    assert result.exit_code == 2
+    assert result.stderr == (
+        'Error: this needs the package "networkx", which comes with the extra "evaluate"; '
+        "run: pip install 'faultset[evaluate]'\n"
+    )
+
+
+def test_another_missing_module_is_a_bug(run):
+    error = ModuleNotFoundError("No module named 'nothing_of_ours'", name="nothing_of_ours")
+    assert run(of=failing(error)).exception is error

