@@ -39,10 +39,10 @@ from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.summaries import sha256_of
 from faultset.datasets.format.versions import create_version, read_manifest, write_manifest
 from faultset.evaluators.cli import options as choices
-from faultset.evaluators.execution.checkpoint import Ledger
-from faultset.evaluators.execution.dataset_source import Source
-from faultset.evaluators.execution.planning.plan import Settings, make_plan
-from faultset.evaluators.execution.scheduling import carry_out, local_client
+from faultset.evaluators.execution.checkpoint import Checkpoint
+from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.planning.plan import EvaluationSettings, make_plan
+from faultset.evaluators.execution.scheduling import local_client, run_plan
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.results.rows import ResultRow, write_rows
 
@@ -158,9 +158,9 @@ def _scale(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
         plan = _plan(dataset, [get(name) for name in names], workers)
         steps["open_and_plan_s"] = time.perf_counter() - began
         began = time.perf_counter()
-        with Ledger(Path(out), {}) as ledger:
-            ledger.begin({})
-            rows = carry_out(plan, client, keep=ledger.add)
+        with Checkpoint(Path(out), {}) as checkpoint:
+            checkpoint.begin({})
+            rows = run_plan(plan, client, keep=checkpoint.add)
         steps["answers_s"] = time.perf_counter() - began
         steps |= _after(rows, Path(out))
     asked = sum(row.cpu_seconds or 0.0 for row in rows)
@@ -181,7 +181,7 @@ def _scale(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
 def _plan(dataset: Path, specs: list[BaselineSpec], workers: int):
     opened = open_dataset(dataset)
     choices.check_content(opened, workers)
-    return make_plan(Source.of(opened), specs, Settings(calibrate=True), workers, get)
+    return make_plan(DatasetSource.of(opened), specs, EvaluationSettings(calibrate=True), workers, get)
 
 
 def _after(rows: list[ResultRow], out: Path) -> dict[str, float]:
@@ -226,10 +226,10 @@ def _speedup(dataset: Path) -> dict[str, Any]:
     taken = {}
     for workers in (1, 2):
         with local_client(workers) as client:
-            carry_out(_plan(dataset, [get("always-no")], workers), client)  # runners are started and warm
+            run_plan(_plan(dataset, [get("always-no")], workers), client)  # runners are started and warm
             plan = _plan(dataset, [spec], workers)
             began = time.perf_counter()
-            carry_out(plan, client)
+            run_plan(plan, client)
             taken[workers] = time.perf_counter() - began
     return {
         "one_worker_s": round(taken[1], 2),
@@ -244,7 +244,7 @@ def _profile(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
     with local_client(workers) as client, tempfile.TemporaryDirectory() as out:
         profile.enable()
         plan = _plan(dataset, [get(name) for name in names], workers)
-        rows = carry_out(plan, client)
+        rows = run_plan(plan, client)
         _after(rows, Path(out))
         profile.disable()
     found: Any = pstats.Stats(profile)

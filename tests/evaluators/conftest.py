@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from faultset.datasets.examples import write_example_dataset
-from faultset.evaluators.results.rows import ResultRow, Truth
+from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.truth import Truth
 
 SECOND = 1_000_000_000
 START = 1_760_000_000 * SECOND

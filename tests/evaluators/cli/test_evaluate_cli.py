@@ -144,23 +144,23 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
     example_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     from faultset.evaluators.execution import scheduling
-    from faultset.evaluators.execution.checkpoint import LEDGER
+    from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE
 
-    carry_out = scheduling.carry_out
+    run_plan = scheduling.run_plan
 
     def stopped(plan, client, progress, keep):
         def keep_one(rows):
             keep(rows)
             raise KeyboardInterrupt
 
-        return carry_out(plan, client, progress, keep_one)
+        return run_plan(plan, client, progress, keep_one)
 
     arguments = (example_dataset, "--out", tmp_path, "--workers", 1, "--baselines", "ksigma,max-z")
     with monkeypatch.context() as patch:
         patch.setattr(scheduling, "carry_out", stopped)
         first = invoke(*arguments)
     assert first.exit_code == 130, first.output
-    assert (tmp_path / LEDGER).exists()
+    assert (tmp_path / CHECKPOINT_FILE).exists()
     assert not (tmp_path / "results.parquet").exists()
     with monkeypatch.context() as patch:
         patch.setattr(scheduling, "dashboard_of", lambda client: None)
@@ -168,5 +168,5 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
     assert again.exit_code == 0, again.output
     assert 'Dashboard: none without bokeh; pip install "faultset[dashboard]" gives one\n' in again.stderr
     assert "answers of an interrupted evaluation are used" in again.stderr
-    assert not (tmp_path / LEDGER).exists()
+    assert not (tmp_path / CHECKPOINT_FILE).exists()
     assert "interrupted" not in invoke(*arguments).stderr

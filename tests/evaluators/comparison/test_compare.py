@@ -66,12 +66,16 @@ def test_below_six_clusters_nothing_is_claimed(make, tmp_path: Path):
     assert "5 clusters; a test needs 6" in markdown(comparison)
 
 
-def test_detection_is_paired_over_faults_and_calm_episodes(make, tmp_path: Path):
+def test_detection_is_paired_over_fault_and_no_fault_episodes(make, tmp_path: Path):
     fault, calm = make.truth("e1"), make.healthy("h1")
     old = [make.detection(fault, []), make.detection(calm, [])]
     new = [make.detection(fault, range(65, 101)), make.detection(calm, [50, 51])]
     (entry,) = compared(old, new, tmp_path).tables[0].entries
-    assert {name: one.value for name, one in entry.differences.items()} == {"right": 0.0, "found": 1.0, "quiet": -1.0}
+    assert {name: one.value for name, one in entry.differences.items()} == {
+        "correct": 0.0,
+        "detected": 1.0,
+        "no_false_alarm": -1.0,
+    }
     assert (entry.better, entry.worse) == (("e1",), ("h1",))
 
 
@@ -120,7 +124,7 @@ def test_nonsense_is_refused_in_one_sentence(make, tmp_path: Path):
     said = {
         (one, one): "both runs are",
         (one, other): "no episode is in both runs",
-        (one, else_): "no method was asked the same",
+        (one, else_): "no method was given the same",
         (one, tmp_path): "holds no results",
     }
     for pair, words in said.items():

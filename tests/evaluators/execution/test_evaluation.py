@@ -18,31 +18,31 @@ import pytest
 from faultset.baselines.api.registry import get
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
-from faultset.evaluators.execution.dataset_source import Source
+from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.planning.folds import cross_folds, folds_of_split
-from faultset.evaluators.execution.planning.plan import Plan, Settings, make_plan
-from faultset.evaluators.execution.scheduling import carry_out, local_client
+from faultset.evaluators.execution.planning.plan import EvaluationPlan, EvaluationSettings, make_plan
+from faultset.evaluators.execution.scheduling import local_client, run_plan
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports.page import render
-from faultset.evaluators.results.rows import ResultRow, everyday
+from faultset.evaluators.results.rows import ResultRow
 
 NAMES = ("ksigma", "always-yes", "clock", "random", "max-z", "most-frequent")
 
 
-def plan_of(dataset: Path, workers: int, names: tuple[str, ...] = NAMES, **settings) -> Plan:
-    source = Source.of(open_dataset(dataset))
-    return make_plan(source, [get(name) for name in names], Settings(**settings), workers, get)
+def plan_of(dataset: Path, workers: int, names: tuple[str, ...] = NAMES, **settings) -> EvaluationPlan:
+    source = DatasetSource.of(open_dataset(dataset))
+    return make_plan(source, [get(name) for name in names], EvaluationSettings(**settings), workers, get)
 
 
-def run(plan: Plan, workers: int) -> tuple[list[ResultRow], int]:
+def run(plan: EvaluationPlan, workers: int) -> tuple[list[ResultRow], int]:
     steps = []
     with local_client(workers) as client:
-        rows = carry_out(plan, client, steps.append)
+        rows = run_plan(plan, client, steps.append)
     return sorted(rows, key=lambda row: row.key), sum(steps)
 
 
 @pytest.fixture(scope="module")
-def evaluated(example_dataset: Path) -> tuple[Plan, list[ResultRow], int]:
+def evaluated(example_dataset: Path) -> tuple[EvaluationPlan, list[ResultRow], int]:
     plan = plan_of(example_dataset, 2)
     rows, steps = run(plan, 2)
     return plan, rows, steps
@@ -84,8 +84,8 @@ def test_localizers_are_told_the_alarm_of_ksigma_or_the_onset(evaluated):
     for row in rows:
         if row.task == "localization" and row.protocol != "own":
             told = row.truth.onset_ns if row.protocol == "oracle" else alarms[row.episode]
-            assert row.told_ns == told
-            assert row.told_by == ("truth" if row.protocol == "oracle" else "ksigma")
+            assert row.given_alarm_ns == told
+            assert row.alarm_source == ("truth" if row.protocol == "oracle" else "ksigma")
 
 
 @pytest.mark.slow
@@ -96,17 +96,17 @@ def test_one_worker_gives_the_same_rows_as_two(evaluated, example_dataset: Path)
 
 
 def test_only_healthy_episodes_are_learned_from_and_never_the_scored_one(example_dataset: Path):
-    source = Source.of(open_dataset(example_dataset))
+    source = DatasetSource.of(open_dataset(example_dataset))
     faulty = {truth.episode for truth in source.truths if truth.faulty}
     folds = cross_folds(source.truths)
     assert sorted(e for fold in folds for e in fold.test) == sorted(t.episode for t in source.truths)
     for fold in folds:
         assert not set(fold.train) & faulty
-        assert not set(fold.train + fold.lessons) & set(fold.test)
+        assert not set(fold.train + fold.faulty_train) & set(fold.test)
     for name in source.splits:
         (fold,) = folds_of_split(name, source.splits, source.truths)
         assert not set(fold.train) & faulty
-        assert not set(fold.train + fold.lessons) & set(fold.test)
+        assert not set(fold.train + fold.faulty_train) & set(fold.test)
 
 
 def test_a_split_that_does_not_exist_is_refused_with_a_suggestion(example_dataset: Path):
@@ -115,25 +115,25 @@ def test_a_split_that_does_not_exist_is_refused_with_a_suggestion(example_datase
 
 
 def test_a_dataset_without_faults_has_nothing_to_localize(example_dataset: Path):
-    source = Source.of(open_dataset(example_dataset))
+    source = DatasetSource.of(open_dataset(example_dataset))
     calm = dataclasses.replace(source, truths=tuple(t for t in source.truths if not t.faulty))
     with pytest.raises(DataError, match="no fault episodes"):
-        make_plan(calm, [get("max-z")], Settings(), 1, get)
-    plan = make_plan(calm, [get("max-z"), get("ksigma")], Settings(), 1, get)
+        make_plan(calm, [get("max-z")], EvaluationSettings(), 1, get)
+    plan = make_plan(calm, [get("max-z"), get("ksigma")], EvaluationSettings(), 1, get)
     assert {spec.name for spec in plan.specs} == {"ksigma"}
 
 
 def test_the_named_detector_is_asked_even_when_it_was_not_chosen(example_dataset: Path):
     plan = plan_of(example_dataset, 1, ("max-z",))
-    name = {number: subject.name for number, subject in enumerate(plan.common.subjects)}
-    assert {name[n] for fit in plan.fits for n in fit.subjects} == {"max-z", "ksigma", "max-z-detector"}
-    assert {name[n] for batch in plan.batches for n in batch.subjects} == {"max-z"}
+    name = {number: subject.name for number, subject in enumerate(plan.context.runs)}
+    assert {name[n] for fit in plan.fits for n in fit.runs} == {"max-z", "ksigma", "max-z-detector"}
+    assert {name[n] for batch in plan.batches for n in batch.runs} == {"max-z"}
 
 
 def test_the_report_holds_all_that_a_reader_must_see(evaluated):
     plan, rows, _ = evaluated
     board = leaderboard_of(rows, digest=plan.source.digest, settings={"alarm_detector": "ksigma"})
-    page = render(board, everyday(rows), plan.specs, plan.source.folder)
+    page = render(board, rows, plan.specs, plan.source.folder)
     for part in ("detection", "localization", "faults", "episodes", "difficulty", "failures", "methods", "provenance"):
         assert f'id="{part}"' in page
     for name in NAMES:
@@ -143,13 +143,13 @@ def test_the_report_holds_all_that_a_reader_must_see(evaluated):
     assert "guessing" in page
     assert "manifest" in page
     assert "<polyline" in page
-    assert "told the true onset (oracle)" in page
+    assert "given the true onset (oracle)" in page
     assert board.code in page
 
 
 def test_the_report_needs_no_network_and_no_script(evaluated):
     plan, rows, _ = evaluated
-    page = render(leaderboard_of(rows), everyday(rows), plan.specs, plan.source.folder)
+    page = render(leaderboard_of(rows), rows, plan.specs, plan.source.folder)
     assert "<script" not in page
     assert not re.findall(r"""(?:src|href)=["'](?!#)""", page)
     assert "url(" not in page
@@ -158,7 +158,7 @@ def test_the_report_needs_no_network_and_no_script(evaluated):
 
 def test_a_report_survives_the_loss_of_the_telemetry(evaluated, tmp_path: Path):
     plan, rows, _ = evaluated
-    page = render(leaderboard_of(rows), everyday(rows), plan.specs, tmp_path)
+    page = render(leaderboard_of(rows), rows, plan.specs, tmp_path)
     assert "time plot" not in page, "no line of telemetry is drawn"
     assert 'id="provenance"' in page
 
@@ -173,7 +173,7 @@ def test_text_of_methods_cannot_become_markup(make):
 def test_a_scheduler_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
     from faultset.evaluators.execution import scheduling
 
-    monkeypatch.setattr(scheduling, "_CONNECT_PATIENCE_S", 1)
+    monkeypatch.setattr(scheduling, "_CONNECT_TIMEOUT_S", 1)
     with (
         pytest.raises(PlatformError, match="no dask scheduler answers at"),
         scheduling.remote_client("tcp://127.0.0.1:9", "/"),
@@ -259,7 +259,7 @@ def test_a_dask_scheduler_elsewhere_gives_the_same_rows(evaluated, example_datas
         ) as cluster,
         remote_client(vars(cluster)["scheduler"].address, str(example_dataset)) as client,
     ):
-        found = carry_out(plan_of(example_dataset, 2), client)
+        found = run_plan(plan_of(example_dataset, 2), client)
     assert answers(sorted(found, key=lambda row: row.key)) == answers(rows)
 
 

@@ -22,11 +22,11 @@ from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import BaselineSpec, get
 from faultset.core.errors import PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
-from faultset.evaluators.execution.checkpoint import LEDGER, Ledger
-from faultset.evaluators.execution.dataset_source import Source
-from faultset.evaluators.execution.planning.plan import Plan, Settings, make_plan
-from faultset.evaluators.execution.runners.runner import Limits
-from faultset.evaluators.execution.scheduling import carry_out, local_client, remote_client
+from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
+from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.planning.plan import EvaluationPlan, EvaluationSettings, make_plan
+from faultset.evaluators.execution.runners.runner_process import RunLimits
+from faultset.evaluators.execution.scheduling import local_client, remote_client, run_plan
 from faultset.evaluators.results.rows import ResultRow
 
 NAMES = ("ksigma", "always-yes", "random", "max-z")
@@ -112,10 +112,10 @@ def spec_of(cls: type) -> BaselineSpec:
     )
 
 
-def plan_of(dataset: Path, specs: Any = NAMES, workers: int = 2, kept: Any = (), **settings: Any) -> Plan:
+def plan_of(dataset: Path, specs: Any = NAMES, workers: int = 2, kept: Any = (), **settings: Any) -> EvaluationPlan:
     found = [get(spec) if isinstance(spec, str) else spec for spec in specs]
-    source = Source.of(open_dataset(dataset))
-    return make_plan(source, found, Settings(calibrate=True, **settings), workers, get, kept=kept)
+    source = DatasetSource.of(open_dataset(dataset))
+    return make_plan(source, found, EvaluationSettings(calibrate=True, **settings), workers, get, kept=kept)
 
 
 def answers(rows: list[ResultRow]) -> list[ResultRow]:
@@ -126,7 +126,7 @@ def answers(rows: list[ResultRow]) -> list[ResultRow]:
 @pytest.fixture(scope="module")
 def expected(example_dataset: Path) -> list[ResultRow]:
     with local_client(2) as client:
-        return answers(carry_out(plan_of(example_dataset), client))
+        return answers(run_plan(plan_of(example_dataset), client))
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def test_any_number_of_workers_and_any_order_give_the_same_rows(example_dataset:
     batches = list(plan.batches)
     random.Random(workers).shuffle(batches)
     with local_client(workers) as client:
-        found = carry_out(dataclasses.replace(plan, batches=tuple(batches)), client)
+        found = run_plan(dataclasses.replace(plan, batches=tuple(batches)), client)
     assert answers(found) == expected
 
 
@@ -178,7 +178,7 @@ def test_a_worker_that_is_killed_costs_time_and_no_row(example_dataset: Path, ex
                 killed.append(workers[0].pid)
                 workers[0].kill()
 
-        found = carry_out(plan, client, keep=kill_one)
+        found = run_plan(plan, client, keep=kill_one)
     assert killed
     assert answers([row for row in found if row.baseline != "calm"]) == expected
 
@@ -187,35 +187,35 @@ def test_a_worker_that_is_killed_costs_time_and_no_row(example_dataset: Path, ex
 def test_a_scheduler_that_is_lost_leaves_what_was_answered(example_dataset: Path, expected, tmp_path: Path):
     with dask_processes(1) as (address, scheduler, _), remote_client(address, str(example_dataset)) as client:
         plan = plan_of(example_dataset)
-        with Ledger(tmp_path, {}) as ledger:
-            ledger.begin({})
+        with Checkpoint(tmp_path, {}) as checkpoint:
+            checkpoint.begin({})
 
             def keep(rows: list[ResultRow]) -> None:
-                ledger.add(rows)
+                checkpoint.add(rows)
                 scheduler.kill()
 
             with pytest.raises(PlatformError, match=r"the dask scheduler is gone; [1-9][0-9]* of .* are kept"):
-                carry_out(plan, client, keep=keep)
+                run_plan(plan, client, keep=keep)
     truths = {truth.episode: truth for truth in plan.source.truths}
-    with Ledger(tmp_path, {}) as ledger:
-        kept = ledger.begin(truths)
+    with Checkpoint(tmp_path, {}) as checkpoint:
+        kept = checkpoint.begin(truths)
     assert 0 < len(kept) < len(expected)
     rest = plan_of(example_dataset, kept=kept)
     assert rest.answers == len(expected) - len(kept)
     with local_client(2) as client:
-        assert answers(carry_out(rest, client)) == expected
+        assert answers(run_plan(rest, client)) == expected
 
 
 @pytest.mark.slow
 def test_methods_that_run_away_cost_a_row_each_and_nobody_else_notices(example_dataset: Path, expected):
-    source = Source.of(open_dataset(example_dataset))
+    source = DatasetSource.of(open_dataset(example_dataset))
     truth = next(truth for truth in source.truths if truth.faulty)
     alone = dataclasses.replace(source, truths=(truth,))
-    limits = Limits(timeout_s=20.0, memory_bytes=700 << 20)
+    limits = RunLimits(timeout_s=20.0, memory_bytes=700 << 20)
     specs = [*map(get, NAMES), *map(spec_of, BAD)]
-    plan = make_plan(alone, specs, Settings(limits=limits), 1, get)
+    plan = make_plan(alone, specs, EvaluationSettings(limits=limits), 1, get)
     with local_client(1) as client:
-        rows = carry_out(plan, client)
+        rows = run_plan(plan, client)
     found = {row.baseline: (row.status, row.reason) for row in rows}
     assert found["hangs"] == ("timeout", "no answer after 20 s")
     assert found["eatsmemory"][0] == "memory"
@@ -234,47 +234,51 @@ def test_an_interrupted_evaluation_asks_only_for_what_is_missing(example_dataset
     plan = plan_of(example_dataset)
     truths = {truth.episode: truth for truth in plan.source.truths}
     done = [row for row in expected if row.baseline in ("ksigma", "max-z")]
-    with Ledger(tmp_path, {"digest": "a"}) as ledger:
-        ledger.begin(truths)
-        ledger.add(done)
-    with Ledger(tmp_path, {"digest": "a"}) as ledger:
-        kept = ledger.begin(truths)
+    with Checkpoint(tmp_path, {"digest": "a"}) as checkpoint:
+        checkpoint.begin(truths)
+        checkpoint.add(done)
+    with Checkpoint(tmp_path, {"digest": "a"}) as checkpoint:
+        kept = checkpoint.begin(truths)
         assert sorted(kept, key=lambda row: row.key) == done
         rest = plan_of(example_dataset, kept=kept)
-        asked = {rest.common.subjects[n].name for batch in rest.batches for n in batch.subjects}
+        asked = {rest.context.runs[n].name for batch in rest.batches for n in batch.runs}
         assert asked == {"always-yes", "random"}
         with local_client(1) as client:
-            assert answers(carry_out(rest, client, keep=ledger.add)) == expected
+            assert answers(run_plan(rest, client, keep=checkpoint.add)) == expected
         everything = plan_of(example_dataset, kept=expected)
         assert (everything.answers, everything.fits) == (0, ())
-        ledger.done()
-    assert not (tmp_path / LEDGER).exists()
+        checkpoint.remove()
+    assert not (tmp_path / CHECKPOINT_FILE).exists()
 
 
 def test_a_ledger_with_a_torn_end_keeps_what_stands_before(expected, tmp_path: Path):
     truths = {row.episode: row.truth for row in expected}
-    with Ledger(tmp_path, {}) as ledger:
-        ledger.begin(truths)
-        ledger.add(expected[:3])
-        ledger.add(expected[3:6])
-    path = tmp_path / LEDGER
+    with Checkpoint(tmp_path, {}) as checkpoint:
+        checkpoint.begin(truths)
+        checkpoint.add(expected[:3])
+        checkpoint.add(expected[3:6])
+    path = tmp_path / CHECKPOINT_FILE
     path.write_bytes(path.read_bytes()[:-200])
-    with Ledger(tmp_path, {}) as ledger:
-        assert ledger.begin(truths) == expected[:3]
+    with Checkpoint(tmp_path, {}) as checkpoint:
+        assert checkpoint.begin(truths) == expected[:3]
 
 
 def test_a_ledger_of_other_data_or_code_is_not_used(expected, tmp_path: Path):
     truths = {row.episode: row.truth for row in expected}
     for about, fresh, left in (({"code": "1"}, False, 0), ({"code": "1"}, True, 0), ({"code": "2"}, False, 0)):
-        with Ledger(tmp_path, about) as ledger:
-            assert len(ledger.begin(truths, fresh=fresh)) == left
-            ledger.add(expected[:2])
-    with Ledger(tmp_path, {"code": "2"}) as ledger:
-        assert len(ledger.begin(truths)) == 2
+        with Checkpoint(tmp_path, about) as checkpoint:
+            assert len(checkpoint.begin(truths, fresh=fresh)) == left
+            checkpoint.add(expected[:2])
+    with Checkpoint(tmp_path, {"code": "2"}) as checkpoint:
+        assert len(checkpoint.begin(truths)) == 2
 
 
 def test_two_evaluations_cannot_write_to_one_folder(tmp_path: Path):
-    with Ledger(tmp_path, {}), pytest.raises(UsageError, match="another evaluation writes to"), Ledger(tmp_path, {}):
+    with (
+        Checkpoint(tmp_path, {}),
+        pytest.raises(UsageError, match="another evaluation writes to"),
+        Checkpoint(tmp_path, {}),
+    ):
         pass
-    with Ledger(tmp_path, {}):
+    with Checkpoint(tmp_path, {}):
         pass

@@ -18,9 +18,9 @@ from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.execution import remote_episodes
-from faultset.evaluators.execution.dataset_source import Source, is_url, local_path, opened_elsewhere
-from faultset.evaluators.execution.planning.plan import Settings, make_plan
-from faultset.evaluators.execution.remote_episodes import Place, at_hand, forget_fetched
+from faultset.evaluators.execution.dataset_source import DatasetSource, is_url, local_path, opened_elsewhere
+from faultset.evaluators.execution.planning.plan import EvaluationSettings, make_plan
+from faultset.evaluators.execution.remote_episodes import EpisodeLocation, forget_fetched, local_folders
 from faultset.evaluators.results.rows import read_rows
 
 NAMES = "ksigma,max-z,most-frequent"
@@ -77,7 +77,7 @@ def test_a_location_is_a_url_or_a_folder():
 
 def test_labels_and_contexts_are_copied_and_telemetry_is_not(server, example_dataset: Path):
     url, _, asked = server
-    here = Source.of(open_dataset(example_dataset))
+    here = DatasetSource.of(open_dataset(example_dataset))
     with opened_elsewhere(url, None) as source:
         assert source.truths == here.truths
         assert (source.name, source.version, source.digest) == (here.name, here.version, here.digest)
@@ -88,13 +88,13 @@ def test_labels_and_contexts_are_copied_and_telemetry_is_not(server, example_dat
 def test_an_episode_is_fetched_once_and_requests_only_for_those_who_may_see_them(server):
     url, _, asked = server
     with opened_elsewhere(url, "1.0.0") as source:
-        place = source.place(source.truths[0].episode)
+        location = source.location(source.truths[0].episode)
         for _ in range(2):
-            with at_hand((place,), frozenset()) as (folder,):
+            with local_folders((location,), frozenset()) as (folder,):
                 assert sorted(path.name for path in Path(folder).glob("telemetry/*")) == sorted(
                     f"{table}.parquet" for table in remote_episodes.FETCHED_BY_ALL
                 )
-        with at_hand((place,), frozenset({"sli"})) as (folder,):
+        with local_folders((location,), frozenset({"sli"})) as (folder,):
             assert (Path(folder) / "telemetry" / "requests.parquet").exists()
     fetched = [path for path in asked if "telemetry" in path]
     assert len(fetched) == len(set(fetched)) == 6
@@ -104,8 +104,8 @@ def test_what_nobody_uses_is_removed_when_space_is_short(server, monkeypatch: py
     url, _, _ = server
     monkeypatch.setattr(remote_episodes, "CACHE_BYTES", 1)
     with opened_elsewhere(url, None) as source:
-        places = [source.place(truth.episode) for truth in source.truths[:2]]
-        with at_hand(places, frozenset()) as folders:
+        locations = [source.location(truth.episode) for truth in source.truths[:2]]
+        with local_folders(locations, frozenset()) as folders:
             assert all(Path(folder).exists() for folder in folders)
         assert not any(Path(folder).exists() for folder in folders)
 
@@ -115,9 +115,9 @@ def test_a_damaged_file_is_named_when_it_arrives(server):
     victim = sorted((root / "episodes").glob("*/telemetry/metrics.parquet"))[0]
     victim.write_bytes(b"x" + victim.read_bytes()[1:])
     with opened_elsewhere(url, None) as source:
-        place = source.place(victim.parents[1].name)
+        location = source.location(victim.parents[1].name)
         wrong = pytest.raises(DataError, match=r"differ from their checksum .first: telemetry/metrics.parquet")
-        with wrong, at_hand((place,), frozenset()):
+        with wrong, local_folders((location,), frozenset()):
             pass
 
 
@@ -152,7 +152,7 @@ def test_the_command_gives_the_rows_of_the_local_dataset(
 def test_workers_elsewhere_fetch_for_themselves(server):
     from distributed import LocalCluster
 
-    from faultset.evaluators.execution.scheduling import carry_out, remote_client
+    from faultset.evaluators.execution.scheduling import remote_client, run_plan
 
     url, _, asked = server
     with (
@@ -162,7 +162,7 @@ def test_workers_elsewhere_fetch_for_themselves(server):
         remote_client(vars(cluster)["scheduler"].address, None) as client,
         opened_elsewhere(url, None) as source,
     ):
-        rows = carry_out(make_plan(source, [get("ksigma")], Settings(), 1, get), client)
+        rows = run_plan(make_plan(source, [get("ksigma")], EvaluationSettings(), 1, get), client)
     assert {row.status for row in rows} == {"ok"}
     assert any("telemetry" in path for path in asked)
 
@@ -198,5 +198,5 @@ def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path):
 
 
 def test_a_place_without_checksums_is_a_folder():
-    with at_hand((Place(folder="/data/episodes/e1"),), frozenset()) as folders:
+    with local_folders((EpisodeLocation(folder="/data/episodes/e1"),), frozenset()) as folders:
         assert folders == ("/data/episodes/e1",)

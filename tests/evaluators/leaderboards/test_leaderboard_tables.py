@@ -106,7 +106,7 @@ def test_naming_nobody_is_right_without_a_fault(make):
     rows += [make.row(calm[0], status="no_alarm"), make.row(calm[1]), make.row(calm[2], ranking=ranking("a"))]
     rows += [make.row(calm[3], status="timeout")]
     table = table_of(rows, "localization")
-    assert table.entries[0].metrics["silent_without_fault"].value == 0.5
+    assert table.entries[0].metrics["correct_abstentions"].value == 0.5
     assert table.entries[0].metrics["ac1"].n == 1
     assert (table.episodes, table.no_fault_episodes) == (1, 4)
 
@@ -127,7 +127,7 @@ def test_a_delay_curve_compares_with_the_same_episodes(make):
 
 def diagnosis(make, truth, level: str | None, kind: str | None, **changes) -> ResultRow:
     answer = {"system_level": level, "fault_type": kind, "confidence": 1.0, "evidence": []}
-    return make.row(truth, task="rca", needs=("labels",), answer=answer, usual=("A", "m"), **changes)
+    return make.row(truth, task="rca", needs=("labels",), answer=answer, majority_label=("A", "m"), **changes)
 
 
 def test_root_cause_tables_have_joint_parts_and_the_best_constant(make):
@@ -145,10 +145,10 @@ def test_root_cause_tables_have_joint_parts_and_the_best_constant(make):
     assert (metrics["parts"].value, metrics["answered"].value) == (0.5, 0.75)
     # A: 2 right of 2 said and 3 true; V: none right of 1 said and 1 true
     assert metrics["macro_f1_level"].value == pytest.approx((4 / 5 + 0) / 2)
-    assert metrics["silent_without_fault"].value == 0.5
+    assert metrics["correct_abstentions"].value == 0.5
     assert (table.floor["joint"].value, table.floor["parts"].value) == (0.5, (3 / 4 + 2 / 4) / 2)
     assert board.unscored == {"root cause: level or type unknown": 1}
-    assert table.title == "root cause · told: alarm of ksigma · shop · manifest"
+    assert table.title == "root cause · given: alarm of ksigma · shop · manifest"
 
 
 def test_episodes_of_unknown_verdict_count_as_headline_and_are_named(make):
@@ -172,12 +172,14 @@ def test_a_fault_without_a_known_cause_or_onset_is_counted_and_left_out(make):
         make.detection(make.healthy(), []),
     ]
     board = leaderboard_of(rows)
-    located, heard = (board.table(task, "detected", app="shop") for task in ("localization", "detection"))
-    assert located is not None
-    assert heard is not None
-    assert located.entries[0].metrics["ac1"].n == 2
-    assert not heard.entries[0].metrics["event_recall"].known
-    assert heard.entries[0].metrics["balanced_accuracy"].value == 1.0
+    localization_facts, detection_facts = (
+        board.table(task, "detected", app="shop") for task in ("localization", "detection")
+    )
+    assert localization_facts is not None
+    assert detection_facts is not None
+    assert localization_facts.entries[0].metrics["ac1"].n == 2
+    assert not detection_facts.entries[0].metrics["event_recall"].known
+    assert detection_facts.entries[0].metrics["balanced_accuracy"].value == 1.0
     assert board.unscored == {
         "localization: no root cause among the candidates": 1,
         "onset unknown: no events, no oracle": 1,

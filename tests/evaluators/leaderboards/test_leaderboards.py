@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from faultset.core.errors import DataError
-from faultset.evaluators.leaderboards.detection_facts import alarms_of, heard
+from faultset.evaluators.leaderboards.detection_facts import alarms_of, detection_facts
 from faultset.evaluators.leaderboards.formats import markdown, write_json
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
-from faultset.evaluators.leaderboards.localization import located
-from faultset.evaluators.results.provenance import settings_hash
-from faultset.evaluators.results.rows import read_rows, write_rows
+from faultset.evaluators.leaderboards.localization import localization_facts
 
 SECOND = 1_000_000_000
 
@@ -34,26 +31,6 @@ def detection_rows(make):
     return rows
 
 
-def test_rows_survive_being_stored(make, tmp_path: Path):
-    rows = detection_rows(make)
-    rows += [
-        make.row(make.truth("e9", calls=(("a", "b"),)), ranking={"a": 0.5}, told_ns=7, told_by="ksigma", needs=("sli",))
-    ]
-    write_rows(rows, tmp_path / "results.parquet")
-    assert read_rows(tmp_path / "results.parquet") == sorted(rows, key=lambda row: row.key)
-
-
-def test_a_file_of_another_kind_is_refused(tmp_path: Path):
-    (tmp_path / "results.parquet").write_bytes(b"not parquet")
-    with pytest.raises(DataError, match="cannot be read as results"):
-        read_rows(tmp_path / "results.parquet")
-
-
-def test_settings_have_a_stable_name():
-    assert settings_hash({"a": 1, "b": 2}) == settings_hash({"b": 2, "a": 1})
-    assert settings_hash({"a": 1}) != settings_hash({"a": 2})
-
-
 def test_alarms_are_raised_at_the_last_flag_that_is_needed(make):
     row = make.detection(make.truth(), [45, 70, 71, 72, 90, 91])
     start = row.truth.view_start_ns
@@ -62,33 +39,33 @@ def test_alarms_are_raised_at_the_last_flag_that_is_needed(make):
 
 
 def test_a_detector_that_is_always_on_finds_nothing(make):
-    on = heard([make.detection(make.truth(), range(41, 101))])
-    assert (on.yes, on.found, on.alarms_before_onset) == (1.0, 0.0, 1.0)
+    on = detection_facts([make.detection(make.truth(), range(41, 101))])
+    assert (on.raised_alarm, on.detected, on.alarms_before_onset) == (1.0, 0.0, 1.0)
     assert on.delay_s == math.inf
 
 
 def test_delays_count_from_the_onset_and_from_the_first_impact(make):
-    one = heard([make.detection(make.truth(), range(65, 101))])
+    one = detection_facts([make.detection(make.truth(), range(65, 101))])
     assert (one.delay_s, one.delay_from_manifest_s) == (6.0, 4.0)
 
 
 def test_a_failed_detector_is_wrong_with_and_without_a_fault(make):
     broken = {"status": "error", "alarm_ns": None, "answer": {}, "task": "detection"}
-    assert heard([make.row(make.truth(), **broken)]).yes == 0.0
-    assert heard([make.row(make.healthy(), **broken)]).yes == 1.0
+    assert detection_facts([make.row(make.truth(), **broken)]).raised_alarm == 0.0
+    assert detection_facts([make.row(make.healthy(), **broken)]).raised_alarm == 1.0
 
 
 def test_seeds_are_averaged_before_episodes(make):
     truth = make.truth()
     rows = [make.row(truth, ranking=ranking(first, "d"), seed=i) for i, first in enumerate("aabab")]
-    assert located(rows).ac1 == pytest.approx(2 / 5)
+    assert localization_facts(rows).ac1 == pytest.approx(2 / 5)
 
 
 def test_the_detection_table_separates_an_ideal_detector_from_a_constant(make):
     table = leaderboard_of(detection_rows(make)).table("detection", "detected", app="shop")
     assert table is not None
     ideal, constant = table.entries
-    assert (ideal.baseline, ideal.place) == ("ideal", 1)
+    assert (ideal.baseline, ideal.rank) == ("ideal", 1)
     assert ideal.metrics["balanced_accuracy"].value == 1.0
     assert ideal.metrics["balanced_accuracy"].low < 0.9
     assert ideal.metrics["ttd_median"].value == 6.0
@@ -123,7 +100,7 @@ def test_failures_and_missed_alarms_stay_in_the_denominator(make):
     rows = [
         make.row(truths[0], ranking=ranking("b")),
         make.row(truths[1], status="timeout", reason="no answer after 60 s"),
-        make.row(truths[2], status="no_alarm", reason="ksigma raised no alarm", told_by="ksigma"),
+        make.row(truths[2], status="no_alarm", reason="ksigma raised no alarm", alarm_source="ksigma"),
         make.row(truths[3]),
     ]
     board = leaderboard_of(rows)
@@ -151,11 +128,13 @@ def test_methods_that_see_client_requests_rank_among_themselves(make):
 
 def test_protocols_are_never_mixed_and_early_alarms_are_marked(make):
     truth = make.truth()
-    early = make.row(truth, told_ns=truth.onset_ns - 5 * SECOND, told_by="ksigma", ranking=ranking("a"))
-    oracle = make.row(truth, protocol="oracle", told_ns=truth.onset_ns, told_by="truth", ranking=ranking("b"))
+    early = make.row(truth, given_alarm_ns=truth.onset_ns - 5 * SECOND, alarm_source="ksigma", ranking=ranking("a"))
+    oracle = make.row(
+        truth, protocol="oracle", given_alarm_ns=truth.onset_ns, alarm_source="truth", ranking=ranking("b")
+    )
     board = leaderboard_of([early, oracle])
-    assert early.told_early
-    assert not oracle.told_early
+    assert early.alarm_given_early
+    assert not oracle.alarm_given_early
     assert board.early_alarms == {"before onset": 1}
     told_alarm, told_onset = (board.table("localization", p, app="shop") for p in ("detected", "oracle"))
     assert told_alarm is not None

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from faultset.evaluators.leaderboards.detection_facts import heard
+from faultset.evaluators.leaderboards.detection_facts import detection_facts
+from faultset.evaluators.leaderboards.episode_scores import score_episodes
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports import episode_difficulty
-from faultset.evaluators.reports.alarmed import alarmed
-from faultset.evaluators.reports.derived_scores import facts_of, foremost
-from faultset.evaluators.reports.figures import delays, scatter_plots
+from faultset.evaluators.reports.figures import delay_charts, scatter_plots
 from faultset.evaluators.reports.figures.episodes import EPISODES_SHOWN, chosen
 from faultset.evaluators.reports.figures.forest_plots import forest, systems
 from faultset.evaluators.reports.figures.telemetry import SAMPLES_DRAWN, _paths
 from faultset.evaluators.reports.page import render
+from faultset.evaluators.reports.top_methods import top_methods
 from faultset.evaluators.results.rows import ResultRow
 
 SECOND = 1_000_000_000
@@ -45,23 +45,10 @@ def many_rows(make, episodes: int = 20, apps: tuple[str, ...] = ("shop",)) -> li
     return rows
 
 
-@pytest.mark.parametrize(
-    "flagged", [[], list(range(65, 101)), list(range(41, 101)), [45, 46, 90, 91], [59, 60, 61, 62]]
-)
-def test_short_scoring_of_detectors_agrees_with_the_tables(make, flagged):
-    for truth in (make.truth(), make.healthy()):
-        rows = [make.detection(truth, flagged), make.detection(truth, range(70, 80), seed=1)]
-        for part in (rows, rows[:1]):
-            short, long = alarmed(part), heard(part)
-            assert short.yes == long.yes
-            assert str(short.delay_s) == str(long.delay_s)
-            assert not truth.faulty or short.found == long.found
-
-
 def test_a_failed_detector_is_wrong_in_the_report_too(make):
     broken = {"status": "error", "alarm_ns": None, "answer": {}, "task": "detection"}
-    assert alarmed([make.row(make.truth(), **broken)]).right == 0.0
-    assert alarmed([make.row(make.healthy(), **broken)]).right == 0.0
+    assert detection_facts([make.row(make.truth(), **broken)]).correct == 0.0
+    assert detection_facts([make.row(make.healthy(), **broken)]).correct == 0.0
 
 
 def test_finer_levels_are_in_the_report_where_the_truth_has_them(make):
@@ -76,10 +63,10 @@ def test_finer_levels_are_in_the_report_where_the_truth_has_them(make):
 def test_best_methods_named_ones_and_first_controls_are_shown_in_their_order():
     kinds = {f"m{i}": "method" for i in range(8)} | {"c0": "control", "old": "named", "c1": "control"}
     names = ["m0", "c0", *(f"m{i}" for i in range(1, 8)), "old", "c1"]
-    shown, folded = foremost(names, kinds, methods=3, controls=1)
+    shown, folded = top_methods(names, kinds, methods=3, controls=1)
     assert shown == ["m0", "c0", "m1", "m2", "old"]
     assert folded == ["m3", "m4", "m5", "m6", "m7", "c1"]
-    assert foremost(names[:5], kinds, methods=2, controls=1) == (names[:5], [])
+    assert top_methods(names[:5], kinds, methods=2, controls=1) == (names[:5], [])
 
 
 def test_a_forest_plot_places_values_intervals_and_guessing(make):
@@ -106,10 +93,10 @@ def test_systems_stand_side_by_side_with_all_of_them_last(make):
 def test_the_trade_off_counts_false_alarms_per_hour(make):
     rows = many_rows(make)
     rows += [make.detection(row.truth, [], "deaf") for row in rows if row.baseline == "hearing"]
-    board, facts = leaderboard_of(rows), facts_of(rows)
+    board, scores = leaderboard_of(rows), score_episodes(rows)
     table = board.table("detection", "detected", app="shop")
     assert table is not None
-    plane = scatter_plots.tradeoff(facts, table)
+    plane = scatter_plots.tradeoff(scores, table)
     assert plane is not None
     places = {dot.names[0]: (dot.x, dot.y) for dot in plane.dots}
     # one alarm in two episodes that were watched for a minute each is the highest rate, and it hears all faults
@@ -130,7 +117,7 @@ def test_names_in_a_plane_cover_neither_points_nor_each_other():
 
 
 def test_names_beside_curves_are_moved_apart_and_stay_inside():
-    placed = delays._spread([100.0, 100.0, 0.0, 0.0, 50.0])
+    placed = delay_charts._spread([100.0, 100.0, 0.0, 0.0, 50.0])
     gaps = [b - a for a, b in itertools.pairwise(sorted(placed))]
     assert min(gaps) > 5.3
     assert (min(placed), max(placed)) == (0.0, 100.0)
@@ -140,7 +127,7 @@ def test_curves_end_where_few_episodes_are_left(make):
     truths = [make.truth(f"e{i}") for i in range(5)]
     rows = [make.row(t, protocol="delayed", delay_s=d, ranking=ranking("b")) for t in truths for d in (0.0, 10.0)]
     rows += [make.row(truths[0], protocol="delayed", delay_s=20.0, ranking=ranking("a"))]
-    (chart,) = delays.curve_charts(leaderboard_of(rows).curves)
+    (chart,) = delay_charts.curve_charts(leaderboard_of(rows).curves)
     assert [(text, n) for _, text, n in chart.delays] == [("0", 5), ("10", 5)]
     assert chart.columns == ("0", "10", "20")
     assert [text for _, text, _ in chart.rows[0][2]] == ["1.00", "1.00", "0.00"]
@@ -150,23 +137,23 @@ def test_episodes_that_nobody_solves_come_first(make):
     easy, hard = make.truth("easy"), make.truth("hard", fault="leak")
     rows = [make.row(easy, ranking=ranking("b")), make.row(hard, ranking=ranking("a"))]
     rows += [make.row(hard, "last-change", kind="control", ranking=ranking("b"))]
-    board, facts = leaderboard_of(rows), facts_of(rows)
-    first, second = episode_difficulty.hardness(board, facts)
+    board, scores = leaderboard_of(rows), score_episodes(rows)
+    first, second = episode_difficulty.episode_difficulties(board, scores)
     assert (first.episode, first.unsolved, second.unsolved) == ("hard", True, False)
-    located = first.tasks[1]
-    assert located is not None
-    assert (located.right, located.asked, located.controls) == (0, 1, 1)
-    assert episode_difficulty.nobody((first, second), facts) == (1, 2)
-    assert "nobody" in page_of(rows)
+    given_alarm = first.tasks[1]
+    assert given_alarm is not None
+    assert (given_alarm.right, given_alarm.run, given_alarm.controls) == (0, 1, 1)
+    assert episode_difficulty.count_unsolved((first, second), scores) == (1, 2)
+    assert '<b class="no">none</b>' in page_of(rows)
 
 
 def test_the_page_holds_a_bounded_number_of_episodes_and_says_so(make):
     rows = many_rows(make, 40)
-    facts = facts_of(rows)
-    order = episode_difficulty.hardness(leaderboard_of(rows), facts)
-    picked = chosen(facts, order)
+    scores = score_episodes(rows)
+    order = episode_difficulty.episode_difficulties(leaderboard_of(rows), scores)
+    picked = chosen(scores, order)
     assert len(picked) == EPISODES_SHOWN
-    assert len({facts.truths[e].fault for e in picked}) == EPISODES_SHOWN - 1
+    assert len({scores.truths[e].fault for e in picked}) == EPISODES_SHOWN - 1
     page = page_of(rows)
     assert page.count('class="card episode"') == EPISODES_SHOWN
     assert f"{EPISODES_SHOWN} of 42 episodes" in page
@@ -185,10 +172,12 @@ def test_long_series_are_thinned_without_losing_a_spike():
 def test_all_parts_are_there_and_nothing_comes_from_elsewhere(make):
     rows = many_rows(make)
     answer = {"system_level": "Application", "fault_type": "Code Defect", "confidence": 1.0, "evidence": []}
-    rows += [make.row(make.truth("shop1"), "naming", task="rca", needs=("labels",), answer=answer, usual=("A", "m"))]
+    rows += [
+        make.row(make.truth("shop1"), "naming", task="rca", needs=("labels",), answer=answer, majority_label=("A", "m"))
+    ]
     page = page_of(rows, settings={"machine": {"processor": "abacus"}, "source": "here"}, digest="d" * 64)
     found = re.findall(r'<h2 id="(\w+)"', page)
-    parts = ["glance", "detection", "localization", "rca", "faults", "unsolved", "cost", "episodes"]
+    parts = ["summary", "detection", "localization", "rca", "faults", "unsolved", "cost", "episodes"]
     assert found == [*parts, "difficulty", "failures", "methods", "provenance"]
     assert "abacus" in page
     assert "d" * 64 in page

@@ -8,19 +8,11 @@ import numpy as np
 import pytest
 
 from faultset.evaluators.scoring.alarms import (
-    alarms,
-    event_scores,
     events,
-    summarise_times,
-    time_to_detect,
     timed_alarms,
 )
-from faultset.evaluators.scoring.confusion import Confusion
 from faultset.evaluators.scoring.points import (
     average_precision,
-    front,
-    point_scores,
-    range_score,
     vus_pr,
 )
 
@@ -34,100 +26,6 @@ def test_events_are_half_open_runs():
     assert events(FLAGS) == [(5, 6), (9, 11)]
     assert events([]) == []
     assert events([1, 1]) == [(0, 2)]
-
-
-def test_an_event_at_the_start_of_a_series_is_found_like_any_other():
-    assert time_to_detect(0, 2, alarms([0, 1, 0, 0, 0])) == 1
-    assert event_scores([(0, 2)], alarms([0, 1, 0, 0, 0])) == (1.0, 1.0)
-    assert event_scores([(0, 2)], alarms([1, 0, 0, 0, 0])) == (1.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("table", "balanced", "mcc"),
-    [
-        (Confusion(tp=13, fp=2, fn=0, tn=0), 0.5, 0.0),
-        (Confusion(tp=9, fp=0, fn=4, tn=2), 0.846, 0.480),
-        (Confusion(tp=10, fp=2, fn=3, tn=0), 0.385, -0.196),
-    ],
-)
-def test_confusion_of_published_answers(table: Confusion, balanced: float, mcc: float):
-    assert round(table.balanced_accuracy, 3) == balanced
-    assert round(table.mcc, 3) == mcc
-
-
-def test_always_yes_has_high_accuracy_and_half_balanced_accuracy():
-    always_yes = Confusion.of([(True, True)] * 31 + [(False, True)] * 3)
-    assert round(always_yes.accuracy, 3) == 0.912
-    assert always_yes.balanced_accuracy == 0.5
-    assert always_yes.false_positive_rate == 1.0
-
-
-def test_confusion_without_healthy_episodes_is_unscored_not_zero():
-    table = Confusion.of([(True, True), (True, False)])
-    assert table.recall == 0.5
-    assert math.isnan(table.specificity)
-    assert math.isnan(table.balanced_accuracy)
-    assert math.isnan(Confusion.of([]).mcc)
-
-
-def test_point_scores_count_samples():
-    precision, recall, f1 = point_scores(TRUTH, FLAGS)
-    assert (precision, recall) == (1 / 3, 1 / 4)
-    assert round(f1, 4) == 0.2857
-    assert all(math.isnan(value) for value in point_scores([0, 0], [0, 0]))
-
-
-def test_range_scores_agree_with_tatbul():
-    assert range_score(events(FLAGS), events(TRUTH)) == 0.5
-    assert range_score(events(TRUTH), events(FLAGS)) == 0.25
-    assert math.isclose(range_score(events(TRUTH), events(FLAGS), alpha=0.2), 0.4)
-    assert math.isclose(range_score(events(TRUTH), events(FLAGS), alpha=0.5, weight=front), 0.6)
-    assert math.isnan(range_score([], events(FLAGS)))
-
-
-@pytest.mark.parametrize(
-    ("flags", "gap", "grace", "expected"),
-    [
-        (FLAGS, 0, 0, (0.5, 1.0)),
-        (FLAGS, 3, 0, (1.0, 1.0)),
-        (np.ones(12), 0, 0, (0.0, 0.0)),
-        (FLAGS, 0, 3, (1.0, 1.0)),
-    ],
-    ids=["plain", "gap joins two alarms", "always on began before the event", "grace after the event"],
-)
-def test_event_scores_count_the_onsets_of_alarms(flags, gap, grace, expected):
-    assert event_scores(events(TRUTH), alarms(flags, gap), grace) == expected
-
-
-def test_event_scores_without_alarms_or_events_are_unscored():
-    precision, recall = event_scores([(3, 7)], [])
-    assert math.isnan(precision)
-    assert recall == 0.0
-    assert math.isnan(event_scores([], [(1, 2)])[1])
-
-
-def test_time_to_detect_censors_misses():
-    times = [30.0, 45.0, 60.0, math.inf, 120.0]
-    summary = summarise_times(times, [300.0] * 5)
-    assert summary.rate_at[60.0] == 0.6
-    assert summary.median == 60.0
-    assert summary.restricted_mean == 111.0
-    assert np.mean([time for time in times if time < math.inf]) == 63.75  # what leaving misses out would say
-    assert (summary.found, summary.n) == (4, 5)
-
-
-def test_time_to_detect_of_the_running_example():
-    assert time_to_detect(3, 7, alarms(FLAGS)) == 2
-
-
-def test_an_alarm_that_is_on_at_the_onset_is_not_a_detection_after_zero_seconds():
-    assert time_to_detect(3, 7, alarms([0, 1, 1, 1, 1, 1, 1, 0])) == math.inf
-    assert time_to_detect(3, 7, alarms([0, 1, 0, 1, 1, 1, 1, 0])) == 0.0
-
-
-def test_half_of_all_missed_gives_an_infinite_median():
-    assert summarise_times([10.0, math.inf], [60.0, 60.0]).median == math.inf
-    assert math.isnan(summarise_times([], []).median)
 
 
 def test_timed_alarms_join_across_the_gap_in_nanoseconds():

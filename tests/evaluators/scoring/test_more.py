@@ -8,77 +8,13 @@ import numpy as np
 import pytest
 
 from faultset.core.errors import UsageError
-from faultset.evaluators.scoring.affiliation import affiliation
-from faultset.evaluators.scoring.agents import (
-    aiopslab_localization,
-    pass_all,
-    pass_at,
-    tokens_billed,
-    tokens_counted_once,
-)
-from faultset.evaluators.scoring.alarms import events
-from faultset.evaluators.scoring.confusion import Confusion
-from faultset.evaluators.scoring.diagnosis import macro_f1, score_pairs
+from faultset.evaluators.scoring.diagnosis import macro_f1
 from faultset.evaluators.scoring.localization import canonical, leading, random_floor, score_ranking, score_set
 from faultset.evaluators.scoring.metric_rankings import metric_matches, score_metrics
-from faultset.evaluators.scoring.points import point_scores
 from faultset.evaluators.scoring.propagation import dependents, hops, kinds_of_answer
 from faultset.evaluators.scoring.thresholds import Healthy, TrainBudget, TrainQuantile, chosen_policies
 
-TRUTH = np.array([0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0])
-FLAGS = np.array([0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0])
 CALLS = [("web", "cart"), ("cart", "db"), ("web", "pay"), ("mail", "smtp")]
-
-
-def test_a_constant_yes_equals_the_best_agent_of_a_table_by_plain_accuracy_only():
-    always = Confusion(tp=13, fp=2, fn=0, tn=0)
-    careful = Confusion(tp=9, fp=0, fn=4, tn=2)
-    hasty = Confusion(tp=10, fp=2, fn=3, tn=0)
-    assert (always.balanced_accuracy, always.mcc) == (0.5, 0.0)
-    assert (round(careful.balanced_accuracy, 3), round(careful.mcc, 3)) == (0.846, 0.480)
-    assert (round(hasty.balanced_accuracy, 3), round(hasty.mcc, 3)) == (0.385, -0.196)
-    assert round(Confusion(tp=31, fp=3, fn=0, tn=0).accuracy, 3) == 0.912
-
-
-def test_point_adjustment_makes_a_lucky_sample_an_event():
-    assert round(point_scores(TRUTH, FLAGS)[2], 4) == 0.2857
-    adjusted = FLAGS.copy()
-    for start, end in events(TRUTH):
-        if FLAGS[start:end].any():
-            adjusted[start:end] = 1
-    assert round(point_scores(TRUTH, adjusted)[2], 3) == 0.8
-
-
-def test_random_flags_look_good_after_point_adjustment():
-    rng = np.random.default_rng(0)
-    truth = np.zeros(1000, dtype=bool)
-    truth[400:460] = True
-    plain, adjusted = [], []
-    for _ in range(400):
-        flags = rng.random(1000) < 0.05
-        plain.append(np.nan_to_num(point_scores(truth, flags)[2]))
-        adjusted.append(np.nan_to_num(point_scores(truth, flags | (truth & flags[400:460].any()))[2]))
-    assert 0.04 < np.mean(plain) < 0.07
-    found = 1 - 0.95**60
-    once_found = 2 * 60 / (2 * 60 + 0.05 * 940)
-    assert (round(found, 3), round(found * once_found, 3)) == (0.954, 0.685)
-    assert np.mean(adjusted) == pytest.approx(found * once_found, abs=0.015)
-
-
-@pytest.mark.parametrize(
-    ("found", "precision", "recall"),
-    [([(5, 6), (9, 11)], 0.4583, 0.8958), ([(0, 12)], 0.5556, 1.0), ([(7, 8)], 0.5833, 0.6719)],
-)
-def test_affiliation_by_hand(found: list[tuple[int, int]], precision: float, recall: float):
-    assert np.allclose(affiliation([(3, 7)], found, 12), (precision, recall), atol=1e-3)
-
-
-def test_affiliation_cuts_time_at_the_middle_between_events():
-    near, missed = affiliation([(2, 4), (8, 10)], [(2, 4)], 12)
-    assert near == 1.0
-    assert missed == 0.5
-    assert math.isnan(affiliation([(2, 4)], [], 12)[0])
-    assert math.isnan(affiliation([], [(2, 4)], 12)[1])
 
 
 def test_a_train_quantile_lets_its_share_of_healthy_samples_pass():
@@ -178,22 +114,6 @@ def test_macro_f1_counts_every_class_the_same():
         macro_f1(["a"], [])
 
 
-def test_parts_and_joint_of_a_published_example():
-    level, kind = [1, 1, 0, 1], [1, 0, 0, 1]
-    said = [("V" if a else "x", "m" if b else "x") for a, b in zip(level, kind, strict=True)]
-    score = score_pairs(said, [("V", "m")] * 4)
-    assert (score.parts, score.joint) == (0.625, 0.5)
-
-
-@pytest.mark.parametrize(("right", "share"), [(9, 0.4091), (2, 0.0909), (10, 0.4545), (8, 0.3636)])
-def test_a_published_table_counts_parts_of_eleven_problems(right: int, share: float):
-    parts = [number < right for number in range(22)]
-    said = [("V" if level else "x", "m" if kind else "x") for level, kind in zip(parts[::2], parts[1::2], strict=True)]
-    score = score_pairs(said, [("V", "m")] * 11)
-    assert round(score.parts, 4) == share
-    assert score.joint == (right // 2) / 11
-
-
 @pytest.mark.parametrize(("services", "once", "twice"), [(19, 0.50, 0.15), (27, 0.39, 0.08)])
 def test_guessing_reaches_published_localization_scores_often(services: int, once: float, twice: float):
     names = [f"s{number}" for number in range(services)]
@@ -201,29 +121,3 @@ def test_guessing_reaches_published_localization_scores_often(services: int, onc
     none, one = (1 - chance) ** 13, 13 * chance * (1 - chance) ** 12
     assert 1 - none == pytest.approx(once, abs=0.01)
     assert 1 - none - one == pytest.approx(twice, abs=0.01)
-
-
-def test_aiopslab_compares_names_as_they_stand():
-    truth = "user-service"
-    assert aiopslab_localization([truth], truth) == aiopslab_localization(truth, truth) == (100.0, True)
-    assert aiopslab_localization([truth, "x"], truth) == aiopslab_localization([truth, truth], truth) == (50.0, False)
-    assert aiopslab_localization(["User-Service"], truth) == aiopslab_localization([], truth) == (0.0, False)
-
-
-def test_an_unordered_list_ranks_as_a_tied_block():
-    percent, _ = aiopslab_localization(["a", "b"], "a")
-    tied = score_ranking({"a": 1.0, "b": 1.0}, [{"a"}], ["a", "b", "c"])
-    assert tied.ac[1] == percent / 100
-
-
-def test_tokens_are_billed_with_the_whole_history():
-    turns = [("user", 100), ("assistant", 50), ("env", 200), ("assistant", 50), ("env", 300), ("assistant", 20)]
-    assert tokens_counted_once(turns) == 500
-    assert tokens_billed(turns) == 100 + 350 + 700
-
-
-def test_trials_at_least_one_and_all():
-    assert [pass_at(5, 2, k) for k in (1, 2, 3)] == pytest.approx([0.4, 0.7, 0.9])
-    assert [pass_all(5, 2, k) for k in (1, 2, 3)] == pytest.approx([0.4, 0.1, 0.0])
-    assert math.isnan(pass_at(2, 1, 3))
-    assert math.isnan(pass_all(2, 1, 3))

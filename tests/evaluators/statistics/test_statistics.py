@@ -12,18 +12,13 @@ from faultset.evaluators.statistics.clusters import (
     clustered_mean,
     clustered_median,
     clustered_ratio,
-    clustered_se,
     draws,
-    effective_size,
     resampled_means,
 )
 from faultset.evaluators.statistics.comparison import holm, mcnemar_exact, paired_difference, sign_flip
-from faultset.evaluators.statistics.ranks import FEWEST_DATASETS, critical_difference, smallest_signed_rank_p
 from faultset.evaluators.statistics.rates import (
     hourly_rate,
     poisson_interval,
-    share,
-    upper_bound_without_events,
     wilson_interval,
 )
 from faultset.evaluators.statistics.systems import prediction_interval
@@ -45,25 +40,10 @@ def test_wilson(k: int, n: int, expected: tuple[float, float]):
     assert np.allclose(wilson_interval(k, n), expected, atol=1e-4)
 
 
-def test_a_share_of_nothing_is_unknown_with_a_reason():
-    estimate = share(0, 0, "no-fault episodes")
-    assert not estimate.known
-    assert estimate.reason == "no no-fault episodes"
-
-
 def test_poisson_rates_keep_an_upper_end_without_events():
     assert np.allclose((3 / 12, *poisson_interval(3, 12)), (0.25, 0.0516, 0.7306), atol=1e-4)
     assert np.allclose(poisson_interval(0, 10), (0.0, 0.3689), atol=1e-4)
-    assert round(upper_bound_without_events(10), 3) == 0.300
     assert hourly_rate(0, 0.0).reason == "no observed time without a fault"
-
-
-def test_clustered_standard_error_is_larger_than_the_naive_one():
-    assert np.mean(VALUES) == 0.25
-    assert round(clustered_se(VALUES, CLUSTERS), 4) == 0.3380
-    assert math.isclose(np.std(VALUES, ddof=1) / math.sqrt(8), 0.25)
-    assert math.isnan(clustered_se([1.0, 0.0], ["a", "a"]))
-    assert round(effective_size(100, 10, 0.5), 1) == 18.2
 
 
 def test_few_clusters_are_enumerated():
@@ -205,16 +185,6 @@ def test_a_prediction_for_one_more_system_needs_three():
     assert (two.value, two.interval_known) == (0.6, False)
     assert two.reason == "2 systems; a prediction needs 3 or more"
     assert prediction_interval([math.nan]).reason == "no system was scored"
-
-
-def test_mean_ranks_over_ten_datasets_must_lie_far_apart():
-    from scipy import stats
-
-    assert round(critical_difference(4, 10), 3) == 1.483
-    for datasets in (FEWEST_DATASETS - 1, FEWEST_DATASETS):
-        exact = float(stats.wilcoxon(np.arange(1, datasets + 1), method="exact")[1])  # type: ignore[index]
-        assert math.isclose(smallest_signed_rank_p(datasets), exact)
-    assert smallest_signed_rank_p(FEWEST_DATASETS - 1) > 0.05 > smallest_signed_rank_p(FEWEST_DATASETS)
 
 
 def test_equal_seeds_give_equal_intervals_whatever_was_computed_before():

@@ -12,8 +12,8 @@ import click
 from faultset.core.console import DURATION, command, json_option
 
 if TYPE_CHECKING:
-    from faultset.evaluators.execution.dataset_source import Source
-    from faultset.evaluators.execution.planning.plan import Plan, Settings
+    from faultset.evaluators.execution.dataset_source import DatasetSource
+    from faultset.evaluators.execution.planning.plan import EvaluationPlan, EvaluationSettings
     from faultset.evaluators.leaderboards.records import Leaderboard
     from faultset.evaluators.results.rows import ResultRow
     from faultset.evaluators.scoring.thresholds import ThresholdPolicy
@@ -38,10 +38,10 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     type=click.Choice(["detected", "oracle", "both"]),
     default="both",
     show_default=True,
-    help="What a localizer is told: the alarm of ksigma, or the true onset.",
+    help="What a localizer is given: the alarm of ksigma, or the true onset.",
 )
 @click.option(
-    "--delays", metavar="auto|SECONDS", help="Also tell localizers later alarms: auto, or for instance 0,30,60."
+    "--delays", metavar="auto|SECONDS", help="Also give localizers later alarms: auto, or for instance 0,30,60."
 )
 @click.option(
     "--thresholds",
@@ -56,7 +56,7 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For methods that draw.")
 @click.option("--timeout", type=DURATION, default="60s", show_default=True, help="For one answer.")
 @click.option("--memory-limit", default="2GiB", show_default=True, help="For one answer.")
-@click.option("--fresh", is_flag=True, help="Ask everything again, also what an interrupted evaluation has left.")
+@click.option("--fresh", is_flag=True, help="Run everything again, also what an interrupted evaluation has left.")
 @click.option(
     "--compare",
     nargs=2,
@@ -108,20 +108,20 @@ def evaluate(
         raise UsageError("give either a DATASET to evaluate, or --compare OLD NEW with two folders of results")
     from faultset.evaluators.cli import options
     from faultset.evaluators.execution.dataset_source import is_url, local_path
-    from faultset.evaluators.execution.planning.plan import PROTOCOLS, TASKS, Settings
-    from faultset.evaluators.execution.runners.runner import Limits
+    from faultset.evaluators.execution.planning.plan import PROTOCOLS, TASKS, EvaluationSettings
+    from faultset.evaluators.execution.runners.runner_process import RunLimits
     from faultset.evaluators.execution.scheduling import default_workers
     from faultset.evaluators.scoring.thresholds import chosen_policies
 
     if timeout <= 0:
         raise UsageError("a timeout of nothing lets no method answer; give for instance --timeout 60s")
     policies = chosen_policies(options.names(thresholds))
-    settings = Settings(
+    settings = EvaluationSettings(
         tasks=options.chosen_tasks(tasks, TASKS),
         protocols=PROTOCOLS if protocol == "both" else (protocol,),
         split=split,
         seed=seed,
-        limits=Limits(timeout_s=timeout, memory_bytes=options.memory_bytes(memory_limit)),
+        limits=RunLimits(timeout_s=timeout, memory_bytes=options.memory_bytes(memory_limit)),
         delays=options.chosen_delays(delays),
         calibrate=any(policy.needs_training for policy in policies),
     )
@@ -139,9 +139,9 @@ def evaluate(
         fresh=fresh,
     )
     with ExitStack() as stack:
-        plan, rows, ledger = _run(order, stack)
+        plan, rows, checkpoint = _run(order, stack)
         board = _write(plan, rows, folder, seed, policies)
-        ledger.done()
+        checkpoint.remove()
     _show(board, folder, dataset, as_json)
 
 
@@ -152,7 +152,7 @@ class Order:
     dataset: str
     version: str | None
     names: tuple[str, ...]
-    settings: Settings
+    settings: EvaluationSettings
     workers: int
     scheduler: str | None
     folder: Path
@@ -165,9 +165,9 @@ def _run(order: Order, stack: ExitStack):
     from faultset.core import progress
     from faultset.evaluators.cli import options
     from faultset.evaluators.execution import scheduling
-    from faultset.evaluators.execution.checkpoint import Ledger
+    from faultset.evaluators.execution.checkpoint import Checkpoint
     from faultset.evaluators.execution.planning.plan import make_plan
-    from faultset.evaluators.execution.runners.pool import close_machine_pool, machine_pool
+    from faultset.evaluators.execution.runners.runner_pool import close_machine_pool, machine_pool
     from faultset.evaluators.results.provenance import code_version
 
     source_of = _opened(order, stack)
@@ -181,8 +181,8 @@ def _run(order: Order, stack: ExitStack):
         source = source_of()
         make_plan(source, specs, order.settings, order.workers, get)
         about = {"digest": source.digest, "code": code_version(), "split": order.settings.split or ""}
-        ledger = stack.enter_context(Ledger(order.folder, about))
-        kept = ledger.begin({truth.episode: truth for truth in source.truths}, fresh=order.fresh)
+        checkpoint = stack.enter_context(Checkpoint(order.folder, about))
+        kept = checkpoint.begin({truth.episode: truth for truth in source.truths}, fresh=order.fresh)
         workers = order.workers
         if order.scheduler is None:
             client = running.enter_context(scheduling.local_client(workers))
@@ -195,28 +195,28 @@ def _run(order: Order, stack: ExitStack):
         methods = len(plan.specs)
         what = f"{methods} {'baseline' if methods == 1 else 'baselines'}, {len(source.truths)} episodes"
         with progress.shown(plan.steps, what) as advance:
-            return plan, scheduling.carry_out(plan, client, advance, ledger.add), ledger
+            return plan, scheduling.run_plan(plan, client, advance, checkpoint.add), checkpoint
 
 
 def _opened(order: Order, stack: ExitStack):
     """Open the dataset; what is returned reads its labels."""
     from faultset.datasets.dataset import open_dataset
     from faultset.evaluators.cli import options
-    from faultset.evaluators.execution.dataset_source import Source, is_url, local_path, opened_elsewhere
+    from faultset.evaluators.execution.dataset_source import DatasetSource, is_url, local_path, opened_elsewhere
 
     if is_url(order.dataset):
         elsewhere = stack.enter_context(opened_elsewhere(order.dataset, order.version))
         return lambda: elsewhere
     opened = open_dataset(local_path(order.dataset), order.version)
 
-    def read() -> Source:
+    def read() -> DatasetSource:
         options.check_content(opened, order.workers)
-        return Source.of(opened)
+        return DatasetSource.of(opened)
 
     return read
 
 
-def _announce(plan: Plan, dashboard: str | None, order: Order) -> None:
+def _announce(plan: EvaluationPlan, dashboard: str | None, order: Order) -> None:
     from faultset.evaluators.cli import options
 
     click.echo(f"Dashboard: {dashboard or NO_DASHBOARD}", err=True)
@@ -239,21 +239,23 @@ def _writable(folder: Path) -> None:
         raise UsageError(f"results cannot be written to {folder} ({error.strerror}); choose another --out") from error
 
 
-def _write(plan: Plan, rows: list[ResultRow], folder: Path, seed: int, policies: list[ThresholdPolicy]) -> Leaderboard:
+def _write(
+    plan: EvaluationPlan, rows: list[ResultRow], folder: Path, seed: int, policies: list[ThresholdPolicy]
+) -> Leaderboard:
     from faultset.evaluators.leaderboards.formats import write_json, write_markdown
     from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
     from faultset.evaluators.reports.page import write_report
     from faultset.evaluators.results.rows import write_rows
 
     write_rows(rows, folder / RESULTS)
-    board = leaderboard_of(rows, digest=plan.source.digest, settings=_told(plan), seed=seed, policies=policies)
+    board = leaderboard_of(rows, digest=plan.source.digest, settings=_settings_of(plan), seed=seed, policies=policies)
     write_json(board, folder / "leaderboard.json")
     write_markdown(board, folder / "leaderboard.md")
     write_report(board, rows, plan.specs, plan.source.folder, folder / "report.html")
     return board
 
 
-def _told(plan: Plan) -> dict[str, object]:
+def _settings_of(plan: EvaluationPlan) -> dict[str, object]:
     from faultset.evaluators.reports.machine import machine
 
     settings = plan.settings
@@ -277,9 +279,9 @@ def _show(board: Leaderboard, folder: Path, dataset: str, as_json: bool) -> None
     from faultset.core.console import show_json
 
     if as_json:
-        from faultset.evaluators.leaderboards.formats import plain
+        from faultset.evaluators.leaderboards.formats import to_json
 
-        show_json(plain(board))
+        show_json(to_json(board))
         return
     from rich.console import Console
 

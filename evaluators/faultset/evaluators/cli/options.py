@@ -1,4 +1,4 @@
-"""Understanding what a person asked `evaluate` for."""
+"""Values of the options of `evaluate`: lists of names, groups of baselines, delays, amounts of memory."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def names(texts: Iterable[str]) -> list[str]:
 
 
 def chosen_tasks(texts: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the tasks that are asked for, all when none is named."""
-    asked = names(texts)
-    for name in asked:
+    """Return the chosen tasks, all when none is named."""
+    wanted = names(texts)
+    for name in wanted:
         if name not in known:
             raise unknown_name("task", name, known)
-    return tuple(task for task in known if not asked or task in asked)
+    return tuple(task for task in known if not wanted or task in wanted)
 
 
 GROUPS = ("default", "all", "named", "methods", "rules", "controls")
-"""What can be asked for instead of names: everything but slow methods, everything, or one kind."""
+"""What can be given instead of names: everything but slow methods, everything, or one kind."""
 _KINDS = {"named": "named", "methods": "method", "rules": "rule", "controls": "control"}
 
 
@@ -44,14 +44,14 @@ def chosen_baselines(texts: Iterable[str]) -> list[BaselineSpec]:
     """
     from faultset.baselines.api.registry import baselines, get
 
-    asked = names(texts) or ["default"]
+    wanted = names(texts) or ["default"]
     chosen: dict[str, BaselineSpec] = {}
-    for name in asked:
+    for name in wanted:
         if name in GROUPS:
             chosen |= {spec.name: spec for spec in baselines().values() if _belongs(spec, name)}
         else:
             chosen[name] = get(name)
-    return [chosen[name] for name in sorted(chosen)] if any(n in GROUPS for n in asked) else list(chosen.values())
+    return [chosen[name] for name in sorted(chosen)] if any(n in GROUPS for n in wanted) else list(chosen.values())
 
 
 def left_out(chosen: Iterable[BaselineSpec]) -> list[str]:

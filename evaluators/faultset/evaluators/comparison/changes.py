@@ -1,4 +1,4 @@
-"""What two runs were not alike in, beside their answers."""
+"""Differences of two runs in data, code and settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TITLES = {"version": "dataset version", "digest": "sha256 of the version", "cod
 
 
 def changes_between(old: Run, new: Run) -> tuple[Change, ...]:
-    """List differences of data first, then of code, then of what was asked for."""
+    """List differences of data first, then of code, then of settings."""
     found = [*_facts(old, new), *_libraries(old, new), *_settings(old, new), *_methods(old, new)]
     return tuple(sorted(found, key=lambda change: ("data", "code", "setting").index(change.weight)))
 

@@ -9,17 +9,18 @@ from pathlib import Path
 
 from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.formats import plain
+from faultset.evaluators.leaderboards.formats import to_json
 from faultset.evaluators.statistics.estimates import Estimate
 
-COMPARISON_VERSION = 1
+COMPARISON_VERSION = 2
+"""Version 2 renamed the measures of detection to `correct`, `detected` and `no_false_alarm`."""
 FILES = ("comparison.json", "comparison.md", "comparison.html")
 _EPISODES_NAMED = 4
 
 
 def write_json(comparison: Comparison, path: Path) -> None:
     """Write everything that was computed; unknown values are null and say why."""
-    content = {"comparison_version": COMPARISON_VERSION, **plain(comparison)}
+    content = {"comparison_version": COMPARISON_VERSION, **to_json(comparison)}
     path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
@@ -45,7 +46,7 @@ def markdown(comparison: Comparison) -> str:
     lines += [
         "## How to read this",
         "",
-        "- Differences are new minus old, per method over the episodes that both runs asked it about. Faults that "
+        "- Differences are new minus old, per method over the episodes that both runs ran it on. Faults that "
         "clients did not feel are left out.",
         "- Brackets are 95 % intervals: whole clusters (application, fault, target) are resampled.",
         "- p flips the signs of whole clusters, all ways up to 14 clusters, and is corrected by Holm over the methods "
@@ -60,9 +61,9 @@ def markdown(comparison: Comparison) -> str:
 def remarks(comparison: Comparison) -> list[str]:
     """Say what was paired and what could not be, one sentence each."""
     old, new = comparison.old, comparison.new
-    said = [f"{comparison.episodes} episodes are in both and are compared"]
+    remarks_made = [f"{comparison.episodes} episodes are in both and are compared"]
     if old.digest and new.digest and old.digest != new.digest:
-        said.append(
+        remarks_made.append(
             "the runs scored different versions of the data; episodes with the same labels are paired, "
             "but their telemetry may differ"
         )
@@ -74,8 +75,8 @@ def remarks(comparison: Comparison) -> list[str]:
         ("episodes left out because their labels differ", comparison.other_truth),
     ):
         if names:
-            said.append(f"{what}: {_some(names, 12)}")
-    return said
+            remarks_made.append(f"{what}: {_some(names, 12)}")
+    return remarks_made
 
 
 def summary(table: PairedTable) -> str:

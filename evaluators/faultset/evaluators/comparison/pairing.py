@@ -1,4 +1,4 @@
-"""Pair two runs: every method with itself, on the episodes that both runs asked it about."""
+"""Pair two evaluations: every method with itself, on the episodes that both ran it on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 
 from faultset.core.errors import UsageError
 from faultset.evaluators.comparison.changes import changes_between
-from faultset.evaluators.comparison.records import Comparison, Measure, PairedEntry, PairedTable, Where
+from faultset.evaluators.comparison.records import Comparison, Measure, PairedEntry, PairedTable
 from faultset.evaluators.comparison.runs import Run
+from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, Setting, score_episodes
 from faultset.evaluators.leaderboards.records import ALL_APPS, is_headline
-from faultset.evaluators.reports.derived_scores import Facts, facts_of
-from faultset.evaluators.results.rows import ResultRow, Truth
+from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.statistics.clusters import MINIMUM_FOR_TESTS
 from faultset.evaluators.statistics.comparison import holm, paired_difference
 
@@ -23,9 +24,9 @@ Values = Mapping[str, Mapping[str, float]]
 """Measure -> episode -> value."""
 
 _DETECTION = (
-    Measure(name="right", title="right", meaning="a true alarm in a fault, no alarm without one"),
-    Measure(name="found", title="faults found", meaning="share of faults with a true alarm"),
-    Measure(name="quiet", title="quiet without fault", meaning="share of no-fault episodes without any alarm"),
+    Measure(name="correct", title="correct", meaning="a true alarm in a fault, no alarm without one"),
+    Measure(name="detected", title="faults detected", meaning="share of faults with a true alarm"),
+    Measure(name="no_false_alarm", title="no false alarm", meaning="share of no-fault episodes without any alarm"),
 )
 _LOCALIZATION = (
     Measure(name="ac1", title="AC@1", meaning="the first service named is a cause"),
@@ -59,8 +60,8 @@ def compare(old: Run, new: Run, seed: int = 0) -> Comparison:
         raise UsageError(
             f"no episode is in both runs: {_named(old)} and {_named(new)}; only runs on the same episodes are paired"
         )
-    if not {_asked(row) for row in old.rows} & {_asked(row) for row in new.rows}:
-        raise UsageError("no method was asked the same in both runs; evaluate with --baselines that they share")
+    if not {_setting_of(row) for row in old.rows} & {_setting_of(row) for row in new.rows}:
+        raise UsageError("no method was given the same in both runs; evaluate with --baselines that they share")
     other = {e for e in common if _labels(before[e]) != _labels(truths[e])}
     if other == common:
         raise UsageError(f"all {len(common)} episodes of both runs have other labels in each; nothing can be paired")
@@ -86,7 +87,7 @@ def _named(run: Run) -> str:
     return f"{facts.folder} ({facts.dataset} {facts.version})"
 
 
-def _asked(row: ResultRow) -> tuple[str, str, str]:
+def _setting_of(row: ResultRow) -> tuple[str, str, str]:
     return row.baseline, row.task, row.protocol
 
 
@@ -102,21 +103,23 @@ def _label(truth: Truth) -> str:
 
 def _tables(old: Run, new: Run, episodes: Iterable[str], seed: int) -> Iterable[PairedTable]:
     wanted = frozenset(episodes)
-    facts = [facts_of([row for row in run.rows if row.episode in wanted]) for run in (old, new)]
-    apps = sorted({truth.app for truth in facts[1].truths.values()})
-    order = {"detection": 0, "localization": 1, "rca": 2}
-    for where in sorted(facts[0].rows.keys() & facts[1].rows.keys(), key=lambda w: (order[w[0]], w[1])):
+    scores = [score_episodes([row for row in run.rows if row.episode in wanted]) for run in (old, new)]
+    apps = sorted({truth.app for truth in scores[1].truths.values()})
+    common = scores[0].rows.keys() & scores[1].rows.keys()
+    for setting in sorted(common, key=lambda one: (one.task, one.protocol)):
         for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
-            here = {e for e in wanted if app in (ALL_APPS, facts[1].truths[e].app)}
-            table = _table(facts, where, app, here, seed)
+            here = {e for e in wanted if app in (ALL_APPS, scores[1].truths[e].app)}
+            table = _table(scores, setting, app, here, seed)
             if table is not None:
                 yield table
 
 
-def _table(facts: Sequence[Facts], where: Where, app: str, here: set[str], seed: int) -> PairedTable | None:
-    measures = MEASURES[where[0]]
-    names = facts[0].rows[where].keys() & facts[1].rows[where].keys()
-    entries = [_entry(facts, where, name, measures, here, seed) for name in sorted(names)]
+def _table(
+    scores: Sequence[EpisodeScores], setting: Setting, app: str, here: set[str], seed: int
+) -> PairedTable | None:
+    measures = MEASURES[setting[0]]
+    names = scores[0].rows[setting].keys() & scores[1].rows[setting].keys()
+    entries = [_entry(scores, setting, name, measures, here, seed) for name in sorted(names)]
     kept = [entry for entry in entries if entry is not None]
     if not kept:
         return None
@@ -126,18 +129,18 @@ def _table(facts: Sequence[Facts], where: Where, app: str, here: set[str], seed:
     kept = [dataclasses.replace(entry, adjusted_p=p) for entry, p in zip(kept, adjusted, strict=True)]
     first = measures[0].name
     kept.sort(key=lambda entry: (not entry.changed, -abs(entry.differences[first].value), entry.baseline))
-    return PairedTable(task=where[0], protocol=where[1], app=app, measures=measures, entries=tuple(kept))
+    return PairedTable(task=setting[0], protocol=setting[1], app=app, measures=measures, entries=tuple(kept))
 
 
 def _entry(
-    facts: Sequence[Facts], where: Where, name: str, measures: Sequence[Measure], here: set[str], seed: int
+    scores: Sequence[EpisodeScores], setting: Setting, name: str, measures: Sequence[Measure], here: set[str], seed: int
 ) -> PairedEntry | None:
-    before, after = (_values(one, where, name) for one in facts)
+    before, after = (_values(one, setting, name) for one in scores)
     first = measures[0].name
     episodes = sorted(before[first].keys() & after[first].keys() & here)
     if not episodes:
         return None
-    truths = facts[1].truths
+    truths = scores[1].truths
     means: list[dict[str, float]] = [{}, {}]
     differences = {}
     for measure in measures:
@@ -149,7 +152,7 @@ def _entry(
         differences[measure.name] = paired_difference(pair[1], pair[0], own_keys, seed).difference
     keys = [truths[e].cluster for e in episodes]
     rise = {e: after[first][e] - before[first][e] for e in episodes}
-    rows = [one.rows[where][name] for one in facts]
+    rows = [one.rows[setting][name] for one in scores]
     return PairedEntry(
         baseline=name,
         kind=rows[1][episodes[0]][0].kind,
@@ -162,48 +165,48 @@ def _entry(
         adjusted_p=math.nan,
         better=tuple(e for e in episodes if rise[e] > 1e-9),
         worse=tuple(e for e in episodes if rise[e] < -1e-9),
-        same_answers=sum(_said(rows[0][e]) == _said(rows[1][e]) for e in episodes),
+        same_answers=sum(_answers(rows[0][e]) == _answers(rows[1][e]) for e in episodes),
         old_seconds=_seconds(rows[0], episodes),
         new_seconds=_seconds(rows[1], episodes),
     )
 
 
-def _values(facts: Facts, where: Where, name: str) -> Values:
-    return _READERS[where[0]](facts, where[1], name)
+def _values(scores: EpisodeScores, setting: Setting, name: str) -> Values:
+    return _READERS[setting[0]](scores, setting[1], name)
 
 
-def _detection_values(facts: Facts, protocol: str, name: str) -> Values:
-    right = {
-        e: one.right
-        for e, one in facts.heard[name].items()
-        if is_headline(facts.truths[e]) or not facts.truths[e].faulty
+def _detection_values(scores: EpisodeScores, protocol: str, name: str) -> Values:
+    correct = {
+        e: one.correct
+        for e, one in scores.detections[name].items()
+        if is_headline(scores.truths[e]) or not scores.truths[e].faulty
     }
     return {
-        "right": right,
-        "found": {e: value for e, value in right.items() if facts.truths[e].faulty},
-        "quiet": {e: value for e, value in right.items() if not facts.truths[e].faulty},
+        "correct": correct,
+        "detected": {e: value for e, value in correct.items() if scores.truths[e].faulty},
+        "no_false_alarm": {e: value for e, value in correct.items() if not scores.truths[e].faulty},
     }
 
 
-def _localization_values(facts: Facts, protocol: str, name: str) -> Values:
-    found = {e: one for e, one in facts.located[protocol].get(name, {}).items() if is_headline(one.truth)}
+def _localization_values(scores: EpisodeScores, protocol: str, name: str) -> Values:
+    found = {e: one for e, one in scores.localizations[protocol].get(name, {}).items() if is_headline(one.truth)}
     return {"ac1": {e: one.ac1 for e, one in found.items()}, "avg5": {e: one.avg5 for e, one in found.items()}}
 
 
-def _diagnosis_values(facts: Facts, protocol: str, name: str) -> Values:
-    found = {e: one for e, one in facts.diagnosed[protocol].get(name, {}).items() if is_headline(one.truth)}
+def _diagnosis_values(scores: EpisodeScores, protocol: str, name: str) -> Values:
+    found = {e: one for e, one in scores.diagnoses[protocol].get(name, {}).items() if is_headline(one.truth)}
     return {"joint": {e: one.joint for e, one in found.items()}, "parts": {e: one.parts for e, one in found.items()}}
 
 
-_READERS: Mapping[str, Callable[[Facts, str, str], Values]] = {
+_READERS: Mapping[str, Callable[[EpisodeScores, str, str], Values]] = {
     "detection": _detection_values,
     "localization": _localization_values,
     "rca": _diagnosis_values,
 }
 
 
-def _said(rows: Sequence[ResultRow]) -> list[tuple[Any, ...]]:
-    """What can be scored of the answers of all seeds."""
+def _answers(rows: Sequence[ResultRow]) -> list[tuple[Any, ...]]:
+    """Return what can be scored of the answers of all seeds."""
     return [
         (
             row.seed,

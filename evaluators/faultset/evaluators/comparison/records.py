@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from faultset.evaluators.leaderboards.records import TOLD
+from faultset.evaluators.leaderboards.records import GIVEN_ALARMS
 from faultset.evaluators.statistics.comparison import PairedDifference
 from faultset.evaluators.statistics.estimates import Estimate
-
-Where = tuple[str, str]
-"""Task and protocol."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Something that the two runs were not alike in."""
+    """Something in which the two runs differ."""
 
     what: str
     old: str
     new: str
     weight: str
-    """"data": other material was scored; "code": what answers or scores; "setting": what was asked for."""
+    """"data": other data was scored; "code": other code answered or scored; "setting": another choice of the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +64,7 @@ class PairedEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class PairedTable:
-    """Methods that were asked the same in both runs, those that changed most first."""
+    """Methods that were given the same in both runs, those that changed most first."""
 
     task: str
     protocol: str
@@ -79,8 +76,8 @@ class PairedTable:
     def title(self) -> str:
         """Say in a few words what the table is about."""
         name = "root cause" if self.task == "rca" else self.task
-        told = {**TOLD, "own": "the method's own trigger"}
-        parts = [name] if self.task == "detection" else [name, f"told: {told[self.protocol]}"]
+        given = {**GIVEN_ALARMS, "own": "the method's own trigger"}
+        parts = [name] if self.task == "detection" else [name, f"given: {given[self.protocol]}"]
         return " · ".join([*parts, self.app])
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from faultset.core.errors import DataError, UsageError
 from faultset.evaluators.comparison.records import RunFacts
-from faultset.evaluators.results.rows import ResultRow, Truth, read_rows
+from faultset.evaluators.results.rows import ResultRow, read_rows
+from faultset.evaluators.results.truth import Truth
 
 
 @dataclass(frozen=True, kw_only=True)

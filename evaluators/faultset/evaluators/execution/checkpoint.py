@@ -1,4 +1,4 @@
-"""Rows as they come in, so that an evaluation that was interrupted goes on where it stopped."""
+"""The checkpoint of an evaluation: rows are stored as they come in, so that an interrupted one can go on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import IO, Any, Self
 import pyarrow as pa
 
 from faultset.core.errors import UsageError
-from faultset.evaluators.results.rows import OWN_COLUMNS, ROWS_VERSION, ResultRow, Truth, rows_of, table_of
+from faultset.evaluators.results.rows import OWN_COLUMNS, ROWS_VERSION, ResultRow, rows_of, table_of
+from faultset.evaluators.results.truth import Truth
 
-LEDGER = "results.partial.arrows"
+CHECKPOINT_FILE = "results.partial.arrows"
 _ABOUT = b"faultset.evaluation"
 _SCHEMA = pa.schema(
     [
@@ -24,29 +25,29 @@ _SCHEMA = pa.schema(
 )
 
 
-class Ledger:
+class Checkpoint:
     """A file that every batch of rows is added to, and that is removed when all are there.
 
-    Use it as a context manager. Only one evaluation can hold the ledger of a folder.
+    Use it as a context manager. Only one evaluation can hold the checkpoint of a folder.
 
     Parameters
     ----------
     folder
         Where the results will be written.
     about
-        What rows must have in common to be used again: version of the data, code, split. Rows of an older ledger that
-        says something else are left aside.
+        What rows must have in common to be used again: version of the data, code, split. Rows of an older checkpoint
+        with other values are not used.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
-        self._path = folder / LEDGER
+        self._path = folder / CHECKPOINT_FILE
         self._about = json.dumps({"rows": ROWS_VERSION, **about}, sort_keys=True)
         self._lock: IO[bytes] | None = None
         self._sink: IO[bytes] | None = None
         self._writer: Any = None
 
     def __enter__(self) -> Self:
-        self._lock = (self._path.parent / f".{LEDGER}.lock").open("wb")
+        self._lock = (self._path.parent / f".{CHECKPOINT_FILE}.lock").open("wb")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -65,7 +66,7 @@ class Ledger:
             self._lock.close()
 
     def begin(self, truths: Mapping[str, Truth], *, fresh: bool = False) -> list[ResultRow]:
-        """Return the rows that an interrupted evaluation has left, and go on from them."""
+        """Return the rows that an interrupted evaluation has left, and continue from them."""
         kept = [] if fresh else self._left(truths)
         partial = self._path.with_name(self._path.name + ".new")
         self._sink = partial.open("wb")
@@ -82,7 +83,7 @@ class Ledger:
             self._writer.write_table(table_of(rows, _SCHEMA))
             self._sink.flush()
 
-    def done(self) -> None:
+    def remove(self) -> None:
         """Remove the file: the results are complete and stored."""
         self._close()
         self._path.unlink(missing_ok=True)

@@ -19,16 +19,15 @@ from faultset.datasets.format.context import CONTEXT_FILE, check_schema_version,
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.truth import read_label
 from faultset.datasets.format.versions import VERSIONS
-from faultset.evaluators.execution.planning.truths import truth_of
-from faultset.evaluators.execution.remote_episodes import Place, fetch, filesystem
-from faultset.evaluators.results.rows import Truth
+from faultset.evaluators.execution.remote_episodes import EpisodeLocation, fetch, filesystem
+from faultset.evaluators.results.truth import Truth, truth_of
 
 _READERS = 4
 LABEL_FILE = "truth/label.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class DatasetSource:
     """Labels of a dataset version, and where its episodes are."""
 
     name: str
@@ -44,7 +43,7 @@ class Source:
     """Episode -> file -> SHA-256, for a URL."""
 
     @classmethod
-    def of(cls, dataset: Dataset, *, url: str | None = None) -> Source:
+    def of(cls, dataset: Dataset, *, url: str | None = None) -> DatasetSource:
         """Read the labels of all episodes of an opened dataset version."""
         root = Path(dataset.root).resolve()
         if not dataset.episodes:
@@ -68,11 +67,11 @@ class Source:
             else {},
         )
 
-    def place(self, episode: str) -> Place:
-        """Say where an episode is."""
+    def location(self, episode: str) -> EpisodeLocation:
+        """Return where the files of an episode are."""
         if self.url is None:
-            return Place(folder=str(self.folder / EPISODES / episode))
-        return Place(folder=f"{self.url}/{EPISODES}/{episode}", files=self.checksums[episode])
+            return EpisodeLocation(folder=str(self.folder / EPISODES / episode))
+        return EpisodeLocation(folder=f"{self.url}/{EPISODES}/{episode}", files=self.checksums[episode])
 
 
 def _truth_at(episode: Path) -> Truth:
@@ -91,7 +90,7 @@ def local_path(location: str) -> Path:
 
 
 @contextmanager
-def opened_elsewhere(url: str, version: str | None) -> Iterator[Source]:
+def opened_elsewhere(url: str, version: str | None) -> Iterator[DatasetSource]:
     """Open a dataset version behind a URL: its list, contexts and labels are copied, telemetry is not.
 
     Any URL that fsspec knows: `s3://`, `gs://`, `az://`, `http://`, `memory://`. Where a server cannot list a folder,
@@ -118,7 +117,7 @@ def opened_elsewhere(url: str, version: str | None) -> Iterator[Source]:
         (mirror / VERSIONS / f"{chosen}.json").write_bytes(text)
         dataset = Dataset(mirror, manifest)
         copy_files(url, dataset, list(dataset.episodes), [CONTEXT_FILE, LABEL_FILE], mirror)
-        yield Source.of(dataset, url=url)
+        yield DatasetSource.of(dataset, url=url)
 
 
 def copy_files(url: str, dataset: Dataset, episodes: list[str], names: list[str], mirror: Path) -> None:

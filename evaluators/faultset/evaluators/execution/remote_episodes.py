@@ -1,4 +1,4 @@
-"""Episodes of datasets that lie elsewhere: fetched once per worker, checked while they arrive, and given up again."""
+"""Episodes of remote datasets: fetched once per worker, checked while they arrive, and removed again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FETCHED_BY_ALL = ("metrics", "spans", "logs", "events", "objects")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class EpisodeLocation:
     """Where an episode is: a folder that workers can open, or files behind a URL with their checksums."""
 
     folder: str
@@ -38,15 +38,16 @@ class Place:
 
 
 @contextlib.contextmanager
-def at_hand(places: Sequence[Place], needs: frozenset[str]) -> Iterator[tuple[str, ...]]:
-    """Give folders in which the episodes can be read, for as long as the block lasts."""
-    if not any(place.remote for place in places):
-        yield tuple(place.folder for place in places)
+def local_folders(locations: Sequence[EpisodeLocation], needs: frozenset[str]) -> Iterator[tuple[str, ...]]:
+    """Yield folders in which the episodes can be read, for as long as the block lasts."""
+    if not any(location.remote for location in locations):
+        yield tuple(location.folder for location in locations)
         return
     tables = {*FETCHED_BY_ALL, *(("requests",) if "sli" in needs else ())}
     with contextlib.ExitStack() as stack:
         yield tuple(
-            stack.enter_context(_store().lent(place, tables)) if place.remote else place.folder for place in places
+            stack.enter_context(_fetched_episodes().lend(location, tables)) if location.remote else location.folder
+            for location in locations
         )
 
 
@@ -93,7 +94,7 @@ def _matching(path: str, paths: Mapping[str, str]) -> str:
     return next(name for known, name in paths.items() if path.endswith(known.lstrip("/")))
 
 
-class _Store:
+class _FetchedEpisodes:
     """Fetched episodes of this process, least recently used ones removed first."""
 
     def __init__(self) -> None:
@@ -104,27 +105,27 @@ class _Store:
         self._users: dict[str, int] = {}
 
     @contextlib.contextmanager
-    def lent(self, place: Place, tables: set[str]) -> Iterator[str]:
-        key = hashlib.sha256(f"{place.folder}\0{sorted(place.files.items())}".encode()).hexdigest()[:24]
+    def lend(self, location: EpisodeLocation, tables: set[str]) -> Iterator[str]:
+        key = hashlib.sha256(f"{location.folder}\0{sorted(location.files.items())}".encode()).hexdigest()[:24]
         with self._lock:
             self._users[key] = self._users.get(key, 0) + 1
             busy = self._busy.setdefault(key, threading.Lock())
-        folder = self._root / key / PurePosixPath(place.folder).name
+        folder = self._root / key / PurePosixPath(location.folder).name
         try:
             with busy:
-                self._complete(place, folder, tables, key)
+                self._complete(location, folder, tables, key)
             yield str(folder)
         finally:
             with self._lock:
                 self._users[key] -= 1
                 self._shrink()
 
-    def _complete(self, place: Place, folder: Path, tables: set[str], key: str) -> None:
+    def _complete(self, location: EpisodeLocation, folder: Path, tables: set[str], key: str) -> None:
         wanted = [CONTEXT_FILE, *(f"{TELEMETRY}/{table}.parquet" for table in sorted(tables))]
-        missing = [name for name in wanted if name in place.files and not (folder / name).exists()]
+        missing = [name for name in wanted if name in location.files and not (folder / name).exists()]
         size = 0
         if missing:
-            for name, data in fetch(place.folder, missing, place.files).items():
+            for name, data in fetch(location.folder, missing, location.files).items():
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 partial = path.with_name(path.name + ".incomplete")
@@ -146,17 +147,17 @@ class _Store:
         shutil.rmtree(self._root, ignore_errors=True)
 
 
-_made: _Store | None = None
+_made: _FetchedEpisodes | None = None
 _making = threading.Lock()
 
 
-def _store() -> _Store:
+def _fetched_episodes() -> _FetchedEpisodes:
     global _made
     with _making:
         if _made is None:
             import atexit
 
-            _made = _Store()
+            _made = _FetchedEpisodes()
             atexit.register(forget_fetched)
         return _made
 

@@ -1,4 +1,4 @@
-"""Carrying out a plan on dask: fits first, then every episode as soon as its fold is fitted."""
+"""Running a plan on dask: fits first, then every episode as soon as its fold is fitted."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from faultset.core.errors import PlatformError, UsageError
-from faultset.evaluators.execution.planning.baseline_runs import Common
-from faultset.evaluators.execution.planning.plan import Plan
+from faultset.evaluators.execution.baseline_runs import RunContext
+from faultset.evaluators.execution.batches import PROGRESS_TOPIC, EpisodeBatch, report_progress
+from faultset.evaluators.execution.planning.plan import EvaluationPlan
 from faultset.evaluators.execution.remote_episodes import forget_fetched
-from faultset.evaluators.execution.runners.pool import close_machine_pool, machine_pool
-from faultset.evaluators.execution.tasks import PROGRESS_TOPIC, EpisodeBatch, report
+from faultset.evaluators.execution.runners.runner_pool import close_machine_pool, machine_pool
 from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 Progress = Callable[[int], None]
-_CONNECT_PATIENCE_S = 10
-_WORKER_PATIENCE_S = 60
+_CONNECT_TIMEOUT_S = 10
+_WORKER_TIMEOUT_S = 60
 _ANSWERS_PER_TASK = 40
 _TASKS_PER_WORKER = 8
 _ADDRESS = re.compile(r"((tcp|tls|ucx|ws|wss)://)?[^\s/:]+:\d+|(tcp|tls)://\[[0-9a-fA-F:]+\]:\d+")
@@ -36,13 +36,13 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def carry_out(
-    plan: Plan,
+def run_plan(
+    plan: EvaluationPlan,
     client: Client,
     progress: Progress = lambda _: None,
     keep: Callable[[list[ResultRow]], None] = lambda _: None,
 ) -> list[ResultRow]:
-    """Run all units of work; rows come back in no particular order, those that the plan had kept among them.
+    """Run all batches of work; rows come back in no particular order, those that the plan had kept among them.
 
     Parameters
     ----------
@@ -64,14 +64,14 @@ def carry_out(
     client.subscribe_topic(PROGRESS_TOPIC, lambda event: progress(event[1]))
     futures: dict[Any, None] = {}
     try:
-        common = client.submit(_hand_out, plan.common, key=f"common-{uuid.uuid4().hex[:8]}", pure=False, priority=20)
+        context = client.submit(_hand_out, plan.context, key=f"context-{uuid.uuid4().hex[:8]}", pure=False, priority=20)
         fits: dict[int, list[Future]] = {}
         for i, fit in enumerate(plan.fits):
-            key = f"fit-{fit.fold}-{i}-{common.key}"
-            fits.setdefault(fit.fold, []).append(client.submit(_run, fit, common, key=key, pure=False, priority=10))
-        for i, part in enumerate(grouped(plan.batches, plan.common, remote_workers(client))):
-            key = f"episodes-{i}-{common.key}"
-            future = client.submit(_run_all, part, common, *fits.get(part[0].fold, ()), key=key, pure=False)
+            key = f"fit-{fit.fold}-{i}-{context.key}"
+            fits.setdefault(fit.fold, []).append(client.submit(_run, fit, context, key=key, pure=False, priority=10))
+        for i, part in enumerate(grouped(plan.batches, plan.context, remote_workers(client))):
+            key = f"episodes-{i}-{context.key}"
+            future = client.submit(_run_all, part, context, *fits.get(part[0].fold, ()), key=key, pure=False)
             futures[future] = None
         for done in as_completed(list(futures), loop=client.loop):
             found = done.result()
@@ -112,11 +112,11 @@ def _loss(error: BaseException) -> str:
     return "the dask scheduler is gone"
 
 
-def _hand_out(common: Common) -> Common:
-    return common
+def _hand_out(context: RunContext) -> RunContext:
+    return context
 
 
-def grouped(batches: Sequence[EpisodeBatch], common: Common, workers: int) -> list[tuple[EpisodeBatch, ...]]:
+def grouped(batches: Sequence[EpisodeBatch], context: RunContext, workers: int) -> list[tuple[EpisodeBatch, ...]]:
     """Put batches of few answers together: a dask task costs as much as several cheap answers.
 
     Neighbours of one fold are joined up to `_ANSWERS_PER_TASK` answers, and never so many that workers would wait for
@@ -126,7 +126,7 @@ def grouped(batches: Sequence[EpisodeBatch], common: Common, workers: int) -> li
     groups: list[tuple[EpisodeBatch, ...]] = []
     answers = 0
     for batch in batches:
-        more = batch.answers(common)
+        more = batch.answers(context)
         last = groups[-1] if groups else ()
         if last and last[0].fold == batch.fold and len(last) < most and answers + more <= _ANSWERS_PER_TASK:
             groups[-1] = (*last, batch)
@@ -139,13 +139,13 @@ def grouped(batches: Sequence[EpisodeBatch], common: Common, workers: int) -> li
 
 def _run_all(batches: Sequence[EpisodeBatch], *given: Any) -> list[ResultRow]:
     rows = [row for batch in batches for row in batch(*given)]
-    report(0, now=True)
+    report_progress(0, now=True)
     return rows
 
 
 def _run(unit: Callable[..., Any], *given: Any) -> Any:
     made = unit(*given)
-    report(0, now=True)
+    report_progress(0, now=True)
     return made
 
 
@@ -207,10 +207,10 @@ def remote_client(address: str, folder: str | None) -> Iterator[Client]:
         )
     with _quiet():
         try:
-            client = Client(address, timeout=_CONNECT_PATIENCE_S, set_as_default=False)
+            client = Client(address, timeout=_CONNECT_TIMEOUT_S, set_as_default=False)
         except (OSError, TimeoutError) as error:
             raise PlatformError(
-                f"no dask scheduler answers at {address} within {_CONNECT_PATIENCE_S} s; "
+                f"no dask scheduler answers at {address} within {_CONNECT_TIMEOUT_S} s; "
                 'start one with "dask scheduler", or leave --scheduler out'
             ) from error
         try:
@@ -253,10 +253,10 @@ def _local_cluster() -> type:
 
 def _check_workers(client: Client, address: str, folder: str | None) -> None:
     try:
-        client.wait_for_workers(1, timeout=_WORKER_PATIENCE_S)
+        client.wait_for_workers(1, timeout=_WORKER_TIMEOUT_S)
     except TimeoutError as error:
         raise PlatformError(
-            f"the dask scheduler at {address} has no workers after {_WORKER_PATIENCE_S} s; "
+            f"the dask scheduler at {address} has no workers after {_WORKER_TIMEOUT_S} s; "
             f'start some with "dask worker {address}"'
         ) from error
     try:
@@ -275,9 +275,9 @@ def _check_workers(client: Client, address: str, folder: str | None) -> None:
 
 
 def _has_faultset() -> str:
-    from faultset.evaluators.execution import tasks
+    from faultset.evaluators.execution import batches
 
-    return tasks.__name__
+    return batches.__name__
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from faultset.evaluators.leaderboards.localization import Located, located
+from faultset.evaluators.leaderboards.localization import LocalizationFacts, localization_facts
 from faultset.evaluators.leaderboards.records import ALL_APPS, Curve, CurvePoint, is_headline
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.statistics.clusters import clustered_mean
@@ -29,7 +29,7 @@ def curves_of(rows: Sequence[ResultRow], seed: int = 0) -> tuple[Curve, ...]:
     for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
         for baseline, delays in sorted(by.items()):
             scored = {
-                delay: {e: located(found) for e, found in sorted(episodes.items())}
+                delay: {e: localization_facts(found) for e, found in sorted(episodes.items())}
                 for delay, episodes in sorted(delays.items())
             }
             points = [_point(delay, scored, app, seed) for delay in scored]
@@ -39,13 +39,13 @@ def curves_of(rows: Sequence[ResultRow], seed: int = 0) -> tuple[Curve, ...]:
     return tuple(curves)
 
 
-def _point(delay: float, scored: dict[float, dict[str, Located]], app: str, seed: int) -> CurvePoint:
+def _point(delay: float, scored: dict[float, dict[str, LocalizationFacts]], app: str, seed: int) -> CurvePoint:
     here = {e: one for e, one in scored[delay].items() if app in (ALL_APPS, one.truth.app)}
     keys = [one.truth.cluster for one in here.values()]
-    prompt = [scored[0.0][e].ac1 for e in here if e in scored.get(0.0, {})]
+    at_onset = [scored[0.0][e].ac1 for e in here if e in scored.get(0.0, {})]
     return CurvePoint(
         delay_s=delay,
         ac1=clustered_mean([one.ac1 for one in here.values()], keys, seed),
         avg5=clustered_mean([one.avg5 for one in here.values()], keys, seed),
-        ac1_without_delay=float(np.mean(prompt)) if prompt else float("nan"),
+        ac1_without_delay=float(np.mean(at_onset)) if at_onset else float("nan"),
     )

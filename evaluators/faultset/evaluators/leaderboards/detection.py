@@ -1,17 +1,15 @@
-"""Detection tables: the numbers that follow from what detectors said."""
+"""Detection metrics: the numbers that follow from what detectors answered."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from faultset.evaluators.leaderboards.detection_facts import BUFFER_S, GAP_S, Heard
+from faultset.evaluators.leaderboards.detection_facts import BUFFER_S, GAP_S, DetectionFacts
 from faultset.evaluators.leaderboards.records import Metric
-from faultset.evaluators.results.rows import Truth
-from faultset.evaluators.scoring.confusion import Confusion
+from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.points import vus_pr
 from faultset.evaluators.statistics.clusters import clustered_mean, clustered_median, clustered_ratio
 from faultset.evaluators.statistics.estimates import Estimate, unknown
@@ -26,7 +24,7 @@ DETECTION_METRICS = (
         name="balanced_accuracy",
         title="balanced accuracy",
         unit="share",
-        meaning="mean of the share of fault episodes answered yes and of no-fault episodes answered no; "
+        meaning="mean of the share of fault episodes with an alarm and of no-fault episodes without one; "
         "0.5 for every constant answer",
     ),
     Metric(
@@ -63,10 +61,15 @@ DETECTION_METRICS = (
         meaning="mean seconds to the first true alarm, a miss counts as the whole window",
     ),
     Metric(name="mcc", title="MCC", meaning="Matthews correlation of the episode answers; 0 for every constant answer"),
-    Metric(name="recall", title="said yes", unit="share", meaning="share of fault episodes with any alarm at all"),
+    Metric(
+        name="recall",
+        title="alarm rate in faults",
+        unit="share",
+        meaning="share of fault episodes with any alarm at all",
+    ),
     Metric(
         name="false_positive_rate",
-        title="false yes",
+        title="false positive rate",
         unit="share",
         better="lower",
         meaning="share of no-fault episodes with any alarm",
@@ -88,7 +91,7 @@ DETECTION_METRICS = (
     *(
         Metric(
             name=f"detected_within_{horizon}s",
-            title=f"found in {horizon} s",
+            title=f"detected in {horizon} s",
             unit="share",
             meaning=f"share of faults with a true alarm at most {horizon} s after the onset",
         )
@@ -127,22 +130,28 @@ def policy_metrics(policy: str) -> tuple[Metric, ...]:
     )
 
 
-def policy_estimates(policy: str, faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> dict[str, Estimate]:
+def policy_estimates(
+    policy: str, faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts], seed: int
+) -> dict[str, Estimate]:
     """Estimates for the columns of a threshold policy."""
     found = detection_estimates(faulty, healthy, seed)
     return {f"{name}[{policy}]": found[name] for name in BY_POLICY}
 
 
-def detection_estimates(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> dict[str, Estimate]:
+def detection_estimates(
+    faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts], seed: int
+) -> dict[str, Estimate]:
     """Every detection metric of one detector on some fault episodes and the no-fault episodes beside them."""
-    everybody = faulty
-    faulty = [one for one in everybody if one.truth.onset_ns is not None]
+    all_faulty = faulty
+    faulty = [one for one in all_faulty if one.truth.onset_ns is not None]
     keys = [one.truth.cluster for one in faulty]
     estimates = {
-        "event_recall": clustered_mean([one.found for one in faulty], keys, seed),
-        "recall": clustered_mean([one.yes for one in everybody], [one.truth.cluster for one in everybody], seed),
+        "event_recall": clustered_mean([one.detected for one in faulty], keys, seed),
+        "recall": clustered_mean(
+            [one.raised_alarm for one in all_faulty], [one.truth.cluster for one in all_faulty], seed
+        ),
         "false_positive_rate": clustered_mean(
-            [one.yes for one in healthy], [one.truth.cluster for one in healthy], seed
+            [one.raised_alarm for one in healthy], [one.truth.cluster for one in healthy], seed
         ),
         "event_precision": _precision(faulty, healthy, seed),
         "false_alarms_per_hour": _hourly(healthy, "alarms"),
@@ -155,7 +164,7 @@ def detection_estimates(faulty: Sequence[Heard], healthy: Sequence[Heard], seed:
         "average_precision": clustered_mean([one.average_precision for one in faulty], keys, seed),
         "vus_pr": clustered_mean([one.vus_pr for one in faulty], keys, seed),
     }
-    estimates |= _answers(everybody, healthy, seed)
+    estimates |= _answers(all_faulty, healthy, seed)
     shortest = min((one.window_s for one in faulty), default=0.0)
     for horizon in HORIZONS_S:
         within = [float(one.delay_s <= horizon) for one in faulty]
@@ -167,13 +176,16 @@ def detection_estimates(faulty: Sequence[Heard], healthy: Sequence[Heard], seed:
     return estimates
 
 
-def _answers(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> dict[str, Estimate]:
+def _answers(faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts], seed: int) -> dict[str, Estimate]:
     if not faulty or not healthy:
         missing = "fault" if not faulty else "no-fault"
         return {name: unknown(f"no {missing} episodes") for name in ("balanced_accuracy", "mcc")}
     everything = [*faulty, *healthy]
     counts = [
-        (one.yes, 1 - one.yes, 0.0, 0.0) if one.truth.faulty else (0.0, 0.0, one.yes, 1 - one.yes) for one in everything
+        (one.raised_alarm, 1 - one.raised_alarm, 0.0, 0.0)
+        if one.truth.faulty
+        else (0.0, 0.0, one.raised_alarm, 1 - one.raised_alarm)
+        for one in everything
     ]
     keys = [one.truth.cluster for one in everything]
     strata = [one.truth.faulty for one in everything]
@@ -184,11 +196,13 @@ def _answers(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> di
     }
 
 
-def _without_spread(estimate: Estimate, faulty: Sequence[Heard], healthy: Sequence[Heard]) -> Estimate:
+def _without_spread(
+    estimate: Estimate, faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts]
+) -> Estimate:
     """Give an interval where resampling sees no spread: Wilson's for each half, clusters as trials."""
     ends = []
     for episodes in (faulty, healthy):
-        right = [one.yes if one.truth.faulty else 1 - one.yes for one in episodes]
+        right = [one.raised_alarm if one.truth.faulty else 1 - one.raised_alarm for one in episodes]
         clusters = len({one.truth.cluster for one in episodes})
         ends.append(wilson_interval(float(np.mean(right)) * clusters, clusters))
     low, high = np.mean(ends, axis=0)
@@ -206,7 +220,7 @@ def _matthews(sums: np.ndarray) -> np.ndarray:
     return np.where(product > 0, (tp * tn - fp * fn) / np.sqrt(np.where(product > 0, product, 1.0)), 0.0)
 
 
-def _precision(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> Estimate:
+def _precision(faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts], seed: int) -> Estimate:
     everything = [*faulty, *healthy]
     total = sum(one.alarms for one in everything)
     if total == 0:
@@ -222,27 +236,27 @@ def _precision(faulty: Sequence[Heard], healthy: Sequence[Heard], seed: int) -> 
     return replace(estimate, n=round(total), k=sum(one.true_alarms for one in everything))
 
 
-def _hourly(episodes: Sequence[Heard], name: str) -> Estimate:
+def _hourly(episodes: Sequence[DetectionFacts], name: str) -> Estimate:
     watched = [one for one in episodes if one.answered]
     hours = sum(one.watched_ns for one in watched) / _HOUR_NS
     return hourly_rate(sum(getattr(one, name) for one in watched), hours, len(watched))
 
 
-def _before_onset(faulty: Sequence[Heard]) -> Estimate:
+def _before_onset(faulty: Sequence[DetectionFacts]) -> Estimate:
     watched = [one for one in faulty if one.answered and one.truth.onset_ns is not None]
     spans = [max(0, (one.truth.onset_ns or 0) - one.truth.reference_end_ns) for one in watched]
     return hourly_rate(sum(one.alarms_before_onset for one in watched), sum(spans) / _HOUR_NS, len(watched))
 
 
-def _from_manifest(faulty: Sequence[Heard], seed: int) -> Estimate:
+def _from_manifest(faulty: Sequence[DetectionFacts], seed: int) -> Estimate:
     seen = [one for one in faulty if one.truth.manifest_ns is not None]
     if not seen:
         return unknown("no episode in which clients suffered", len(faulty))
     return clustered_median([one.delay_from_manifest_s for one in seen], [one.truth.cluster for one in seen], seed)
 
 
-def constant_answer_floor(faulty: Sequence[Heard]) -> dict[str, Estimate]:
-    """What a constant answer scores: one half, no correlation, and the share of samples in the fault."""
+def constant_answer_floor(faulty: Sequence[DetectionFacts]) -> dict[str, Estimate]:
+    """Return what a constant answer scores: one half, no correlation, and the share of samples in the fault."""
     faulty = [one for one in faulty if one.truth.onset_ns is not None]
     shares = [one.window_s * _S / one.watched_ns for one in faulty]
     floor = {
@@ -264,21 +278,3 @@ def _flat_volume(truth: Truth) -> float:
     times = truth.reference_end_ns + np.arange(1, seconds + 1) * _S
     inside = times > (truth.onset_ns or 0)
     return vus_pr(inside, np.zeros(seconds), BUFFER_S)
-
-
-def correctness(episodes: Mapping[str, Heard]) -> dict[str, float]:
-    """Per episode how right a detector was: a true alarm in a fault, silence without one."""
-    return {
-        name: (one.yes if math.isnan(one.found) else one.found) if one.truth.faulty else 1.0 - one.yes
-        for name, one in episodes.items()
-    }
-
-
-def confusion(faulty: Sequence[Heard], healthy: Sequence[Heard]) -> Confusion:
-    """Two by two table of the episode answers."""
-    return Confusion(
-        tp=sum(one.yes for one in faulty),
-        fn=sum(1 - one.yes for one in faulty),
-        fp=sum(one.yes for one in healthy),
-        tn=sum(1 - one.yes for one in healthy),
-    )

@@ -1,14 +1,16 @@
-"""What detectors said about episodes: from flags to alarms, and from alarms to facts about one episode."""
+"""What a detector answered on one episode: from flags to alarms, and from alarms to the facts that are scored."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from faultset.evaluators.results.rows import ResultRow, Truth
+from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.alarms import Range, events, join, true_alarms
 from faultset.evaluators.scoring.points import average_precision, vus_pr
 
@@ -18,23 +20,29 @@ _S = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heard:
-    """What one detector said about one episode; means over seeds where it has several."""
+class DetectionFacts:
+    """What one detector answered on one episode; means over seeds where it has several.
+
+    The areas under curves are computed when they are first read: they take most of the time of scoring, and reports
+    and comparisons do not need them.
+    """
 
     truth: Truth
+    rows: tuple[ResultRow, ...] = field(repr=False)
+    """One for each seed."""
+    by_own_threshold: bool
+    """Whether alarms follow from the detector's own threshold; scores have no areas otherwise."""
     answered: bool
-    yes: float
-    """Share of seeds that alarmed at all; a failed run is the wrong answer."""
-    found: float
-    """Share of seeds with a true alarm."""
+    raised_alarm: float
+    """Share of seeds that raised any alarm; a failed run counts as the wrong answer."""
+    detected: float
+    """Share of seeds with a true alarm; NaN where a fault's onset is unknown."""
     alarms: float
     true_alarms: float
     alarms_before_onset: float
     delay_s: float
-    """Seconds from onset to the first true alarm; +inf for a miss; the median over seeds."""
+    """Seconds from onset to the first true alarm; +inf for a miss, NaN without an onset; the median over seeds."""
     delay_from_manifest_s: float
-    average_precision: float
-    vus_pr: float
 
     @property
     def watched_ns(self) -> int:
@@ -43,10 +51,34 @@ class Heard:
 
     @property
     def window_s(self) -> float:
-        """Length of the fault that was seen."""
+        """Length of the fault that was seen; NaN without an onset."""
         if self.truth.onset_ns is None:
             return math.nan
         return (self.truth.view_end_ns - self.truth.onset_ns) / _S
+
+    @property
+    def correct(self) -> float:
+        """Share of seeds that were right: a true alarm in a fault, no alarm without one."""
+        if not self.truth.faulty:
+            return 1.0 - self.raised_alarm
+        return self.raised_alarm if math.isnan(self.detected) else self.detected
+
+    @property
+    def average_precision(self) -> float:
+        """Area under the precision-recall curve over samples."""
+        return self._areas[0]
+
+    @property
+    def vus_pr(self) -> float:
+        """Volume under the precision-recall surface over samples."""
+        return self._areas[1]
+
+    @functools.cached_property
+    def _areas(self) -> tuple[float, float]:
+        if not self.by_own_threshold or self.truth.onset_ns is None:
+            return math.nan, math.nan
+        areas = [_areas_of(row, self.truth.onset_ns) for row in self.rows]
+        return float(np.mean([area for area, _ in areas])), float(np.mean([volume for _, volume in areas]))
 
 
 def alarms_of(row: ResultRow, threshold: float | None = None) -> list[Range]:
@@ -74,61 +106,63 @@ def alarms_of(row: ResultRow, threshold: float | None = None) -> list[Range]:
     return join(runs, GAP_S * _S)
 
 
-def heard(rows: Sequence[ResultRow], thresholds: Sequence[float] | None = None) -> Heard:
+def detection_facts(rows: Sequence[ResultRow], thresholds: Sequence[float] | None = None) -> DetectionFacts:
     """Put the rows of one detector on one episode, one for each seed, together.
 
-    With thresholds, one for each row, alarms follow from them and scores without a threshold are left out.
+    With thresholds, one for each row, alarms follow from them.
     """
-    each = [_one(row, threshold) for row, threshold in zip(rows, thresholds or [None] * len(rows), strict=True)]
-    first = each[0]
-    if len(each) == 1:
-        return first
-    mean = lambda name: float(np.mean([getattr(one, name) for one in each]))  # noqa: E731
-    middle = lambda name: sorted(getattr(one, name) for one in each)[len(each) // 2]  # noqa: E731
-    return Heard(
-        truth=first.truth,
-        answered=all(one.answered for one in each),
+    truth = rows[0].truth
+    each = [_alarm_facts(row, threshold) for row, threshold in zip(rows, thresholds or [None] * len(rows), strict=True)]
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(one, name) for one in each]))
+
+    def middle(name: str) -> float:
+        return sorted(getattr(one, name) for one in each)[len(each) // 2]
+
+    return DetectionFacts(
+        truth=truth,
+        rows=tuple(rows),
+        by_own_threshold=thresholds is None,
+        answered=all(row.status == "ok" for row in rows),
+        raised_alarm=mean("raised_alarm"),
+        detected=mean("detected"),
+        alarms=mean("alarms"),
+        true_alarms=mean("true_alarms"),
+        alarms_before_onset=mean("alarms_before_onset"),
         delay_s=middle("delay_s"),
         delay_from_manifest_s=middle("delay_from_manifest_s"),
-        **{
-            name: mean(name)
-            for name in (
-                "yes",
-                "found",
-                "alarms",
-                "true_alarms",
-                "alarms_before_onset",
-                "average_precision",
-                "vus_pr",
-            )
-        },
     )
 
 
-def _one(row: ResultRow, threshold: float | None) -> Heard:
+@dataclass(frozen=True, kw_only=True)
+class _AlarmFacts:
+    """The facts of one row."""
+
+    raised_alarm: float
+    detected: float
+    alarms: int
+    true_alarms: int
+    alarms_before_onset: int
+    delay_s: float
+    delay_from_manifest_s: float
+
+
+def _alarm_facts(row: ResultRow, threshold: float | None) -> _AlarmFacts:
     truth = row.truth
     answered = row.status == "ok"
     raised = alarms_of(row, threshold) if answered else []
     fault = _fault_range(truth)
     true = true_alarms([fault], raised) if fault else []
-    if threshold is not None:
-        area = volume = math.nan
-    else:
-        area, volume = _threshold_free(row, fault) if answered else (_worst(truth), _worst(truth))
-    unknown_onset = truth.faulty and fault is None
     wrong = 0.0 if truth.faulty else 1.0
-    return Heard(
-        truth=truth,
-        answered=answered,
-        yes=float(bool(raised)) if answered else wrong,
-        found=math.nan if unknown_onset else float(bool(true)),
-        alarms=float(len(raised)),
-        true_alarms=float(len(true)),
-        alarms_before_onset=float(sum(a < fault[0] for a, _ in raised)) if fault else 0.0,
+    return _AlarmFacts(
+        raised_alarm=float(bool(raised)) if answered else wrong,
+        detected=math.nan if truth.faulty and fault is None else float(bool(true)),
+        alarms=len(raised),
+        true_alarms=len(true),
+        alarms_before_onset=sum(a < fault[0] for a, _ in raised) if fault else 0,
         delay_s=_delay(true, truth.onset_ns),
         delay_from_manifest_s=_delay(true, truth.manifest_ns),
-        average_precision=area,
-        vus_pr=volume,
     )
 
 
@@ -142,22 +176,16 @@ def _delay(true: Sequence[Range], since_ns: int | None) -> float:
         return math.nan
     if not true:
         return math.inf
-    # clients may suffer later than a good detector speaks: that is a delay of zero, not a negative one
+    # clients may suffer later than a good detector raises its alarm: that is a delay of zero, not a negative one
     return max(0.0, (true[0][0] - since_ns) / _S)
 
 
-def _worst(truth: Truth) -> float:
-    return 0.0 if truth.onset_ns is not None else math.nan
-
-
-def _threshold_free(row: ResultRow, fault: Range | None) -> tuple[float, float]:
+def _areas_of(row: ResultRow, onset_ns: int) -> tuple[float, float]:
     times = np.asarray(row.answer.get("times_ns", []), dtype=np.int64)
-    if fault is None:
-        return math.nan, math.nan
-    if len(times) == 0:
-        # no sample was ranked: nothing was found at any threshold
+    if row.status != "ok" or len(times) == 0:
+        # no sample was ranked: nothing was detected at any threshold
         return 0.0, 0.0
-    inside = times > fault[0]
+    inside = times > onset_ns
     scores = np.asarray(row.answer["scores"], dtype=float)
     step_s = float(np.median(np.diff(times))) / _S if len(times) > 1 else 1.0
     return average_precision(inside, scores), vus_pr(inside, scores, round(BUFFER_S / max(step_s, 1e-9)))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from faultset.evaluators.leaderboards.records import Metric
-from faultset.evaluators.results.rows import ResultRow, Truth
+from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.diagnosis import macro_f1
 from faultset.evaluators.statistics.clusters import clustered_mean
 from faultset.evaluators.statistics.estimates import Estimate
@@ -26,28 +27,28 @@ DIAGNOSIS_METRICS = (
     ),
     Metric(name="answered", title="answered", unit="share", meaning="share of episodes with a level or a type named"),
     Metric(
-        name="silent_without_fault",
-        title="silent without fault",
+        name="correct_abstentions",
+        title="correct abstentions",
         unit="share",
-        meaning="share of no-fault episodes in which no alarm was told or nothing was named",
+        meaning="share of no-fault episodes in which no alarm was given or nothing was named",
     ),
 )
 TABLE_COLUMNS = DIAGNOSIS_METRICS[:6]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Diagnosed:
-    """What one diagnoser said about one episode; means over seeds where it has several."""
+class DiagnosisFacts:
+    """What one diagnoser answered on one episode; means over seeds where it has several."""
 
     truth: Truth
     joint: float
     level: float
     type: float
     answered: float
-    said: tuple[tuple[str | None, str | None], ...]
+    answers: tuple[tuple[str | None, str | None], ...]
     """(level, type) of each seed."""
-    usual: tuple[str, str] | None
-    """What the best constant answer of the training labels is."""
+    majority_label: tuple[str, str] | None
+    """The best constant answer: the most frequent pair of the training labels."""
 
     @property
     def parts(self) -> float:
@@ -55,35 +56,37 @@ class Diagnosed:
         return (self.level + self.type) / 2
 
 
-def diagnosed(rows: Sequence[ResultRow]) -> Diagnosed:
+def diagnosis_facts(rows: Sequence[ResultRow]) -> DiagnosisFacts:
     """Put the rows of one diagnoser on one episode, one for each seed, together; no answer is a miss."""
     truth = rows[0].truth
-    said = [_said(row) for row in rows]
-    level = [a == truth.system_level for a, _ in said]
-    kind = [b == truth.fault_type for _, b in said]
-    return Diagnosed(
+    answers = [_answer_of(row) for row in rows]
+    level = [a == truth.system_level for a, _ in answers]
+    kind = [b == truth.fault_type for _, b in answers]
+    return DiagnosisFacts(
         truth=truth,
         joint=float(np.mean([a and b for a, b in zip(level, kind, strict=True)])),
         level=float(np.mean(level)),
         type=float(np.mean(kind)),
-        answered=float(np.mean([pair != (None, None) for pair in said])),
-        said=tuple(said),
-        usual=rows[0].usual,
+        answered=float(np.mean([pair != (None, None) for pair in answers])),
+        answers=tuple(answers),
+        majority_label=rows[0].majority_label,
     )
 
 
-def _said(row: ResultRow) -> tuple[str | None, str | None]:
+def _answer_of(row: ResultRow) -> tuple[str | None, str | None]:
     if row.status != "ok":
         return None, None
     return row.answer.get("system_level"), row.answer.get("fault_type")
 
 
-def diagnosis_estimates(episodes: Sequence[Diagnosed], calm: Sequence[float], seed: int) -> dict[str, Estimate]:
+def diagnosis_estimates(
+    episodes: Sequence[DiagnosisFacts], abstentions: Sequence[float], seed: int
+) -> dict[str, Estimate]:
     """Every root cause metric of one diagnoser.
 
     Parameters
     ----------
-    calm
+    abstentions
         For each no-fault episode the share of seeds that named nothing.
     """
     keys = [one.truth.cluster for one in episodes]
@@ -92,29 +95,30 @@ def diagnosis_estimates(episodes: Sequence[Diagnosed], calm: Sequence[float], se
         for name in ("joint", "parts", "level", "type", "answered")
     }
     estimates |= _macro(episodes)
-    estimates["silent_without_fault"] = clustered_mean(list(calm), list(range(len(calm))), seed)
+    estimates["correct_abstentions"] = clustered_mean(list(abstentions), list(range(len(abstentions))), seed)
     return estimates
 
 
-def _macro(episodes: Sequence[Diagnosed]) -> dict[str, Estimate]:
+def _macro(episodes: Sequence[DiagnosisFacts]) -> dict[str, Estimate]:
     """Macro-F1 of each seed, averaged; no interval, because classes come and go with resampling."""
     found = {}
     for place, (name, part) in enumerate((("macro_f1_level", "system_level"), ("macro_f1_type", "fault_type"))):
         truths = [getattr(one.truth, part) for one in episodes]
-        seeds = min((len(one.said) for one in episodes), default=0)
-        values = [macro_f1([one.said[seed][place] for one in episodes], truths) for seed in range(seeds)]
+        seeds = min((len(one.answers) for one in episodes), default=0)
+        values = [macro_f1([one.answers[seed][place] for one in episodes], truths) for seed in range(seeds)]
         value = float(np.mean(values)) if values else float("nan")
         found[name] = Estimate(value=value, n=len(episodes), reason="no interval: classes are too few to resample")
     return found
 
 
-def constant_floor(episodes: Sequence[Diagnosed]) -> dict[str, Estimate]:
-    """What the best constant answer scores: the pair that is most often right in the training labels of each fold."""
-    told = [one for one in episodes if one.usual is not None]
-    if not told:
+def constant_floor(episodes: Sequence[DiagnosisFacts]) -> dict[str, Estimate]:
+    """Return what the best constant answer scores: the most frequent pair of the training labels of each fold."""
+    if not any(one.majority_label for one in episodes):
         return {}
-    level = [float(one.usual is not None and one.usual[0] == one.truth.system_level) for one in episodes]
-    kind = [float(one.usual is not None and one.usual[1] == one.truth.fault_type) for one in episodes]
+    level = [
+        float(one.majority_label is not None and one.majority_label[0] == one.truth.system_level) for one in episodes
+    ]
+    kind = [float(one.majority_label is not None and one.majority_label[1] == one.truth.fault_type) for one in episodes]
     joint = [a * b for a, b in zip(level, kind, strict=True)]
     values: Mapping[str, list[float]] = {"joint": joint, "level": level, "type": kind, "parts": [*level, *kind]}
     floor = {
@@ -122,7 +126,7 @@ def constant_floor(episodes: Sequence[Diagnosed]) -> dict[str, Estimate]:
         for name, v in values.items()
     }
     for place, (name, part) in enumerate((("macro_f1_level", "system_level"), ("macro_f1_type", "fault_type"))):
-        said = [None if one.usual is None else one.usual[place] for one in episodes]
-        value = macro_f1(said, [getattr(one.truth, part) for one in episodes])
+        constant = [None if one.majority_label is None else one.majority_label[place] for one in episodes]
+        value = macro_f1(constant, [getattr(one.truth, part) for one in episodes])
         floor[name] = Estimate(value=value, n=len(episodes), method="best constant of the training labels")
     return floor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from faultset.evaluators.leaderboards.episode_scores import EpisodeScores
 from faultset.evaluators.leaderboards.records import Stratum, is_headline
-from faultset.evaluators.leaderboards.scored_rows import ScoredRows
 
 TRIVIAL_RULE = "max-z"
 ONE_MODALITY_RULES = ("loudest-log", "most-restarts", "series-stopped", "kubernetes-state", "last-change")
@@ -17,12 +17,12 @@ MEANINGS = {
 }
 
 
-def strata_of(facts: ScoredRows) -> tuple[Stratum, ...]:
-    """Sort headline fault episodes by difficulty, told the true onset where that was evaluated."""
-    protocol = "oracle" if facts.located.get("oracle") else "detected"
-    asked = facts.located.get(protocol, {})
+def strata_of(scores: EpisodeScores) -> tuple[Stratum, ...]:
+    """Sort headline fault episodes by difficulty, by the oracle protocol where that was evaluated."""
+    protocol = "oracle" if scores.localizations.get("oracle") else "detected"
+    found = scores.localizations.get(protocol, {})
     ac1 = {
-        name: {e: one.ac1 for e, one in episodes.items() if is_headline(one.truth)} for name, episodes in asked.items()
+        name: {e: one.ac1 for e, one in episodes.items() if is_headline(one.truth)} for name, episodes in found.items()
     }
     if not any(ac1.values()):
         return ()

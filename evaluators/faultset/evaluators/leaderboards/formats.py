@@ -11,25 +11,26 @@ from typing import Any
 
 from faultset.evaluators.leaderboards import detection as detecting
 from faultset.evaluators.leaderboards import diagnosis, localization, number_formats
-from faultset.evaluators.leaderboards.records import HEADLINE, TOLD, Entry, Leaderboard, Metric, Table
+from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, Entry, Leaderboard, Metric, Table
 
-LEADERBOARD_VERSION = 1
+LEADERBOARD_VERSION = 2
+"""Version 2 renamed `place` of an entry to `rank` and the metric `silent_without_fault` to `correct_abstentions`."""
 
 
 def write_json(board: Leaderboard, path: Path) -> None:
     """Write everything that was computed; unknown values are null and say why."""
-    content = {"leaderboard_version": LEADERBOARD_VERSION, **plain(board)}
+    content = {"leaderboard_version": LEADERBOARD_VERSION, **to_json(board)}
     path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Turn records into what JSON can hold: NaN becomes null, infinities become strings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_json(item) for item in value]
     if isinstance(value, float):
         if math.isnan(value):
             return None
@@ -63,7 +64,7 @@ def write_markdown(board: Leaderboard, path: Path) -> None:
 def markdown(board: Leaderboard) -> str:
     """Render a leaderboard as Markdown."""
     lines = [f"# {board.dataset} {board.version}", ""]
-    lines += [f"- {line}" for line in facts(board)]
+    lines += [f"- {line}" for line in summary_lines(board)]
     lines.append("")
     for table in board.tables:
         lines += _table(table)
@@ -83,7 +84,7 @@ def markdown(board: Leaderboard) -> str:
     return "\n".join(lines)
 
 
-def facts(board: Leaderboard) -> list[str]:
+def summary_lines(board: Leaderboard) -> list[str]:
     """Say what was evaluated and what a reader must keep in mind, one sentence each."""
     counts = board.counts
     sentences = []
@@ -106,8 +107,8 @@ def facts(board: Leaderboard) -> list[str]:
     ]
     sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
     if board.early_alarms:
-        told = ", ".join(f"{n} {when}" for when, n in sorted(board.early_alarms.items()))
-        sentences.append(f"alarm that localizers were told (detected): {told}")
+        given = ", ".join(f"{n} {when}" for when, n in sorted(board.early_alarms.items()))
+        sentences.append(f"alarm that localizers were given (detected): {given}")
     return sentences
 
 
@@ -149,11 +150,14 @@ def _misses(board: Leaderboard) -> list[str]:
     if not board.misses:
         return []
     lines = ["## What localizers put first", ""]
-    lines += ["| told | baseline | episodes | cause | symptom | unrelated | no answer | calls away |", "|" + "---|" * 8]
+    lines += [
+        "| given | baseline | episodes | cause | symptom | unrelated | no answer | calls away |",
+        "|" + "---|" * 8,
+    ]
     for miss in board.misses:
         shares = " | ".join(f"{value:.2f}" for value in (miss.hit, miss.symptom, miss.unrelated, miss.none))
         away = ", ".join(f"{distance}: {count}" for distance, count in miss.hops.items())
-        lines.append(f"| {TOLD[miss.protocol]} | {miss.baseline} | {miss.episodes} | {shares} | {away} |")
+        lines.append(f"| {GIVEN_ALARMS[miss.protocol]} | {miss.baseline} | {miss.episodes} | {shares} | {away} |")
     return [*lines, ""]
 
 
@@ -197,7 +201,7 @@ def _cells(entry: Entry, shown: tuple[Metric, ...]) -> list[str]:
     failed = ", ".join(f"{n} {status}" for status, n in sorted(entry.failed.items()))
     values = [_value(entry, metric) for metric in shown]
     return [
-        str(entry.place),
+        str(entry.rank),
         entry.baseline,
         entry.kind,
         *values,

@@ -9,11 +9,12 @@ from typing import Any
 
 from faultset.evaluators.leaderboards.delay_curves import curves_of
 from faultset.evaluators.leaderboards.difficulty import strata_of
+from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, score_episodes
 from faultset.evaluators.leaderboards.localization import misses_of
 from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Misses, is_headline
-from faultset.evaluators.leaderboards.scored_rows import ScoredRows, scored
 from faultset.evaluators.leaderboards.tables import VERDICTS, tables_of
-from faultset.evaluators.results.rows import ResultRow, Truth
+from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
 
 
@@ -32,7 +33,7 @@ def leaderboard_of(
     digest
         SHA-256 of the dataset version's list of files.
     settings
-        What the evaluation was asked for, to be shown to the reader.
+        Settings of the evaluation, to be shown to the reader.
     seed
         For resampling; equal seeds give equal intervals.
     policies
@@ -41,7 +42,7 @@ def leaderboard_of(
     if not rows:
         raise ValueError("a leaderboard needs at least one row")
     policies = chosen_policies([]) if policies is None else policies
-    facts = scored(rows, policies)
+    scores = score_episodes(rows, policies)
     tested = {row.episode: row.truth for row in rows if row.protocol != "calibration"}
     first = rows[0]
     return Leaderboard(
@@ -52,8 +53,8 @@ def leaderboard_of(
         quick=any(truth.profile == "quick" for truth in tested.values()),
         counts=_counts(tested.values()),
         profiles=dict(Counter(truth.profile for truth in tested.values())),
-        tables=tuple(tables_of(facts, seed)),
-        strata=strata_of(facts),
+        tables=tuple(tables_of(scores, seed)),
+        strata=strata_of(scores),
         failures=tuple(_failures(rows)),
         early_alarms=_early_alarms(rows),
         settings=dict(settings or {})
@@ -61,8 +62,8 @@ def leaderboard_of(
         code=first.code,
         libraries=json.loads(first.libraries) if first.libraries else {},
         curves=curves_of(rows, seed),
-        thresholds=_thresholds(facts),
-        misses=tuple(_misses(facts)),
+        thresholds=_thresholds(scores),
+        misses=tuple(_misses(scores)),
         unscored=_unscored(tested.values(), {row.task for row in rows}),
     )
 
@@ -90,18 +91,18 @@ def _unscored(truths: Iterable[Truth], tasks: set[str]) -> dict[str, int]:
     return {reason: count for reason, count in reasons.items() if count}
 
 
-def _thresholds(facts: ScoredRows) -> dict[str, dict[str, dict[str, float]]]:
+def _thresholds(scores: EpisodeScores) -> dict[str, dict[str, dict[str, float]]]:
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for policy, by in facts.thresholds.items():
+    for policy, by in scores.thresholds.items():
         named = found.setdefault(policy, {})
         for (baseline, seed, fold), threshold in by.items():
             named.setdefault(baseline, {})[f"{fold}/{seed}"] = threshold
     return found
 
 
-def _misses(facts: ScoredRows) -> Iterable[Misses]:
+def _misses(scores: EpisodeScores) -> Iterable[Misses]:
     for protocol in ("detected", "oracle"):
-        for baseline, episodes in sorted(facts.located.get(protocol, {}).items()):
+        for baseline, episodes in sorted(scores.localizations.get(protocol, {}).items()):
             headline = [one for _, one in sorted(episodes.items()) if is_headline(one.truth)]
             if headline:
                 yield misses_of(baseline, protocol, headline)
@@ -122,9 +123,11 @@ def _failures(rows: Sequence[ResultRow]) -> Iterable[Failure]:
 
 
 def _early_alarms(rows: Sequence[ResultRow]) -> dict[str, int]:
-    """Count fault episodes by when the alarm that localizers were told was raised."""
-    told: dict[str, str] = {}
+    """Count fault episodes by when the alarm that localizers were given was raised."""
+    given: dict[str, str] = {}
     for row in rows:
         if row.task != "detection" and row.protocol == "detected" and row.truth.faulty:
-            told[row.episode] = "none" if row.told_ns is None else "before onset" if row.told_early else "after onset"
-    return dict(Counter(told.values()))
+            given[row.episode] = (
+                "none" if row.given_alarm_ns is None else "before onset" if row.alarm_given_early else "after onset"
+            )
+    return dict(Counter(given.values()))

@@ -1,4 +1,4 @@
-"""Localization tables: where the cause stood in each ranking, and the numbers that follow."""
+"""Localization metrics: where the cause stands in each ranking, and the numbers that follow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from faultset.evaluators.leaderboards.records import Metric, Misses
-from faultset.evaluators.results.rows import ResultRow, Truth
+from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.localization import (
     LocalizationScore,
     canonical,
@@ -42,7 +43,7 @@ LOCALIZATION_METRICS = (
         title="median rank",
         unit="rank",
         better="lower",
-        meaning="services an operator opens up to the right one; all of them when there is no answer",
+        meaning="services that an operator examines up to the right one; all of them when there is no answer",
     ),
     Metric(
         name="lift1",
@@ -58,7 +59,7 @@ LOCALIZATION_METRICS = (
         name="ac1_own",
         title="AC@1 own trigger",
         unit="share",
-        meaning="AC@1 when told the alarm of the method's own trigger instead, where it has one; no alarm is a miss",
+        meaning="AC@1 when given the alarm of the method's own trigger instead, where it has one; no alarm is a miss",
     ),
     Metric(name="hit5", title="retrieval@5", unit="share", meaning="any cause among the first five"),
     Metric(
@@ -77,10 +78,10 @@ LOCALIZATION_METRICS = (
     Metric(name="set_f1", title="set F1", unit="share", meaning="F1 of what is put first against the set of causes"),
     Metric(name="jaccard", title="Jaccard", unit="share", meaning="overlap of what is put first and the set of causes"),
     Metric(
-        name="silent_without_fault",
-        title="silent without fault",
+        name="correct_abstentions",
+        title="correct abstentions",
         unit="share",
-        meaning="share of no-fault episodes in which no alarm was told or nobody was named",
+        meaning="share of no-fault episodes in which no alarm was given or no service was named",
     ),
     *(
         Metric(
@@ -97,8 +98,8 @@ TABLE_COLUMNS = LOCALIZATION_METRICS[:6]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Located:
-    """What one localizer said about one episode; means over seeds where it has several."""
+class LocalizationFacts:
+    """What one localizer answered on one episode; means over seeds where it has several."""
 
     truth: Truth
     ac1: float
@@ -116,7 +117,7 @@ class Located:
     set_f1: float
     jaccard: float
     answered: float
-    fine: Mapping[str, float]
+    finer: Mapping[str, float]
     """Scores at the level of pods and metrics; NaN where the truth names none."""
     kinds: Mapping[str, float]
     """What the services in first place are to the cause, as shares."""
@@ -128,7 +129,7 @@ _MEANS = ("ac1", "ac3", "ac5", "avg5", "mrr", "hit1", "hit3", "hit5", "recall3",
 _SETS = ("exact_set", "set_f1", "jaccard")
 
 
-def located(rows: Sequence[ResultRow]) -> Located:
+def localization_facts(rows: Sequence[ResultRow]) -> LocalizationFacts:
     """Put the rows of one localizer on one episode, one for each seed, together; no answer is a miss."""
     truth = rows[0].truth
     causes = [frozenset(cause) for cause in truth.causes]
@@ -137,15 +138,15 @@ def located(rows: Sequence[ResultRow]) -> Located:
     first = [leading(ranking, truth.candidates) for ranking in rankings]
     sets = [_set_scores(names, causes) for names in first]
     kinds = [kinds_of_answer(names, frozenset().union(*causes), truth.calls) for names in first]
-    fine = [_fine_scores(row) for row in rows]
+    finer = [_finer_scores(row) for row in rows]
     floor = _floor(truth.causes, truth.candidates).ac[1]
     mean = lambda values: float(sum(values) / len(values))  # noqa: E731
-    return Located(
+    return LocalizationFacts(
         truth=truth,
         **{name: mean([_read(score, name, floor) for score in scores]) for name in _MEANS},
         **{name: mean([found[name] for found in sets]) for name in _SETS},
         answered=mean([bool(ranking) for ranking in rankings]),
-        fine={name: mean([found[name] for found in fine]) for name in fine[0]},
+        finer={name: mean([found[name] for found in finer]) for name in finer[0]},
         kinds={kind: mean([found[kind] for found in kinds]) for kind in MISSES},
         hops=hops(truth.calls, first[0], frozenset().union(*causes)) if first[0] else math.nan,
     )
@@ -162,7 +163,7 @@ def _set_scores(first: AbstractSet[str], causes: Sequence[AbstractSet[str]]) -> 
     return {"exact_set": float(found.exact), "set_f1": found.f1, "jaccard": found.jaccard}
 
 
-def _fine_scores(row: ResultRow) -> dict[str, float]:
+def _finer_scores(row: ResultRow) -> dict[str, float]:
     """Scores of the pods and metrics that a row names."""
     truth, answer = row.truth, row.answer if row.status == "ok" else {}
     scores: dict[str, LocalizationScore | None] = {"pod": None, "metric": None}
@@ -195,16 +196,20 @@ def _read(score: LocalizationScore, name: str, floor: float) -> float:
 
 
 def localization_estimates(
-    episodes: Sequence[Located], seed: int, *, own: Mapping[str, Located] | None = None, calm: Sequence[float] = ()
+    episodes: Sequence[LocalizationFacts],
+    seed: int,
+    *,
+    own: Mapping[str, LocalizationFacts] | None = None,
+    abstentions: Sequence[float] = (),
 ) -> dict[str, Estimate]:
     """Every localization metric of one localizer.
 
     Parameters
     ----------
     own
-        The same episodes when told the alarm of the method's own trigger.
-    calm
-        For each no-fault episode the share of seeds that blamed nobody.
+        The same episodes when given the alarm of the method's own trigger.
+    abstentions
+        For each no-fault episode the share of seeds that named no service.
     """
     keys = [one.truth.cluster for one in episodes]
     names = [name for name in (*_MEANS, *_SETS, "answered") if name != "rank"]
@@ -220,18 +225,20 @@ def localization_estimates(
         if mine
         else unknown("the method has no trigger of its own")
     )
-    estimates["silent_without_fault"] = (
-        clustered_mean(list(calm), list(range(len(calm))), seed) if calm else unknown("no no-fault episodes")
+    estimates["correct_abstentions"] = (
+        clustered_mean(list(abstentions), list(range(len(abstentions))), seed)
+        if abstentions
+        else unknown("no no-fault episodes")
     )
-    for name in episodes[0].fine if episodes else ():
-        values = [one.fine[name] for one in episodes]
+    for name in episodes[0].finer if episodes else ():
+        values = [one.finer[name] for one in episodes]
         level = name.partition("_")[0]
         known = any(not math.isnan(value) for value in values)
         estimates[name] = clustered_mean(values, keys, seed) if known else unknown(f"the truth names no {level}s")
     return estimates
 
 
-def _rerank(episodes: Sequence[Located], keys: Sequence[Hashable], seed: int) -> Estimate:
+def _rerank(episodes: Sequence[LocalizationFacts], keys: Sequence[Hashable], seed: int) -> Estimate:
     with np.errstate(divide="ignore", invalid="ignore"):
         return clustered_ratio(
             [(one.hit1, one.hit5) for one in episodes],
@@ -242,7 +249,7 @@ def _rerank(episodes: Sequence[Located], keys: Sequence[Hashable], seed: int) ->
         )
 
 
-def misses_of(baseline: str, protocol: str, episodes: Sequence[Located]) -> Misses:
+def misses_of(baseline: str, protocol: str, episodes: Sequence[LocalizationFacts]) -> Misses:
     """Say of what kind a localizer's first places are, and how far they lie from the cause."""
     distances = ["none" if math.isnan(one.hops) else f"{one.hops:g}" for one in episodes]
     return Misses(
@@ -255,7 +262,7 @@ def misses_of(baseline: str, protocol: str, episodes: Sequence[Located]) -> Miss
 
 
 def guessing_floor(truths: Sequence[Truth]) -> dict[str, Estimate]:
-    """What ranking the candidates at random scores on these episodes, in closed form."""
+    """Return what ranking the candidates at random scores on these episodes, in closed form."""
     if not truths:
         return {}
     floors = [_floor(truth.causes, truth.candidates) for truth in truths]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from faultset.evaluators.results.rows import Truth
+from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.statistics.comparison import PairedDifference
 from faultset.evaluators.statistics.estimates import Estimate
 
@@ -39,8 +39,8 @@ class Entry:
 
     baseline: str
     kind: str
-    place: int
-    """1 is best by the table's first metric; equal values share the better place."""
+    rank: int
+    """1 is best by the table's first metric; equal values share the better rank."""
     metrics: Mapping[str, Estimate]
     rows: int
     failed: Mapping[str, int]
@@ -63,7 +63,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Baselines that were told and shown the same, on the same episodes."""
+    """Baselines that were given the same information, on the same episodes."""
 
     task: str
     protocol: str
@@ -85,14 +85,14 @@ class Table:
     def title(self) -> str:
         """Say in a few words what the table is about."""
         name = "root cause" if self.task == "rca" else self.task
-        parts = [name] if self.task == "detection" else [name, f"told: {TOLD[self.protocol]}"]
+        parts = [name] if self.task == "detection" else [name, f"given: {GIVEN_ALARMS[self.protocol]}"]
         parts += [self.app, self.verdict]
         if self.group != "telemetry":
             parts.append(f"methods that see {self.group}")
         return " · ".join(parts)
 
 
-TOLD = {"detected": "alarm of ksigma", "oracle": "true onset"}
+GIVEN_ALARMS = {"detected": "alarm of ksigma", "oracle": "true onset"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +158,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard:
-    """All tables of an evaluation with what a reader must know to trust them."""
+    """All tables of an evaluation with what a reader must know to judge them."""
 
     dataset: str
     version: str
@@ -172,12 +172,12 @@ class Leaderboard:
     strata: tuple[Stratum, ...]
     failures: tuple[Failure, ...]
     early_alarms: Mapping[str, int]
-    """Fault episodes in which the named detector spoke before the onset, or never."""
+    """Fault episodes in which the alarm of the named detector stood before the onset, or there was none."""
     settings: Mapping[str, Any]
     code: str
     libraries: Mapping[str, str]
     curves: tuple[Curve, ...] = ()
-    """Localizers whose alarm came later, where that was asked for."""
+    """Localizers whose alarm came later, where that was chosen."""
     thresholds: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     """Policy -> baseline -> "fold/seed" -> threshold that was set on training episodes."""
     misses: tuple[Misses, ...] = ()

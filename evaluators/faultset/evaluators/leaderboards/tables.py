@@ -1,4 +1,4 @@
-"""Tables of baselines that were told and shown the same, on the same episodes."""
+"""Tables of baselines that were given the same information, on the same episodes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ import numpy as np
 from faultset.evaluators.leaderboards import detection as detecting
 from faultset.evaluators.leaderboards import diagnosis
 from faultset.evaluators.leaderboards import localization as locating
+from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, Setting
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, UNKNOWN, Entry, Metric, Table
-from faultset.evaluators.leaderboards.scored_rows import Asked, ScoredRows
-from faultset.evaluators.results.rows import ResultRow, Truth
+from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow
+from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.statistics.comparison import PairedDifference, holm, paired_difference
 from faultset.evaluators.statistics.estimates import Estimate, unknown
 from faultset.evaluators.statistics.systems import prediction_interval
 
 VERDICTS: tuple[str, ...] = (HEADLINE, "latent", "silent")
 GROUPS = ("telemetry", "sli")
-PROTOCOLS = ("detected", "oracle")
-TASKS = ("detection", "localization", "rca")
 Estimates = Mapping[str, Mapping[str, Estimate]]
 
 
@@ -30,7 +29,7 @@ Estimates = Mapping[str, Mapping[str, Estimate]]
 class _Part:
     """Which rows a table is made of."""
 
-    asked: Asked
+    setting: Setting
     app: str
     verdict: str
     group: str
@@ -42,41 +41,41 @@ class _Part:
     baselines: tuple[str, ...]
 
 
-def tables_of(facts: ScoredRows, seed: int) -> list[Table]:
+def tables_of(scores: EpisodeScores, seed: int) -> list[Table]:
     """Make all tables: each application before all together, telemetry before methods that see client requests."""
-    apps = sorted({truth.app for truth in facts.truths.values()})
+    apps = sorted({truth.app for truth in scores.truths.values()})
     tables = []
     for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
         for group in GROUPS:
             for task in TASKS:
                 for protocol in PROTOCOLS:
                     for verdict in VERDICTS:
-                        part = _part(facts, (task, protocol), app, verdict, group, seed)
+                        part = _part(scores, Setting(task, protocol), app, verdict, group, seed)
                         if part is not None:
-                            tables.append(_MAKERS[task](facts, part))
+                            tables.append(_MAKERS[task](scores, part))
     return tables
 
 
 def group_of(row: ResultRow) -> str:
-    """Methods that see the clients' requests are ranked among themselves: verdicts come from the same data."""
+    """Return "sli" for methods that see the clients' requests: they are ranked apart, as verdicts use the same data."""
     return "sli" if "sli" in row.needs else "telemetry"
 
 
-def _part(facts: ScoredRows, asked: Asked, app: str, verdict: str, group: str, seed: int) -> _Part | None:
-    found = facts.rows.get(asked, {})
+def _part(scores: EpisodeScores, setting: Setting, app: str, verdict: str, group: str, seed: int) -> _Part | None:
+    found = scores.rows.get(setting, {})
     first = {name: next(iter(episodes.values()))[0] for name, episodes in found.items()}
     baselines = tuple(name for name, row in first.items() if group_of(row) == group)
     if not baselines:
         return None
-    scored = _scored(facts, asked, baselines)
-    here = {e: facts.truths[e] for e in scored if app in (ALL_APPS, facts.truths[e].app)}
+    scored = _scored(scores, setting, baselines)
+    here = {e: scores.truths[e] for e in scored if app in (ALL_APPS, scores.truths[e].app)}
     faulty = frozenset(e for e, truth in here.items() if truth.faulty and _counts_as(truth, verdict))
-    asked_calm = {e for name in baselines for e, rows in found[name].items() if not rows[0].truth.faulty}
-    healthy = frozenset(e for e in asked_calm if app in (ALL_APPS, facts.truths[e].app))
-    if not faulty and not (healthy and verdict == HEADLINE and asked[0] == "detection"):
+    healthy_episodes = {e for name in baselines for e, rows in found[name].items() if not rows[0].truth.faulty}
+    healthy = frozenset(e for e in healthy_episodes if app in (ALL_APPS, scores.truths[e].app))
+    if not faulty and not (healthy and verdict == HEADLINE and setting[0] == "detection"):
         return None
     return _Part(
-        asked=asked,
+        setting=setting,
         app=app,
         verdict=verdict,
         group=group,
@@ -87,11 +86,11 @@ def _part(facts: ScoredRows, asked: Asked, app: str, verdict: str, group: str, s
     )
 
 
-def _scored(facts: ScoredRows, asked: Asked, baselines: Sequence[str]) -> set[str]:
-    task, protocol = asked
+def _scored(scores: EpisodeScores, setting: Setting, baselines: Sequence[str]) -> set[str]:
+    task, protocol = setting
     if task == "detection":
-        return {e for name in baselines for e in facts.heard[name]}
-    kept = facts.located[protocol] if task == "localization" else facts.diagnosed[protocol]
+        return {e for name in baselines for e in scores.detections[name]}
+    kept = scores.localizations[protocol] if task == "localization" else scores.diagnoses[protocol]
     return {e for name in baselines for e in kept[name]}
 
 
@@ -99,16 +98,20 @@ def _counts_as(truth: Truth, verdict: str) -> bool:
     return truth.verdict == verdict or (verdict == HEADLINE and truth.verdict not in VERDICTS)
 
 
-def _detection(facts: ScoredRows, part: _Part) -> Table:
-    def split(episodes: Mapping[str, detecting.Heard]) -> tuple[list[detecting.Heard], list[detecting.Heard]]:
+def _detection(scores: EpisodeScores, part: _Part) -> Table:
+    def split(
+        episodes: Mapping[str, detecting.DetectionFacts],
+    ) -> tuple[list[detecting.DetectionFacts], list[detecting.DetectionFacts]]:
         return (
             [one for e, one in sorted(episodes.items()) if e in part.faulty],
             [one for e, one in sorted(episodes.items()) if e in part.healthy],
         )
 
     metrics = detecting.DETECTION_METRICS
-    estimates = {name: detecting.detection_estimates(*split(facts.heard[name]), part.seed) for name in part.baselines}
-    for policy, by in facts.by_policy.items():
+    estimates = {
+        name: detecting.detection_estimates(*split(scores.detections[name]), part.seed) for name in part.baselines
+    }
+    for policy, by in scores.detections_by_policy.items():
         own = detecting.policy_metrics(policy)
         metrics += own
         for name in part.baselines:
@@ -117,44 +120,44 @@ def _detection(facts: ScoredRows, part: _Part) -> Table:
                 if name in by
                 else {metric.name: unknown("no threshold could be set from training episodes") for metric in own}
             )
-    faulty, _ = split(facts.heard[part.baselines[0]])
+    faulty, _ = split(scores.detections[part.baselines[0]])
     note = ""
     if not part.healthy:
         note = "There is no no-fault episode, so false alarms are unknown and always-yes would look perfect."
     elif not part.faulty:
         note = f"There is no {part.verdict} fault episode; only false alarms can be judged."
-    return _table(facts, part, metrics, estimates, detecting.constant_answer_floor(faulty), note)
+    return _table(scores, part, metrics, estimates, detecting.constant_answer_floor(faulty), note)
 
 
-def _localization(facts: ScoredRows, part: _Part) -> Table:
-    protocol = part.asked[1]
-    own = facts.located.get("own", {}) if protocol == "detected" else {}
+def _localization(scores: EpisodeScores, part: _Part) -> Table:
+    protocol = part.setting[1]
+    own = scores.localizations.get("own", {}) if protocol == "detected" else {}
     estimates = {
         name: locating.localization_estimates(
-            _only(facts.located[protocol][name], part.faulty),
+            _only(scores.localizations[protocol][name], part.faulty),
             part.seed,
             own=own.get(name),
-            calm=_only(facts.calm[part.asked][name], part.healthy),
+            abstentions=_only(scores.abstentions[part.setting][name], part.healthy),
         )
         for name in part.baselines
     }
-    floor = locating.guessing_floor([facts.truths[episode] for episode in sorted(part.faulty)])
-    return _table(facts, part, locating.LOCALIZATION_METRICS, estimates, floor, "")
+    floor = locating.guessing_floor([scores.truths[episode] for episode in sorted(part.faulty)])
+    return _table(scores, part, locating.LOCALIZATION_METRICS, estimates, floor, "")
 
 
-def _diagnosis(facts: ScoredRows, part: _Part) -> Table:
-    found = facts.diagnosed[part.asked[1]]
+def _diagnosis(scores: EpisodeScores, part: _Part) -> Table:
+    found = scores.diagnoses[part.setting[1]]
     estimates = {
         name: diagnosis.diagnosis_estimates(
-            _only(found[name], part.faulty), _only(facts.calm[part.asked][name], part.healthy), part.seed
+            _only(found[name], part.faulty), _only(scores.abstentions[part.setting][name], part.healthy), part.seed
         )
         for name in part.baselines
     }
     floor = diagnosis.constant_floor(_only(found[part.baselines[0]], part.faulty))
-    return _table(facts, part, diagnosis.DIAGNOSIS_METRICS, estimates, floor, "")
+    return _table(scores, part, diagnosis.DIAGNOSIS_METRICS, estimates, floor, "")
 
 
-_MAKERS: Mapping[str, Callable[[ScoredRows, _Part], Table]] = {
+_MAKERS: Mapping[str, Callable[[EpisodeScores, _Part], Table]] = {
     "detection": _detection,
     "localization": _localization,
     "rca": _diagnosis,
@@ -167,22 +170,22 @@ def _only(episodes: Mapping[str, object], chosen: Iterable[str]) -> list:
 
 
 def _table(
-    facts: ScoredRows,
+    scores: EpisodeScores,
     part: _Part,
     metrics: tuple[Metric, ...],
     estimates: Estimates,
     floor: Mapping[str, Estimate],
     note: str,
 ) -> Table:
-    episodes = part.faulty | part.healthy if part.asked[0] == "detection" else part.faulty
-    rights = facts.right(part.asked)
-    found = facts.rows[part.asked]
+    episodes = part.faulty | part.healthy if part.setting[0] == "detection" else part.faulty
+    correct = scores.correct(part.setting)
+    found = scores.rows[part.setting]
     kinds = {name: next(iter(found[name].values()))[0].kind for name in part.baselines}
     key = _sort_key(metrics, estimates)
     names = sorted(part.baselines, key=lambda name: (key(name), name))
     control = next((name for name in names if kinds[name] == "control"), None)
     against = {
-        name: _compare(rights[name], rights[control], episodes, facts, part.seed)
+        name: _compare(correct[name], correct[control], episodes, scores, part.seed)
         for name in names
         if control is not None and kinds[name] != "control"
     }
@@ -190,12 +193,12 @@ def _table(
     entries = []
     for name in names:
         own = [row for e in (*part.faulty, *part.healthy) for row in found[name].get(e, ())]
-        place = 1 + sum(key(other)[0] < key(name)[0] for other in names)
+        rank = 1 + sum(key(other)[0] < key(name)[0] for other in names)
         entries.append(
             Entry(
                 baseline=name,
                 kind=kinds[name],
-                place=place,
+                rank=rank,
                 metrics=estimates[name],
                 rows=len(own),
                 failed=dict(Counter(row.status for row in own if row.status != "ok" and row.episode in episodes)),
@@ -203,18 +206,18 @@ def _table(
                 fit_seconds=_median(row.fit_seconds for row in own),
                 peak_bytes=_median(row.peak_bytes for row in own),
                 seeds=len({row.seed for row in own}),
-                seed_spread=facts.spread(part.asked, name, sorted(episodes)),
+                seed_spread=scores.spread(part.setting, name, sorted(episodes)),
                 against=against.get(name),
                 adjusted_p=adjusted.get(name),
-                across=_across(facts, rights[name], episodes) if part.app == ALL_APPS else None,
+                across=_across(scores, correct[name], episodes) if part.app == ALL_APPS else None,
             )
         )
-    unknown_verdicts = sum(facts.truths[e].verdict == UNKNOWN for e in part.faulty)
+    unknown_verdicts = sum(scores.truths[e].verdict == UNKNOWN for e in part.faulty)
     if unknown_verdicts:
         note = f"{note} {unknown_verdicts} of the fault episodes have no verdict and count as headline.".strip()
     return Table(
-        task=part.asked[0],
-        protocol=part.asked[1],
+        task=part.setting[0],
+        protocol=part.setting[1],
         app=part.app,
         verdict=part.verdict,
         group=part.group,
@@ -222,7 +225,7 @@ def _table(
         entries=tuple(entries),
         floor=floor,
         episodes=len(part.faulty),
-        clusters=len({facts.truths[episode].cluster for episode in part.faulty}),
+        clusters=len({scores.truths[episode].cluster for episode in part.faulty}),
         no_fault_episodes=len(part.healthy),
         strongest_control=control,
         note=note,
@@ -249,20 +252,20 @@ def _compare(
     first: Mapping[str, float],
     second: Mapping[str, float],
     episodes: Iterable[str],
-    facts: ScoredRows,
+    scores: EpisodeScores,
     seed: int,
 ) -> PairedDifference:
     common = sorted(first.keys() & second.keys() & frozenset(episodes))
     return paired_difference(
-        [first[e] for e in common], [second[e] for e in common], [facts.truths[e].cluster for e in common], seed
+        [first[e] for e in common], [second[e] for e in common], [scores.truths[e].cluster for e in common], seed
     )
 
 
-def _across(facts: ScoredRows, right: Mapping[str, float], episodes: Iterable[str]) -> Estimate:
+def _across(scores: EpisodeScores, correct: Mapping[str, float], episodes: Iterable[str]) -> Estimate:
     by_app: dict[str, list[float]] = {}
     for episode in sorted(episodes):
-        if episode in right:
-            by_app.setdefault(facts.truths[episode].app, []).append(right[episode])
+        if episode in correct:
+            by_app.setdefault(scores.truths[episode].app, []).append(correct[episode])
     return prediction_interval([float(np.mean(values)) for values in by_app.values()])
 
 

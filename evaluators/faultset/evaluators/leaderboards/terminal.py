@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.formats import columns_of, facts
+from faultset.evaluators.leaderboards.formats import columns_of, summary_lines
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, Entry, Leaderboard, Metric, Table
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _KIND_STYLE = {"control": "dim", "named": "bold"}
 def show(board: Leaderboard, console: Console) -> None:
     """Print the headline tables and what must be known to read them; the files hold the rest."""
     console.print()
-    for line in facts(board):
+    for line in summary_lines(board):
         console.print(line.replace("**", ""), style="yellow" if "quick" in line[:8] else "dim", markup=False)
     for table in board.tables:
         if table.verdict == HEADLINE:
@@ -34,8 +34,8 @@ def show(board: Leaderboard, console: Console) -> None:
         kinds: dict[tuple[str, str], int] = {}
         for failure in board.failures:
             kinds[failure.baseline, failure.status] = kinds.get((failure.baseline, failure.status), 0) + 1
-        told = ", ".join(f"{name}: {n} {status}" for (name, status), n in sorted(kinds.items()))
-        console.print(f"{len(board.failures)} rows failed and count as misses ({told})", style="red", markup=False)
+        counted = ", ".join(f"{name}: {n} {status}" for (name, status), n in sorted(kinds.items()))
+        console.print(f"{len(board.failures)} rows failed and count as misses ({counted})", style="red", markup=False)
 
 
 def _rich(table: Table, width: int) -> RichTable:
@@ -81,7 +81,7 @@ def _cells(entry: Entry, shown: tuple[Metric, ...]) -> list[str]:
         values.append(f"{text} [dim]{bracket.replace('[', chr(92) + '[')}[/dim]" if bracket else text)
     failed = sum(n for status, n in entry.failed.items() if status != "no_alarm")
     return [
-        str(entry.place),
+        str(entry.rank),
         entry.baseline,
         *values,
         str(failed) if failed else "",

@@ -1,4 +1,4 @@
-"""Thresholds that were set before the test, from what detectors said about training episodes without a fault."""
+"""Thresholds that were set before the test, from the scores of detectors on training episodes without a fault."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.scoring.thresholds import Healthy, ThresholdPolicy
 
 _HOUR_NS = 3600 * 1_000_000_000
-Who = tuple[str, int, int]
+ModelKey = tuple[str, int, int]
 """Baseline, seed, fold."""
 
 
-def thresholds_of(rows: Iterable[ResultRow], policies: Sequence[ThresholdPolicy]) -> Mapping[str, Mapping[Who, float]]:
+def thresholds_of(
+    rows: Iterable[ResultRow], policies: Sequence[ThresholdPolicy]
+) -> Mapping[str, Mapping[ModelKey, float]]:
     """Return policy -> detector -> threshold, for policies that look at training episodes."""
-    training: dict[Who, list[Healthy]] = defaultdict(list)
+    training: dict[ModelKey, list[Healthy]] = defaultdict(list)
     for row in rows:
         if row.protocol == "calibration" and row.status == "ok" and row.answer.get("consecutive"):
             training[row.baseline, row.seed, row.fold].append(

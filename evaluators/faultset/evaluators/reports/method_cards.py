@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.reports.derived_scores import KIND_ORDER
+from faultset.evaluators.leaderboards.episode_scores import kind_rank
 from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
@@ -43,12 +43,11 @@ class Card:
 
 def cards(specs: Sequence[BaselineSpec], rows: Sequence[ResultRow]) -> list[tuple[str, list[Card]]]:
     """Cards by task, methods first."""
-    order = {kind: i for i, kind in enumerate(KIND_ORDER)}
     by: dict[str, list[ResultRow]] = {}
     for row in rows:
         by.setdefault(row.baseline, []).append(row)
     found: dict[str, list[Card]] = {title: [] for title in TASKS.values()}
-    for spec in sorted(specs, key=lambda spec: (order.get(spec.kind, 9), spec.name)):
+    for spec in sorted(specs, key=lambda spec: (kind_rank(spec.kind), spec.name)):
         if spec.name in by:
             found.setdefault(TASKS.get(spec.task, spec.task), []).append(_card(spec, by[spec.name]))
     return [(title, own) for title, own in found.items() if own]

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.evaluators.leaderboards import formats, number_formats
-from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, TOLD, Leaderboard, Table
+from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, score_episodes
+from faultset.evaluators.leaderboards.records import ALL_APPS, GIVEN_ALARMS, HEADLINE, Leaderboard, Table
 from faultset.evaluators.reports import episode_difficulty
-from faultset.evaluators.reports.derived_scores import Facts, facts_of, foremost
-from faultset.evaluators.reports.figures import delays, forest_plots, scatter_plots
+from faultset.evaluators.reports.figures import delay_charts, forest_plots, scatter_plots
 from faultset.evaluators.reports.figures.episodes import EPISODES_SHOWN, drawings
-from faultset.evaluators.reports.figures.heat_maps import heats
+from faultset.evaluators.reports.figures.heat_maps import heat_maps
 from faultset.evaluators.reports.method_cards import cards
 from faultset.evaluators.reports.provenance import FILES, provenance
 from faultset.evaluators.reports.templates import filled
+from faultset.evaluators.reports.top_methods import top_methods
 from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
@@ -64,31 +65,31 @@ def render(
     now: datetime | None = None,
 ) -> str:
     """Return the report as HTML."""
-    facts = facts_of(rows)
-    order = episode_difficulty.hardness(board, facts)
-    alone, headline = episode_difficulty.nobody(order, facts)
+    scores = score_episodes(rows)
+    order = episode_difficulty.episode_difficulties(board, scores)
+    unsolved, headline = episode_difficulty.count_unsolved(order, scores)
     others = [table for table in board.tables if table.verdict != HEADLINE]
     several = any(table.app == ALL_APPS for table in board.tables)
-    strata = foremost(_by_hard(board), facts.kinds)
+    strata = top_methods(_by_hard(board), scores.kinds)
     return filled(
         "report.html.j2",
         board=board,
-        facts=formats.facts(board),
-        glance=_glance(board),
-        tiles=_tiles(board, rows, alone, headline),
-        sections=[_section(board, facts, task) for task in _TITLES if _tables(board, task)],
+        summary_lines=formats.summary_lines(board),
+        summary=_summary(board),
+        tiles=_tiles(board, rows, unsolved, headline),
+        sections=[_section(board, scores, task) for task in _TITLES if _tables(board, task)],
         others=[table for table in others if several is False or table.app == ALL_APPS],
         more_others=several,
         columns_of=formats.columns_of,
-        heats=heats(facts),
-        hardness=(order[:UNSOLVED_SHOWN], order[UNSOLVED_SHOWN:]),
+        heat_maps=heat_maps(scores),
+        difficulties=(order[:UNSOLVED_SHOWN], order[UNSOLVED_SHOWN:]),
         solved_by=[title for _, _, title in episode_difficulty.TASKS],
-        drawings=drawings(board, facts, order, dataset),
-        episodes=len(facts.truths),
+        drawings=drawings(board, scores, order, dataset),
+        episodes=len(scores.truths),
         most_episodes=EPISODES_SHOWN,
-        planes=[plane for plane in map(scatter_plots.cost, _costly(board)) if plane is not None],
+        cost_plots=[plot for plot in map(scatter_plots.cost, _costly(board)) if plot is not None],
         strata=strata,
-        kinds=facts.kinds,
+        kinds=scores.kinds,
         failures=board.failures[:FAILURES_SHOWN],
         more_failures=max(0, len(board.failures) - FAILURES_SHOWN),
         cards=cards(specs, rows),
@@ -116,17 +117,17 @@ def _costly(board: Leaderboard) -> list[Table]:
     return [last[task] for task in _TITLES if task in last]
 
 
-def _glance(board: Leaderboard) -> list[dict[str, Any]]:
+def _summary(board: Leaderboard) -> list[dict[str, Any]]:
     """The best of every headline table: values with intervals, or systems side by side."""
     found = []
     for series in _series(board):
         last = series[-1]
         if last.group != "telemetry":
             continue
-        told = "" if last.task == "detection" else f", told the {TOLD[last.protocol]}"
+        given = "" if last.task == "detection" else f", given the {GIVEN_ALARMS[last.protocol]}"
         found.append(
             {
-                "title": _TITLES[last.task] + told,
+                "title": _TITLES[last.task] + given,
                 "anchor": last.task,
                 "forest": forest_plots.forest(last, last.metrics[0].name, methods=5, controls=1),
                 "systems": forest_plots.systems(series, methods=5, controls=1) if len(series) > 1 else None,
@@ -136,49 +137,50 @@ def _glance(board: Leaderboard) -> list[dict[str, Any]]:
     return found
 
 
-def _section(board: Leaderboard, facts: Facts, task: str) -> dict[str, Any]:
+def _section(board: Leaderboard, scores: EpisodeScores, task: str) -> dict[str, Any]:
     """One task: systems side by side, then each application, then all together."""
     tables = _tables(board, task)
-    kinds = dict(facts.kinds)
+    kinds = dict(scores.kinds)
     by_app: dict[str, list[dict[str, Any]]] = {}
     for table in tables:
-        by_app.setdefault(table.app, []).append(_part(table, facts, last=table.app == tables[-1].app))
+        by_app.setdefault(table.app, []).append(_part(table, scores, last=table.app == tables[-1].app))
     return {
         "task": task,
         "title": _TITLES[task],
         "systems": [
-            (_told(series[-1]), forest_plots.systems(series))
+            (_given(series[-1]), forest_plots.systems(series))
             for series in _series(board)
             if series[-1].task == task and len(series) > 1 and series[-1].group == "telemetry"
         ],
         "apps": list(by_app.items()),
-        "curves": delays.curve_charts(board.curves) if task == "localization" else (),
+        "curves": delay_charts.curve_charts(board.curves) if task == "localization" else (),
         "first_places": [
-            (TOLD[protocol], *forest_plots.first_places(board.misses, protocol, kinds)) for protocol in TOLD
+            (GIVEN_ALARMS[protocol], *forest_plots.first_places(board.misses, protocol, kinds))
+            for protocol in GIVEN_ALARMS
         ]
         if task == "localization" and board.misses
         else [],
     }
 
 
-def _part(table: Table, facts: Facts, *, last: bool) -> dict[str, Any]:
+def _part(table: Table, scores: EpisodeScores, *, last: bool) -> dict[str, Any]:
     detection = table.task == "detection" and table.group == "telemetry"
     # every number of every application would make a page of many megabytes; leaderboard.json has them
     shown = [m for m in table.metrics if "[" not in m.name] if last else formats.columns_of(table)
     known = [m for m in shown if any(entry.metrics[m.name].known for entry in table.entries)]
     return {
         "table": table,
-        "told": _told(table),
+        "given": _given(table),
         "forests": [forest_plots.forest(table, name) for name in _FOREST[table.task]],
-        "plane": scatter_plots.tradeoff(facts, table) if detection else None,
-        "times": delays.times_to_detect(facts, table) if detection else None,
+        "tradeoff": scatter_plots.tradeoff(scores, table) if detection else None,
+        "times": delay_charts.times_to_detect(scores, table) if detection else None,
         "metrics": known,
         "policies": formats.policy_columns(table),
     }
 
 
-def _told(table: Table) -> str:
-    text = {"detected": "told the alarm of ksigma", "oracle": "told the true onset (oracle)"}[table.protocol]
+def _given(table: Table) -> str:
+    text = {"detected": "given the alarm of ksigma", "oracle": "given the true onset (oracle)"}[table.protocol]
     parts = [] if table.task == "detection" else [text]
     if table.group != "telemetry":
         parts.append("methods that see the clients' requests, ranked among themselves")
@@ -193,12 +195,12 @@ def _by_hard(board: Leaderboard) -> list[str]:
     return sorted(names, key=lambda name: (-hard.get(name, 0.0), -total[name], name))
 
 
-def _tiles(board: Leaderboard, rows: Sequence[ResultRow], alone: int, headline: int) -> list[dict[str, str]]:
+def _tiles(board: Leaderboard, rows: Sequence[ResultRow], unsolved: int, headline: int) -> list[dict[str, str]]:
     counts = board.counts
     unknown = f"{counts['unknown']} of unknown verdict, " if counts.get("unknown") else ""
     methods = {row.baseline: row.kind for row in rows}
     controls = sum(kind == "control" for kind in methods.values())
-    asked = sorted(row.seconds for row in rows if row.seconds is not None)
+    times = sorted(row.seconds for row in rows if row.seconds is not None)
     tiles = [
         {
             "title": "episodes",
@@ -215,14 +217,14 @@ def _tiles(board: Leaderboard, rows: Sequence[ResultRow], alone: int, headline: 
             "title": "answers",
             "value": f"{len(rows):,}",
             "text": f"{len(board.failures)} failed; "
-            + (f"median {number_formats.seconds(asked[len(asked) // 2])} elapsed" if asked else "no times"),
+            + (f"median {number_formats.seconds(times[len(times) // 2])} elapsed" if times else "no times"),
         },
     ]
     if headline:
         tiles.append(
             {
                 "title": "unsolved",
-                "value": f"{alone} of {headline}",
+                "value": f"{unsolved} of {headline}",
                 "text": "headline faults that no method detects, or that none locates",
             }
         )

@@ -12,23 +12,30 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
+from faultset.baselines.api.contract import Task
 from faultset.core.errors import DataError
 from faultset.evaluators.results.stored_answers import StoredAnswer
+from faultset.evaluators.results.truth import Truth
 
 Status = Literal["ok", "invalid", "error", "timeout", "memory", "exit", "output", "no_alarm"]
-"""ok · invalid: an answer that is none · error: raised · timeout · memory · exit: its process ended · output:
-wrote without end · no_alarm: a localizer that was not asked, because the named detector stayed silent."""
+"""ok · invalid: not a valid answer · error: raised · timeout · memory · exit: its process ended · output:
+wrote without end · no_alarm: a localizer or diagnoser that was not run, because the detector raised no alarm."""
 
 Protocol = Literal["detected", "own", "oracle", "delayed", "calibration"]
-"""detected: the alarm of one named detector is told; own: that of the method's own trigger; oracle: the true onset;
-delayed: an instant some seconds after it; calibration: a detector is asked about a training episode without a fault,
-from which threshold policies are made."""
+"""What a method is given. detected: the alarm of one named detector; own: that of the method's own trigger; oracle:
+the true onset; delayed: an instant some seconds after it; calibration: a detector runs on a training episode without a
+fault, from which threshold policies are made."""
 
-ROWS_VERSION = 1
+TASKS: tuple[Task, ...] = get_args(Task)
+PROTOCOLS: tuple[Protocol, ...] = ("detected", "oracle")
+"""Protocols that have tables, in their order."""
+ROWS_VERSION = 2
+"""Version 2 renamed three columns of version 1, which `read_rows` still reads."""
+_OLD_NAMES = {"told_ns": "given_alarm_ns", "told_by": "alarm_source", "usual": "majority_label"}
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
 RESULTS = pa.schema(
@@ -47,13 +54,13 @@ RESULTS = pa.schema(
         pa.field("seed", pa.int64(), nullable=False),
         pa.field("status", _NAME, nullable=False),
         pa.field("reason", pa.string(), nullable=False),
-        pa.field("told_ns", pa.int64()),
-        pa.field("told_by", _NAME),
+        pa.field("given_alarm_ns", pa.int64()),
+        pa.field("alarm_source", _NAME),
         pa.field("delay_s", pa.float64()),
         pa.field("alarm_ns", pa.int64()),
         pa.field("answer", pa.string(), nullable=False),
         pa.field("ranking", pa.string(), nullable=False),
-        pa.field("usual", pa.list_(pa.string())),
+        pa.field("majority_label", pa.list_(pa.string())),
         pa.field("seconds", pa.float64()),
         pa.field("cpu_seconds", pa.float64()),
         pa.field("fit_seconds", pa.float64()),
@@ -83,51 +90,6 @@ RESULTS = pa.schema(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Truth:
-    """What scoring needs to know about an episode; never shown to a baseline."""
-
-    episode: str
-    app: str
-    fault: str | None
-    no_fault_kind: str | None
-    targets: tuple[str, ...]
-    causes: tuple[tuple[str, ...], ...]
-    """For every root cause the candidates accepted for it."""
-    candidates: tuple[str, ...]
-    pod_causes: tuple[str, ...] = ()
-    """Pods at fault, where the truth names any."""
-    metric_causes: tuple[tuple[str, str], ...] = ()
-    """(service, metric) pairs at fault, where the truth names any; a metric may be a pattern with `*`."""
-    calls: tuple[tuple[str, str], ...] = ()
-    """Declared call graph as (caller, callee)."""
-    system_level: str | None
-    fault_type: str | None
-    verdict: str
-    profile: str
-    view_start_ns: int
-    view_end_ns: int
-    reference_end_ns: int
-    onset_ns: int | None
-    """None without a fault, and where the source does not tell when it began."""
-    manifest_ns: int | None
-
-    @property
-    def faulty(self) -> bool:
-        """Whether a fault was injected."""
-        return self.fault is not None
-
-    @property
-    def cluster(self) -> tuple[str, ...]:
-        """Key under which repetitions of one problem count as one: application, fault, targets.
-
-        A no-fault episode repeats nothing and is a cluster of its own.
-        """
-        if self.fault is None:
-            return (self.app, "", self.episode)
-        return (self.app, self.fault, *sorted(self.targets))
-
-
 Key = tuple[str, str, str, str, str, str, str, float, int, int]
 
 
@@ -148,16 +110,16 @@ class ResultRow:
     seed: int
     status: Status
     reason: str = ""
-    told_ns: int | None = None
+    given_alarm_ns: int | None = None
     """Alarm or onset that a localizer was given."""
-    told_by: str | None = None
+    alarm_source: str | None = None
     """Name of the detector the alarm came from, or "truth"."""
     delay_s: float | None = None
-    """Seconds from the true onset to what was told, in the protocol "delayed"."""
+    """Seconds from the true onset to the given alarm, in the protocol "delayed"."""
     alarm_ns: int | None = None
     answer: Mapping[str, Any] = field(default_factory=dict)
     ranking: Mapping[str, float] = field(default_factory=dict)
-    usual: tuple[str, str] | None = None
+    majority_label: tuple[str, str] | None = None
     """System level and fault type that are most often right together in the training labels of this fold."""
     seconds: float | None = None
     """Elapsed time; longer when other methods run beside."""
@@ -174,14 +136,14 @@ class ResultRow:
         return self.truth.episode
 
     @property
-    def told_early(self) -> bool:
+    def alarm_given_early(self) -> bool:
         """Whether the alarm a localizer was given stood before the true onset."""
         onset = self.truth.onset_ns
-        return self.told_ns is not None and onset is not None and self.told_ns < onset
+        return self.given_alarm_ns is not None and onset is not None and self.given_alarm_ns < onset
 
     @property
     def key(self) -> Key:
-        """What a row answers; a later run with the same key need not ask again."""
+        """What a row answers; a later run with the same key need not run the method again."""
         return (
             self.baseline,
             self.settings,
@@ -194,19 +156,6 @@ class ResultRow:
             self.fold,
             self.seed,
         )
-
-
-def everyday(rows: Iterable[ResultRow]) -> list[ResultRow]:
-    """Leave rows that are a detector's answer on a scored episode, or a localizer's on one with a known cause.
-
-    What is left out are training episodes, later alarms, own triggers, diagnoses and false alarms that were told.
-    """
-    return [
-        row
-        for row in rows
-        if row.protocol in ("detected", "oracle")
-        and (row.task == "detection" or (row.task == "localization" and row.truth.causes))
-    ]
 
 
 def write_rows(rows: Iterable[ResultRow], path: Path) -> None:
@@ -236,15 +185,17 @@ def read_rows(path: Path) -> list[ResultRow]:
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read as results ({error}); run evaluate again") from error
     found = (table.schema.metadata or {}).get(b"faultset.rows", b"none").decode()
-    if found != str(ROWS_VERSION):
+    if found == "1":
+        table = table.rename_columns([_OLD_NAMES.get(name, name) for name in table.column_names])
+    elif found != str(ROWS_VERSION):
         raise DataError(
-            f"{path} holds results in layout {found}, this release reads layout {ROWS_VERSION}; run evaluate again"
+            f"{path} holds results in layout {found}, this release reads 1 to {ROWS_VERSION}; run evaluate again"
         )
     episodes = table.column("episode").to_pylist()
     first = {episode: number for number, episode in reversed(list(enumerate(episodes)))}
     # the truth is the same in all rows of an episode: it is made once and shared
-    told = table.select([n for n in _TRUTH_FIELDS if n in table.column_names]).take(list(first.values())).to_pylist()
-    truths = {record["episode"]: _truth(record) for record in told}
+    records = table.select([n for n in _TRUTH_FIELDS if n in table.column_names]).take(list(first.values())).to_pylist()
+    truths = {record["episode"]: _truth(record) for record in records}
     return list(rows_of(table, truths))
 
 
@@ -286,7 +237,7 @@ def rows_of(table: pa.Table, truths: Mapping[str, Truth]) -> Iterable[ResultRow]
     for episode, *values in zip(table.column("episode").to_pylist(), *columns, strict=True):
         record = dict(zip(names, values, strict=True))
         record["needs"] = tuple(record["needs"])
-        record["usual"] = tuple(record["usual"]) if record.get("usual") else None
+        record["majority_label"] = tuple(record["majority_label"]) if record.get("majority_label") else None
         record["answer"] = StoredAnswer(record["answer"])
         record["ranking"] = json.loads(record["ranking"])
         yield ResultRow(truth=truths[episode], **record)

@@ -1,4 +1,4 @@
-"""Answers as they are kept: JSON text, read when somebody asks, so that many thousands of them fit in memory."""
+"""Answers as they are stored: JSON text that is parsed on access, so that many thousands fit in memory."""
 
 from __future__ import annotations
 

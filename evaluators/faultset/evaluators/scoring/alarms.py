@@ -6,9 +6,7 @@ call uses one unit.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +25,6 @@ def events(flags: npt.ArrayLike) -> list[Range]:
     edges = np.diff(np.concatenate(([0], np.asarray(flags, dtype=bool).astype(np.int8), [0])))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     return [(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
-
-
-def alarms(flags: npt.ArrayLike, gap: int = 0) -> list[Range]:
-    """Runs of flagged samples, joined where at most `gap` samples lie between them."""
-    return join(events(flags), gap)
 
 
 def join(runs: Sequence[Range], gap: int) -> list[Range]:
@@ -65,66 +58,3 @@ def true_alarms(truth: Sequence[Range], found: Sequence[Range], grace: int = 0) 
     that alarm began before the event.
     """
     return [alarm for alarm in found if any(a <= alarm[0] < b + grace for a, b in truth)]
-
-
-def event_scores(truth: Sequence[Range], found: Sequence[Range], grace: int = 0) -> tuple[float, float]:
-    """Event precision and event recall.
-
-    Precision is the share of alarms that are true, NaN without alarms; recall the share of events with at
-    least one true alarm, NaN without events. Further alarms inside a found event change nothing in recall.
-    """
-    true = true_alarms(truth, found, grace)
-    precision = len(true) / len(found) if found else math.nan
-    hit = [any(a <= alarm[0] < b + grace for alarm in found) for a, b in truth]
-    return precision, (sum(hit) / len(hit) if hit else math.nan)
-
-
-def time_to_detect(onset: int, window_end: int, found: Sequence[Range], grace: int = 0) -> float:
-    """Time from `onset` to the first alarm that begins in `[onset, window_end + grace)`; a miss is +inf.
-
-    An alarm that is already on at the onset is a false alarm, not a detection after zero seconds.
-    """
-    starts = [start for start, _ in found if onset <= start < window_end + grace]
-    return float(min(starts) - onset) if starts else math.inf
-
-
-@dataclass(frozen=True, kw_only=True)
-class DetectionTimes:
-    """Summary of times to detect in which a miss is censored at the window's end, never dropped."""
-
-    restricted_mean: float
-    median: float
-    rate_at: dict[float, float]
-    found: int
-    n: int
-
-
-def summarise_times(
-    times: Sequence[float], windows: Sequence[float], horizons: Sequence[float] = (30.0, 60.0, 300.0)
-) -> DetectionTimes:
-    """Restricted mean (a miss counts as the whole window), median (a miss is +inf), rate within horizons.
-
-    The mean over detected episodes only is not offered: it improves when hard cases are missed.
-    """
-    if len(times) != len(windows):
-        raise ValueError(f"{len(times)} times but {len(windows)} windows")
-    if not times:
-        nothing = dict.fromkeys(horizons, math.nan)
-        return DetectionTimes(restricted_mean=math.nan, median=math.nan, rate_at=nothing, found=0, n=0)
-    values = np.asarray(times, dtype=float)
-    return DetectionTimes(
-        restricted_mean=float(np.minimum(values, np.asarray(windows, dtype=float)).mean()),
-        median=median_with_misses(values),
-        rate_at={h: float((values <= h).mean()) for h in horizons},
-        found=int(np.isfinite(values).sum()),
-        n=len(values),
-    )
-
-
-def median_with_misses(times: npt.ArrayLike) -> float:
-    """Median of times in which a miss is +inf; the upper middle value when the count is even.
-
-    Averaging the two middle values would make a number out of half a miss.
-    """
-    ordered = np.sort(np.asarray(times, dtype=float))
-    return float(ordered[len(ordered) // 2]) if len(ordered) else math.nan

@@ -127,14 +127,6 @@ def lift(value: float, floor: float) -> float:
     return (value - floor) / (1.0 - floor) if floor < 1.0 else math.nan
 
 
-def services_by_first_occurrence(ranked: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Service scores from a ranking of indicators: the best indicator of a service speaks for it."""
-    best: dict[str, float] = {}
-    for service, score in ranked:
-        best[service] = max(score, best.get(service, -math.inf))
-    return best
-
-
 def leading(scores: Mapping[str, float], candidates: Sequence[str]) -> frozenset[str]:
     """Candidates that a ranking puts first, all that are tied there: its answer as a set."""
     blocks = tied_blocks(scores, candidates)
@@ -143,8 +135,8 @@ def leading(scores: Mapping[str, float], candidates: Sequence[str]) -> frozenset
 
 def canonical(names: AbstractSet[str], causes: Causes) -> frozenset[str]:
     """Replace every accepted name of a cause by one and the same, so that sets of names can be compared."""
-    spoken = {name: min(cause) for cause in causes for name in cause}
-    return frozenset(spoken.get(name, name) for name in names)
+    canonical_names = {name: min(cause) for cause in causes for name in cause}
+    return frozenset(canonical_names.get(name, name) for name in names)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,59 +7,12 @@ flags at random reaches high values of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from faultset.evaluators.scoring.alarms import Range, events
-
-Weight = Callable[[int, int], float]
-
-
-def flat(index: int, length: int) -> float:
-    """Every sample of a range counts the same."""
-    return 1.0
-
-
-def front(index: int, length: int) -> float:
-    """Early samples of a range count more: length, length - 1, ..., 1."""
-    return float(length - index)
-
-
-def point_scores(truth: npt.ArrayLike, flags: npt.ArrayLike) -> tuple[float, float, float]:
-    """Precision, recall and F1 over samples; NaN where nothing was flagged or nothing was true."""
-    y, p = np.asarray(truth, dtype=bool), np.asarray(flags, dtype=bool)
-    tp, fp, fn = int((y & p).sum()), int((~y & p).sum()), int((y & ~p).sum())
-    precision = tp / (tp + fp) if tp + fp else math.nan
-    recall = tp / (tp + fn) if tp + fn else math.nan
-    f1 = 2 * tp / (2 * tp + fp + fn) if tp + fn and tp + fp else math.nan
-    return precision, recall, f1
-
-
-def range_score(of: Sequence[Range], by: Sequence[Range], alpha: float = 0.0, weight: Weight = flat) -> float:
-    """How well the ranges `of` are covered by the ranges `by`, after Tatbul et al. (NeurIPS 2018).
-
-    `range_score(truth, predicted)` is range recall, `range_score(predicted, truth)` range precision.
-    Cardinality is reciprocal: coverage is divided by the number of ranges it came in. `alpha` is the weight
-    of mere existence of an overlap. NaN without ranges to cover.
-    """
-    if not of:
-        return math.nan
-    total = 0.0
-    for start, end in of:
-        weights = np.array([weight(i, end - start) for i in range(end - start)])
-        covered = np.zeros(end - start, dtype=bool)
-        touching = 0
-        for a, b in by:
-            low, high = max(start, a), min(end, b)
-            if low < high:
-                touching += 1
-                covered[low - start : high - start] = True
-        if touching:
-            total += alpha + (1 - alpha) * weights[covered].sum() / weights.sum() / touching
-    return float(total / len(of))
 
 
 def average_precision(truth: npt.ArrayLike, scores: npt.ArrayLike) -> float:
@@ -116,7 +69,7 @@ def _without_nan(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
 def _softened(truth: bytes, buffer: int) -> tuple[npt.NDArray[np.float64], tuple[tuple[Range, ...], ...]]:
     """Return [buffer + 1, n] truth with ramps at its edges, and its runs above zero, for each width.
 
-    All detectors that are asked about an episode are compared with the same truth.
+    All detectors that run on an episode are compared with the same truth.
     """
     exact = np.frombuffer(truth, dtype=bool)
     soft = np.stack([_soften(exact, width) for width in range(buffer + 1)])

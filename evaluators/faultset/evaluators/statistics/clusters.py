@@ -31,24 +31,6 @@ def group(keys: Sequence[Hashable]) -> list[npt.NDArray[np.intp]]:
     return [np.array(indices, dtype=np.intp) for indices in members.values()]
 
 
-def clustered_se(values: npt.ArrayLike, keys: Sequence[Hashable]) -> float:
-    """Standard error of the mean with finite-cluster correction (Miller, arXiv 2411.00640).
-
-    NaN with fewer than two clusters.
-    """
-    data = np.asarray(values, dtype=float)
-    clusters = group(keys)
-    if len(clusters) < 2:
-        return math.nan
-    deviations = np.array([(data[c] - data.mean()).sum() for c in clusters])
-    return float(math.sqrt(len(clusters) / (len(clusters) - 1) * (deviations**2).sum()) / len(data))
-
-
-def effective_size(n: int, cluster_size: float, correlation: float) -> float:
-    """Independent episodes that n clustered ones are worth."""
-    return n / (1 + (cluster_size - 1) * correlation)
-
-
 def draws(clusters: int, seed: int, resamples: int = RESAMPLES) -> npt.NDArray[np.intp]:
     """Cluster numbers of every resample, one resample per row; all of them when there are few clusters."""
     if clusters <= ENUMERATE_UP_TO:

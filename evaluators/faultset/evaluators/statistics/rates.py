@@ -18,14 +18,6 @@ def wilson_interval(k: float, n: int, z: float = _Z95) -> tuple[float, float]:
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
 
 
-def share(k: int, n: int, what: str = "episodes") -> Estimate:
-    """Share of n independent episodes with its Wilson interval."""
-    if n == 0:
-        return unknown(f"no {what}")
-    low, high = wilson_interval(k, n)
-    return Estimate(value=k / n, low=low, high=high, n=n, k=k, method="Wilson")
-
-
 def poisson_interval(count: float, hours: float, level: float = 0.95) -> tuple[float, float]:
     """Exact interval of a rate per hour from a count of independent events."""
     from scipy.special import chdtri
@@ -45,8 +37,3 @@ def hourly_rate(count: float, hours: float, episodes: int = 0) -> Estimate:
         return unknown("no observed time without a fault")
     low, high = poisson_interval(count, hours)
     return Estimate(value=count / hours, low=low, high=high, n=episodes, k=count, method="exact Poisson")
-
-
-def upper_bound_without_events(hours: float, level: float = 0.95) -> float:
-    """One-sided bound on an hourly rate after `hours` with no event: close to 3 / hours."""
-    return -math.log(1 - level) / hours

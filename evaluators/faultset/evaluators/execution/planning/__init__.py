@@ -1,1 +1,1 @@
-"""What an evaluation will run: folds, baselines, alarms, and what each is told."""
+"""What an evaluation will run: folds, baselines, alarms, and what each is given."""

@@ -1,4 +1,4 @@
-"""Which healthy episodes a baseline learns from, and which episodes it is then asked about."""
+"""Which healthy episodes a baseline learns from, and which episodes it is then run on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
-from faultset.evaluators.results.rows import Truth
+from faultset.evaluators.results.truth import Truth
 
 CROSS = "cross"
 
@@ -19,8 +19,8 @@ class Fold:
     number: int
     train: tuple[str, ...]
     """No-fault training episodes."""
-    lessons: tuple[str, ...]
-    """Training episodes with a fault, from whose labels the controls "clock" and "most-frequent" are made."""
+    faulty_train: tuple[str, ...]
+    """Training episodes with a fault, whose labels some methods are given."""
     test: tuple[str, ...]
 
 
@@ -31,7 +31,7 @@ def folds_of_split(name: str, splits: Mapping[str, Mapping[str, Sequence[str]]],
     split = splits[name]
     known = {truth.episode: truth for truth in truths}
     train = tuple(e for e in split["train"] if e in known and not known[e].faulty)
-    lessons = tuple(e for e in split["train"] if e in known and known[e].faulty)
+    faulty_train = tuple(e for e in split["train"] if e in known and known[e].faulty)
     test = tuple(e for e in split["test"] if e in known)
     both = set(split["train"]) & set(split["test"])
     if both:
@@ -40,7 +40,7 @@ def folds_of_split(name: str, splits: Mapping[str, Mapping[str, Sequence[str]]],
         )
     if not test:
         raise UsageError(f'split "{name}" has no test episode in this version; choose another with --split')
-    return [Fold(number=0, train=train, lessons=lessons, test=test)]
+    return [Fold(number=0, train=train, faulty_train=faulty_train, test=test)]
 
 
 def cross_folds(truths: Sequence[Truth]) -> list[Fold]:
@@ -61,7 +61,7 @@ def cross_folds(truths: Sequence[Truth]) -> list[Fold]:
         Fold(
             number=side,
             train=tuple(healthy[1 - side]),
-            lessons=tuple(faulty[1 - side]),
+            faulty_train=tuple(faulty[1 - side]),
             test=tuple(faulty[side] + healthy[side]),
         )
         for side in (0, 1)

@@ -1,50 +1,49 @@
-"""From a dataset and a choice of baselines to units of work."""
+"""The plan of an evaluation: from a dataset and a choice of baselines to batches of work."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from faultset.core.errors import DataError, UsageError
-from faultset.evaluators.execution.dataset_source import Source
+from faultset.evaluators.execution.baseline_runs import BaselineRun, RunContext
+from faultset.evaluators.execution.batches import EpisodeBatch, FitBatch
+from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.planning.alarm_sources import trigger_of
-from faultset.evaluators.execution.planning.baseline_runs import Common, Subject
 from faultset.evaluators.execution.planning.folds import CROSS, Fold, cross_folds, folds_of_split
-from faultset.evaluators.execution.planning.training_labels import label_of, lessons_of, most_usual
-from faultset.evaluators.execution.runners.runner import Limits
-from faultset.evaluators.execution.runners.work import Parcel
-from faultset.evaluators.execution.tasks import EpisodeBatch, FitBatch
+from faultset.evaluators.execution.planning.training_labels import label_of, majority_label_of, summarize_labels
+from faultset.evaluators.execution.runners.messages import Blob
+from faultset.evaluators.execution.runners.runner_process import RunLimits
 from faultset.evaluators.results.provenance import code_version, library_versions, settings_hash
-from faultset.evaluators.results.rows import Key, ResultRow, Truth
+from faultset.evaluators.results.rows import PROTOCOLS, TASKS, Key, ResultRow
+from faultset.evaluators.results.truth import Truth
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
 
 ALARM_DETECTOR = "ksigma"
 SEEDS_OF_STOCHASTIC = 5
-TASKS = ("detection", "localization", "rca")
-PROTOCOLS = ("detected", "oracle")
 _PIECES_PER_WORKER = 3
 Find = Callable[[str], "BaselineSpec"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What an evaluation is asked to do."""
+class EvaluationSettings:
+    """What an evaluation does."""
 
     tasks: tuple[str, ...] = TASKS
     protocols: tuple[str, ...] = PROTOCOLS
     split: str | None = None
     """Published split; None scores every episode with two-fold training on healthy episodes."""
     seed: int = 0
-    limits: Limits = field(default_factory=Limits)
+    limits: RunLimits = field(default_factory=RunLimits)
     alarm_detector: str = ALARM_DETECTOR
     delays: tuple[float, ...] = ()
-    """Seconds after the onset at which localizers are also told an alarm."""
+    """Seconds after the onset at which localizers are also given an alarm."""
     calibrate: bool = False
-    """Ask detectors about training episodes, from which threshold policies other than `reference` are made."""
+    """Run detectors on training episodes too, from which threshold policies other than `reference` are made."""
 
     def for_rows(self) -> dict[str, object]:
         """Return what an answer can depend on, as it enters the settings hash."""
@@ -57,52 +56,50 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """All units of work of an evaluation."""
+class EvaluationPlan:
+    """All batches of work of an evaluation."""
 
-    source: Source
-    settings: Settings
+    source: DatasetSource
+    settings: EvaluationSettings
     specs: tuple[BaselineSpec, ...]
     folds: tuple[Fold, ...]
-    common: Common
+    context: RunContext
     fits: tuple[FitBatch, ...]
     batches: tuple[EpisodeBatch, ...]
     kept: tuple[ResultRow, ...] = ()
-    """Rows of an interrupted evaluation that need not be asked for again."""
+    """Rows of an interrupted evaluation that are used again."""
 
     @property
     def answers(self) -> int:
         """Number of rows that are still to come."""
-        return sum(batch.answers(self.common) for batch in self.batches)
+        return sum(batch.answers(self.context) for batch in self.batches)
 
     @property
     def steps(self) -> int:
         """Number of steps that progress is reported for: fits and answers."""
-        return self.answers + sum(len(fit.subjects) for fit in self.fits)
+        return self.answers + sum(len(fit.runs) for fit in self.fits)
 
 
 def make_plan(
-    source: Source,
+    source: DatasetSource,
     specs: Sequence[BaselineSpec],
-    settings: Settings,
+    settings: EvaluationSettings,
     workers: int,
     find: Find,
     *,
     kept: Iterable[ResultRow] = (),
-) -> Plan:
-    """Divide an evaluation into units of work.
+) -> EvaluationPlan:
+    """Divide an evaluation into batches of work.
 
-    `find` looks up detectors that are fitted and asked for their alarm even when they are not among `specs`. What
-    `kept` answers is left out.
+    `find` looks up detectors that are fitted and run for their alarm even when they are not among `specs`. Answers
+    that are among `kept` are left out.
     """
-    chosen = _answerable(source, specs, settings)
-    folds = (
-        folds_of_split(settings.split, source.splits, source.truths) if settings.split else cross_folds(source.truths)
-    )
-    subjects, scored, alarm = _everybody(chosen, settings, find)
+    chosen = choose_answerable(source, specs, settings)
+    folds = folds_of(source, settings)
+    runs, scored, alarm_run = _all_runs(chosen, settings, find)
     by_episode = {truth.episode: truth for truth in source.truths}
-    lessons = {fold.number: [by_episode[episode] for episode in (*fold.lessons, *fold.train)] for fold in folds}
-    common = Common(
+    training = {fold.number: [by_episode[e] for e in (*fold.faulty_train, *fold.train)] for fold in folds}
+    context = RunContext(
         dataset=source.name,
         version=source.version,
         split=settings.split or CROSS,
@@ -111,8 +108,10 @@ def make_plan(
         limits=settings.limits,
         protocols=settings.protocols,
         delays=settings.delays,
-        subjects=subjects,
-        usual={number: pair for number, truths in lessons.items() if (pair := most_usual(truths)) is not None},
+        runs=runs,
+        majority_labels={
+            number: label for number, truths in training.items() if (label := majority_label_of(truths)) is not None
+        },
     )
     answered = {row.key: row for row in kept}
     used: dict[Key, ResultRow] = {}
@@ -120,44 +119,61 @@ def make_plan(
     tested = sum(len(fold.test) for fold in folds)
     pieces = max(1, math.ceil(_PIECES_PER_WORKER * workers / tested))
     for fold in folds:
-        mine = []
+        of_fold = []
         for episode in (*fold.test, *(fold.train if settings.calibrate else ())):
             calibration = episode not in fold.test
             batch = EpisodeBatch(
                 fold=fold.number,
-                place=source.place(episode),
+                location=source.location(episode),
                 truth=by_episode[episode],
-                subjects=(),
-                alarm=None if calibration else alarm,
-                triggers={} if calibration else _triggers(subjects),
+                runs=(),
+                alarm_run=None if calibration else alarm_run,
+                trigger_runs={} if calibration else _trigger_runs(runs),
                 calibration=calibration,
             )
-            owing = []
+            missing = []
             for number in scored:
-                if calibration and subjects[number].task != "detection":
+                if calibration and runs[number].task != "detection":
                     continue
-                keys = _keys(batch, subjects[number], common)
+                keys = _keys(batch, runs[number], context)
                 if keys and all(key in answered for key in keys):
                     used |= {key: answered[key] for key in keys}
                 elif keys:
-                    owing.append(number)
-            mine += [_with(batch, part) for part in divide(owing, pieces)]
-        batches += mine
-        fits += _fits(fold, mine, common, source, by_episode, workers)
-    return Plan(
+                    missing.append(number)
+            of_fold += [replace(batch, runs=part) for part in divide(missing, pieces)]
+        batches += of_fold
+        fits += _fits(fold, of_fold, context, source, by_episode, workers)
+    return EvaluationPlan(
         source=source,
         settings=settings,
         specs=tuple(chosen),
         folds=tuple(folds),
-        common=common,
+        context=context,
         fits=tuple(fits),
         batches=tuple(batches),
         kept=tuple(used.values()),
     )
 
 
-def _answerable(source: Source, specs: Sequence[BaselineSpec], settings: Settings) -> list[BaselineSpec]:
-    """Leave out baselines of tasks that nobody asked for or that this dataset cannot pose."""
+def folds_of(source: DatasetSource, settings: EvaluationSettings) -> list[Fold]:
+    """Return the folds that the settings ask for: those of a published split, or two across the dataset."""
+    if settings.split is None:
+        return cross_folds(source.truths)
+    return folds_of_split(settings.split, source.splits, source.truths)
+
+
+def choose_answerable(
+    source: DatasetSource, specs: Sequence[BaselineSpec], settings: EvaluationSettings
+) -> list[BaselineSpec]:
+    """Leave out baselines of tasks that were not chosen or that this dataset cannot pose.
+
+    Raises
+    ------
+    UsageError
+        No baseline is for any of the chosen tasks.
+    DataError
+        The dataset poses none of the tasks that are left.
+    """
     chosen = [spec for spec in specs if spec.task in settings.tasks]
     if not chosen:
         raise UsageError(
@@ -182,35 +198,35 @@ def _answerable(source: Source, specs: Sequence[BaselineSpec], settings: Setting
     return possible
 
 
-def _everybody(
-    chosen: Sequence[BaselineSpec], settings: Settings, find: Find
-) -> tuple[tuple[Subject, ...], list[int], int | None]:
-    """Return all subjects, which of them are scored, and who raises the alarm for the others."""
-    subjects: list[Subject] = []
+def _all_runs(
+    chosen: Sequence[BaselineSpec], settings: EvaluationSettings, find: Find
+) -> tuple[tuple[BaselineRun, ...], list[int], int | None]:
+    """Return all runs, which of them are scored, and which raises the alarm for the others."""
+    runs: list[BaselineRun] = []
     scored: list[int] = []
     for spec in chosen:
-        scored += range(len(subjects), len(subjects) + (SEEDS_OF_STOCHASTIC if spec.stochastic else 1))
-        subjects += _subjects(spec, settings)
-    helpers = sorted({subject.trigger for subject in subjects if subject.trigger})
-    told = "detected" in settings.protocols and any(subject.task != "detection" for subject in subjects)
-    if told:
+        scored += range(len(runs), len(runs) + (SEEDS_OF_STOCHASTIC if spec.stochastic else 1))
+        runs += _runs_of(spec, settings)
+    helpers = sorted({run.trigger for run in runs if run.trigger})
+    needed = "detected" in settings.protocols and any(run.task != "detection" for run in runs)
+    if needed:
         helpers.insert(0, settings.alarm_detector)
-    for name in helpers if told else ():
-        if all(subject.name != name for subject in subjects):
-            subjects.append(_subjects(find(name), settings)[0])
-    alarm = next((n for n, s in enumerate(subjects) if told and s.name == settings.alarm_detector), None)
-    return tuple(subjects), scored, alarm
+    for name in helpers if needed else ():
+        if all(run.name != name for run in runs):
+            runs.append(_runs_of(find(name), settings)[0])
+    alarm = next((n for n, run in enumerate(runs) if needed and run.name == settings.alarm_detector), None)
+    return tuple(runs), scored, alarm
 
 
-def _subjects(spec: BaselineSpec, settings: Settings) -> list[Subject]:
+def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineRun]:
     import cloudpickle
 
     from faultset.baselines.api.contract import Untrained
 
-    payload = Parcel.of(cloudpickle.dumps(spec))
+    payload = Blob.of(cloudpickle.dumps(spec))
     seeds = range(settings.seed, settings.seed + SEEDS_OF_STOCHASTIC) if spec.stochastic else [0]
     return [
-        Subject(
+        BaselineRun(
             name=spec.name,
             kind=spec.kind,
             task=spec.task,
@@ -225,64 +241,58 @@ def _subjects(spec: BaselineSpec, settings: Settings) -> list[Subject]:
     ]
 
 
-def _triggers(subjects: Sequence[Subject]) -> dict[str, int]:
-    wanted = {subject.trigger for subject in subjects if subject.trigger}
+def _trigger_runs(runs: Sequence[BaselineRun]) -> dict[str, int]:
+    wanted = {run.trigger for run in runs if run.trigger}
     found: dict[str, int] = {}
-    for number, subject in enumerate(subjects):
-        if subject.name in wanted:
-            found.setdefault(subject.name, number)
+    for number, run in enumerate(runs):
+        if run.name in wanted:
+            found.setdefault(run.name, number)
     return found
 
 
-def _keys(batch: EpisodeBatch, subject: Subject, common: Common) -> list[Key]:
-    """Keys of the rows that a subject owes, as `ResultRow.key` gives them."""
+def _keys(batch: EpisodeBatch, run: BaselineRun, context: RunContext) -> list[Key]:
+    """Keys of the rows that are expected of a run, as `ResultRow.key` gives them."""
     return [
         (
-            subject.name,
-            subject.settings,
-            common.dataset,
-            common.version,
+            run.name,
+            run.settings,
+            context.dataset,
+            context.version,
             batch.truth.episode,
-            subject.task,
-            protocol,
-            -1.0 if delay is None else delay,
+            run.task,
+            expected.protocol,
+            -1.0 if expected.delay_s is None else expected.delay_s,
             batch.fold,
-            subject.seed,
+            run.seed,
         )
-        for protocol, delay in batch.asked(subject, common)
+        for expected in batch.expected(run, context)
     ]
-
-
-def _with(batch: EpisodeBatch, subjects: tuple[int, ...]) -> EpisodeBatch:
-    from dataclasses import replace
-
-    return replace(batch, subjects=subjects)
 
 
 def _fits(
     fold: Fold,
     batches: Sequence[EpisodeBatch],
-    common: Common,
-    source: Source,
-    truths: dict[str, Truth],
+    context: RunContext,
+    source: DatasetSource,
+    truths: Mapping[str, Truth],
     workers: int,
 ) -> list[FitBatch]:
-    """Fit whoever will be asked, and the detectors whose alarms they are told."""
+    """Fit all baselines that will run, and the detectors whose alarms they are given."""
     needed: dict[int, None] = {}
     for batch in batches:
-        for number in batch.subjects:
+        for number in batch.runs:
             needed[number] = None
-            if common.subjects[number].task != "detection" and not batch.calibration:
-                helpers = (batch.alarm, batch.triggers.get(common.subjects[number].trigger or ""))
+            if context.runs[number].task != "detection" and not batch.calibration:
+                helpers = (batch.alarm_run, batch.trigger_runs.get(context.runs[number].trigger or ""))
                 needed |= dict.fromkeys(helper for helper in helpers if helper is not None)
     return [
         FitBatch(
             fold=fold.number,
-            healthy=tuple(source.place(episode) for episode in fold.train),
-            faulty=tuple(source.place(episode) for episode in fold.lessons),
-            labels=tuple(label_of(truths[episode]) for episode in (*fold.train, *fold.lessons)),
-            subjects=part,
-            lessons=lessons_of([truths[episode] for episode in fold.lessons]),
+            healthy=tuple(source.location(episode) for episode in fold.train),
+            faulty=tuple(source.location(episode) for episode in fold.faulty_train),
+            labels=tuple(label_of(truths[episode]) for episode in (*fold.train, *fold.faulty_train)),
+            summary=summarize_labels([truths[episode] for episode in fold.faulty_train]),
+            runs=part,
         )
         for part in divide(sorted(needed), workers)
     ]

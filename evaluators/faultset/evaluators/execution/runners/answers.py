@@ -1,4 +1,4 @@
-"""Turning what a baseline returned into plain data, and refusing what is no answer."""
+"""Checks of what a baseline returned, which make plain data of it or say why it cannot be scored."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from faultset.baselines.api.contract import Detection, Diagnosis, Evidence, Ranking, first_alarm
+from faultset.evaluators.execution.runners.messages import CheckedAnswer
 from faultset.evaluators.results.stored_answers import answer_text
 
 EVIDENCE_KEPT = 10
@@ -19,8 +20,8 @@ class InvalidAnswer(Exception):
     """What a baseline returned cannot be scored; the text says why."""
 
 
-def plain_detection(answer: object, view_start_ns: int, view_end_ns: int) -> dict[str, Any]:
-    """Check a detector's answer and make it plain data: `alarm_ns`, and the JSON `text` of the rest.
+def check_detection(answer: object, view_start_ns: int, view_end_ns: int) -> CheckedAnswer:
+    """Check a detector's answer and make it plain data.
 
     `consecutive` is the length of a run of flags at which this detector raises an alarm, so that later alarms of
     the same episode can be found by the same rule; it is null for an alarm that no run of flags explains.
@@ -47,7 +48,7 @@ def plain_detection(answer: object, view_start_ns: int, view_end_ns: int) -> dic
         if not view_start_ns <= alarm <= view_end_ns:
             raise InvalidAnswer("the alarm must lie in the episode's view")
     threshold = float(answer.threshold)
-    content = {
+    content: dict[str, object] = {
         "times_ns": times.tolist(),
         "scores": [_short(s) for s in scores.tolist()],
         "flags": "".join("1" if flag else "0" for flag in flags.tolist()),
@@ -55,11 +56,11 @@ def plain_detection(answer: object, view_start_ns: int, view_end_ns: int) -> dic
         "consecutive": _consecutive(answer, times, flags),
         "evidence": _plain_evidence(answer.evidence),
     }
-    return {"alarm_ns": None if alarm is None else int(alarm), "text": answer_text(content)}
+    return CheckedAnswer(alarm_ns=None if alarm is None else int(alarm), text=answer_text(content))
 
 
-def plain_ranking(answer: object, candidates: Sequence[str]) -> dict[str, Any]:
-    """Check a localizer's answer and make it plain data: the `ranking`, and the JSON `text` of the rest.
+def check_ranking(answer: object, candidates: Sequence[str]) -> CheckedAnswer:
+    """Check a localizer's answer and make it plain data.
 
     Names outside the candidates are set aside. Metrics and pods are kept where the method names any.
     """
@@ -94,10 +95,10 @@ def plain_ranking(answer: object, candidates: Sequence[str]) -> dict[str, Any]:
     pods = _plain_pods(answer.pods)
     if pods:
         content["pods"] = pods
-    return {"ranking": ordered, "text": answer_text(content)}
+    return CheckedAnswer(ranking=ordered, text=answer_text(content))
 
 
-def plain_diagnosis(answer: object) -> dict[str, Any]:
+def check_diagnosis(answer: object) -> CheckedAnswer:
     """Check a diagnoser's answer and make it plain data."""
     if not isinstance(answer, Diagnosis):
         raise InvalidAnswer(f"a diagnoser must return a Diagnosis, got {type(answer).__name__}")
@@ -110,7 +111,7 @@ def plain_diagnosis(answer: object) -> dict[str, Any]:
         "confidence": _short(float(answer.confidence)),
         "evidence": _plain_evidence(answer.evidence),
     }
-    return {"text": answer_text(content)}
+    return CheckedAnswer(text=answer_text(content))
 
 
 def _plain_metrics(metrics: Mapping[tuple[str, str], float]) -> list[tuple[str, str, float]]:

@@ -1,23 +1,23 @@
-"""What was computed about episodes, kept for the next method that asks, up to a number of bytes."""
+"""Tables and frames that several methods read, kept in memory up to a number of bytes."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from cachetools import LRUCache
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MEMO_BYTES = 256 << 20
+CACHE_BYTES = 256 << 20
 _OBJECT_BYTES = 80
 
 
-class Memo:
-    """A least-recently-used store of tables and frames whose sizes are counted.
+class Cache:
+    """A least-recently-used cache of values whose sizes in memory are counted.
 
     Parameters
     ----------
@@ -25,28 +25,20 @@ class Memo:
         What all kept values may take together; a single larger one is kept alone.
     """
 
-    def __init__(self, limit_bytes: int = MEMO_BYTES) -> None:
-        self._limit = limit_bytes
-        self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-        self._bytes = 0
+    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
+        self._values: LRUCache[Hashable, Any] = LRUCache(limit_bytes, lambda value: min(_size(value), limit_bytes))
 
     @property
     def used_bytes(self) -> int:
         """Bytes of all kept values, as far as they can be counted."""
-        return self._bytes
+        return int(self._values.currsize)
 
-    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the value kept under a key, or make and keep it."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
-        value = make()
-        size = _size(value)
-        self._kept[key] = (value, size)
-        self._bytes += size
-        while self._bytes > self._limit and len(self._kept) > 1:
-            _, (_, freed) = self._kept.popitem(last=False)
-            self._bytes -= freed
+    def get_or_compute(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """Return the value kept under a key, or compute and keep it."""
+        if key in self._values:
+            return self._values[key]
+        value = compute()
+        self._values[key] = value
         return value
 
 

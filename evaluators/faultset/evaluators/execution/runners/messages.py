@@ -1,60 +1,109 @@
-"""Messages between an evaluation and its runner processes: length, then pickle, over a pipe."""
+"""What an evaluation and its runner processes send each other, pickled over a pair of pipes."""
 
 from __future__ import annotations
 
-import os
-import pickle
-import struct
-from typing import Any
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
-_LENGTH = struct.Struct("!Q")
-
-
-def send(descriptor: int, message: Any) -> None:
-    """Write one message, waiting until the other side has room."""
-    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    left = memoryview(_LENGTH.pack(len(body)) + body)
-    while left:
-        left = left[os.write(descriptor, left) :]
+Action = Literal["detect", "localize", "diagnose"]
 
 
-def receive(descriptor: int) -> Any:
-    """Read one message, waiting for it.
+class TrainingLabel(NamedTuple):
+    """What is true of one training episode, as diagnosers are given it."""
 
-    Raises
-    ------
-    EOFError
-        When the other side is gone.
-    """
-    (length,) = _LENGTH.unpack(_exactly(descriptor, _LENGTH.size))
-    return pickle.loads(_exactly(descriptor, length))
+    service: str | None
+    system_level: str | None
+    fault_type: str | None
 
 
-def _exactly(descriptor: int, count: int) -> bytes:
-    parts = []
-    while count:
-        part = os.read(descriptor, min(count, 1 << 20))
-        if not part:
-            raise EOFError("the other side closed the pipe")
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
+@dataclass(frozen=True, kw_only=True)
+class TrainingLabels:
+    """The labels of all training episodes with a fault in sum, as controls are given them."""
+
+    cause_counts: tuple[tuple[str, int], ...] = ()
+    """(service, episodes in which it is a root cause)."""
+    onset_shares: tuple[float, ...] = ()
+    """Where in each view the fault began, from 0 to 1."""
 
 
-class Assembler:
-    """Put messages together from whatever bytes have arrived, for readers that must not wait."""
+@dataclass(frozen=True, kw_only=True)
+class Blob:
+    """Bytes that a runner is sent once and then knows by their digest."""
 
-    def __init__(self) -> None:
-        self._buffer = bytearray()
+    digest: str
+    data: bytes = b""
 
-    def feed(self, data: bytes) -> list[Any]:
-        """Add bytes; return the messages that are now complete."""
-        self._buffer += data
-        complete = []
-        while len(self._buffer) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._buffer)
-            if len(self._buffer) < _LENGTH.size + length:
-                break
-            complete.append(pickle.loads(bytes(self._buffer[_LENGTH.size : _LENGTH.size + length])))
-            del self._buffer[: _LENGTH.size + length]
-        return complete
+    @classmethod
+    def of(cls, data: bytes) -> Blob:
+        """Wrap bytes."""
+        return cls(digest=hashlib.sha256(data).hexdigest(), data=data)
+
+    @property
+    def without_data(self) -> Blob:
+        """The digest alone, for a runner that has the bytes."""
+        return replace(self, data=b"")
+
+
+EMPTY_BLOB = Blob.of(b"")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitRequest:
+    """Build a baseline and fit it."""
+
+    number: int
+    spec: Blob
+    """The baseline's spec, by cloudpickle, so that baselines written in a notebook or test arrive too."""
+    seed: int
+    episodes: tuple[str, ...]
+    """Folders of the training episodes."""
+    labels: tuple[TrainingLabel, ...] = ()
+    """What is true of each episode, for a baseline that needs labels."""
+    summary: TrainingLabels = TrainingLabels()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerRequest:
+    """Run a fitted baseline on one episode."""
+
+    number: int
+    action: Action
+    spec: Blob
+    model: Blob
+    """The fitted baseline, by cloudpickle."""
+    seed: int
+    episode: str
+    """Folder of the episode."""
+    alarm_ns: int = 0
+    """Alarm that a localizer or diagnoser is given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedAnswer:
+    """An answer that can be scored, as plain data."""
+
+    text: str
+    """JSON of everything but the ranking."""
+    alarm_ns: int | None = None
+    ranking: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerReply:
+    """The result of a request: an answer or a fitted model, or why there is none."""
+
+    number: int
+    status: Literal["ok", "invalid", "error"]
+    answer: CheckedAnswer | None = None
+    model: bytes = b""
+    reason: str = ""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class RunnerReady:
+    """The process has imported what it needs and waits for requests."""

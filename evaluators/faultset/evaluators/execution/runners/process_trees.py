@@ -38,9 +38,9 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def kill_descendants(pid: int, patience_s: float = 5.0) -> None:
+def kill_descendants(pid: int, timeout_s: float = 5.0) -> None:
     """Kill everything below `pid`, again and again until nothing is left that could start more."""
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         living = [child for child in descendants(pid) if not is_zombie(child)]
         if not living:

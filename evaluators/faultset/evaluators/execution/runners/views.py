@@ -1,4 +1,4 @@
-"""Views as the runner hands them out: frames are made once per episode, and undeclared tables stay closed."""
+"""Views that the runner gives to baselines: frames are made once per episode, and undeclared tables stay closed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from faultset.datasets.format.context import read_context
 from faultset.datasets.format.episodes import TELEMETRY
 from faultset.datasets.metrics.roles import Catalogue, MetricRole, builtin_catalogue
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.execution.runners.cache import Memo
+from faultset.evaluators.execution.runners.cache import Cache
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,12 +29,12 @@ class SharedView(EpisodeView):
     Every caller gets a frame of its own: pandas copies on write, so nobody can change what others see.
     """
 
-    def __init__(self, path: str, memo: Memo, *, sli: bool) -> None:
+    def __init__(self, path: str, cache: Cache, *, sli: bool) -> None:
         # the parent would read the context again for every method
-        self._context = memo.once((path, "context"), lambda: read_context(Path(path)))
+        self._context = cache.get_or_compute((path, "context"), lambda: read_context(Path(path)))
         self._telemetry = Path(path) / TELEMETRY
         self._path = path
-        self._memo = memo
+        self._cache = cache
         self._sli = sli
 
     @property
@@ -49,33 +49,33 @@ class SharedView(EpisodeView):
         if filters is not None:
             return super().table(name, columns, filters)
         key = ("table", name, None if columns is None else tuple(columns))
-        return self._once(key, lambda: super(SharedView, self).table(name, columns))
+        return self._shared(key, lambda: super(SharedView, self).table(name, columns))
 
     def wide(self, step_s: float = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
         chosen = None if roles is None else frozenset(roles)
         make = lambda: super(SharedView, self).wide(step_s, chosen)  # noqa: E731
-        return self._once(("wide", float(step_s), chosen), make).copy(deep=False)
+        return self._shared(("wide", float(step_s), chosen), make).copy(deep=False)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        return self._once(("made", key), make)
+        return self._shared(("made", key), make)
 
     def _frame(self, name: str) -> pd.DataFrame:
         self._check(name)
-        return self._once(("frame", name), lambda: super(SharedView, self)._frame(name)).copy(deep=False)
+        return self._shared(("frame", name), lambda: super(SharedView, self)._frame(name)).copy(deep=False)
 
     def _check(self, name: str) -> None:
         if name == "requests" and not self._sli:
             raise UndeclaredTable('reads the table "requests" but does not declare needs = {"sli"}')
 
-    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        return self._memo.once((self._path, *key), make)
+    def _shared(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        return self._cache.get_or_compute((self._path, *key), make)
 
 
 class TrainingSet(Sequence[SharedView]):
     """Views of training episodes, made when they are looked at: most methods never do."""
 
-    def __init__(self, folders: Sequence[str], memo: Memo, *, sli: bool) -> None:
-        self._folders, self._memo, self._sli = tuple(folders), memo, sli
+    def __init__(self, folders: Sequence[str], cache: Cache, *, sli: bool) -> None:
+        self._folders, self._cache, self._sli = tuple(folders), cache, sli
 
     def __len__(self) -> int:
         return len(self._folders)
@@ -83,11 +83,11 @@ class TrainingSet(Sequence[SharedView]):
     def __getitem__(self, number: Any) -> Any:
         if isinstance(number, slice):
             return [self[i] for i in range(len(self))[number]]
-        return SharedView(self._folders[number], self._memo, sli=self._sli)
+        return SharedView(self._folders[number], self._cache, sli=self._sli)
 
 
 class RememberingCatalogue(Catalogue):
-    """A catalogue that matches every metric name once; there are few names and many who ask."""
+    """A catalogue that matches every metric name once; there are few names and many look-ups."""
 
     def __init__(self, rows: Iterable[MetricRole]) -> None:
         super().__init__(rows)

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from faultset.evaluators.leaderboards.episode_scores import EpisodeScores
 from faultset.evaluators.leaderboards.records import Leaderboard, is_headline
-from faultset.evaluators.reports.answer_lines import (
+from faultset.evaluators.reports.episode_difficulty import EpisodeDifficulty, episode_title
+from faultset.evaluators.reports.figures.answer_lines import (
     AlarmLine,
     DiagnosisLine,
     RankLine,
@@ -15,14 +17,12 @@ from faultset.evaluators.reports.answer_lines import (
     diagnosis_lines,
     rank_lines,
 )
-from faultset.evaluators.reports.derived_scores import Facts
-from faultset.evaluators.reports.episode_difficulty import Hardness, what
 from faultset.evaluators.reports.figures.telemetry import Panel, panels
-from faultset.evaluators.reports.figures.time_axis import place, ticks
-from faultset.evaluators.results.rows import Truth
+from faultset.evaluators.reports.time_axis import position, ticks
+from faultset.evaluators.results.truth import Truth
 
 EPISODES_SHOWN = 12
-_HEALTHY_SHOWN = 2
+_LEAST_HEALTHY = 2
 """No-fault episodes that are drawn in any case."""
 
 
@@ -44,34 +44,39 @@ class Drawing:
     facts: tuple[tuple[str, str], ...]
 
 
-def drawings(board: Leaderboard, facts: Facts, order: Sequence[Hardness], dataset: Path) -> tuple[Drawing, ...]:
+def drawings(
+    board: Leaderboard, scores: EpisodeScores, order: Sequence[EpisodeDifficulty], dataset: Path
+) -> tuple[Drawing, ...]:
     """Draw at most `EPISODES_SHOWN` episodes, the least solved first."""
     by_episode = {one.episode: one for one in order}
     return tuple(
-        _draw(facts.truths[episode], board, facts, by_episode.get(episode), dataset) for episode in chosen(facts, order)
+        _draw(scores.truths[episode], board, scores, by_episode.get(episode), dataset)
+        for episode in chosen(scores, order)
     )
 
 
-def chosen(facts: Facts, order: Sequence[Hardness]) -> list[str]:
+def chosen(scores: EpisodeScores, order: Sequence[EpisodeDifficulty]) -> list[str]:
     """Pick episodes: one for each fault while there are several, the least solved first, and some without a fault."""
-    room_for_calm = max(_HEALTHY_SHOWN, EPISODES_SHOWN - len(order))
+    healthy_shown = max(_LEAST_HEALTHY, EPISODES_SHOWN - len(order))
     healthy = sorted(
-        (e for e, truth in facts.truths.items() if not truth.faulty),
-        key=lambda e: (-sum(by[e].yes for by in facts.heard.values() if e in by), e),
-    )[:room_for_calm]
-    room = EPISODES_SHOWN - len(healthy)
+        (e for e, truth in scores.truths.items() if not truth.faulty),
+        key=lambda e: (-sum(by[e].raised_alarm for by in scores.detections.values() if e in by), e),
+    )[:healthy_shown]
+    faulty_shown = EPISODES_SHOWN - len(healthy)
     picked: list[str] = []
     for repeat in (False, True):
         for one in order:
-            seen = {facts.truths[e].fault for e in picked}
-            wanted = repeat or facts.truths[one.episode].fault not in seen
-            if wanted and one.episode not in picked and len(picked) < room:
+            seen = {scores.truths[e].fault for e in picked}
+            wanted = repeat or scores.truths[one.episode].fault not in seen
+            if wanted and one.episode not in picked and len(picked) < faulty_shown:
                 picked.append(one.episode)
     rank = {one.episode: i for i, one in enumerate(order)}
     return sorted(picked, key=lambda e: rank[e]) + healthy
 
 
-def _draw(truth: Truth, board: Leaderboard, facts: Facts, hard: Hardness | None, dataset: Path) -> Drawing:
+def _draw(
+    truth: Truth, board: Leaderboard, scores: EpisodeScores, hard: EpisodeDifficulty | None, dataset: Path
+) -> Drawing:
     about = [("episode", truth.episode), ("application", truth.app), ("verdict", truth.verdict)]
     if truth.faulty:
         causes = ", ".join(" or ".join(names) for names in truth.causes)
@@ -80,27 +85,27 @@ def _draw(truth: Truth, board: Leaderboard, facts: Facts, hard: Hardness | None,
         about.append(("difficulty", hard.difficulty))
     return Drawing(
         episode=truth.episode,
-        title=what(truth),
-        solved=_solved(truth, facts, hard),
-        reference=place(truth.reference_end_ns, truth),
-        onset=None if truth.onset_ns is None else place(truth.onset_ns, truth),
+        title=episode_title(truth),
+        solved=_solved(truth, scores, hard),
+        reference=position(truth.reference_end_ns, truth),
+        onset=None if truth.onset_ns is None else position(truth.onset_ns, truth),
         ticks=ticks(truth),
         panels=panels(truth, dataset),
-        alarms=alarm_lines(truth, facts, board),
-        ranks=rank_lines(truth, facts),
-        diagnoses=diagnosis_lines(truth, facts),
+        alarms=alarm_lines(truth, scores, board),
+        ranks=rank_lines(truth, scores),
+        diagnoses=diagnosis_lines(truth, scores),
         facts=tuple((name, value) for name, value in about if value),
     )
 
 
-def _solved(truth: Truth, facts: Facts, hard: Hardness | None) -> str:
+def _solved(truth: Truth, scores: EpisodeScores, hard: EpisodeDifficulty | None) -> str:
     if hard is None:
-        quiet = [by[truth.episode].yes < 0.5 for by in facts.heard.values() if truth.episode in by]
-        return f"{sum(quiet)} of {len(quiet)} detectors stay silent" if quiet else ""
-    words = ("detect it", "locate it when told the alarm", "when told the onset")
+        quiet = [by[truth.episode].raised_alarm < 0.5 for by in scores.detections.values() if truth.episode in by]
+        return f"{sum(quiet)} of {len(quiet)} detectors raise no alarm" if quiet else ""
+    words = ("detect it", "locate it given the alarm", "given the onset")
     parts = [
-        f"{task.right} of {task.asked} {word}"
+        f"{task.right} of {task.run} {word}"
         for task, word in zip(hard.tasks[:3], words, strict=True)
-        if task is not None and task.asked
+        if task is not None and task.run
     ]
     return ", ".join(parts) + ("" if is_headline(truth) else f" · {truth.verdict}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.records import Entry, Metric, Misses, Table
-from faultset.evaluators.reports.derived_scores import foremost
+from faultset.evaluators.reports.top_methods import top_methods
 from faultset.evaluators.statistics.estimates import Estimate
 
 
@@ -45,7 +45,7 @@ def forest(table: Table, name: str, *, methods: int = 10, controls: int = 3) -> 
     floor = table.floor.get(name)
     kinds = {entry.baseline: entry.kind for entry in table.entries}
     bars = {entry.baseline: _bar(entry, metric) for entry in table.entries}
-    shown, folded = foremost(list(bars), kinds, methods=methods, controls=controls)
+    shown, folded = top_methods(list(bars), kinds, methods=methods, controls=controls)
     return Forest(
         title=metric.title,
         meaning=metric.meaning,
@@ -120,7 +120,7 @@ def systems(tables: Sequence[Table], *, methods: int = 10, controls: int = 3) ->
             found.append((name, kinds[name], tuple(cells)))
         return tuple(found)
 
-    shown, folded = foremost(list(kinds), kinds, methods=methods, controls=controls)
+    shown, folded = top_methods(list(kinds), kinds, methods=methods, controls=controls)
     return Systems(
         title=metric.title,
         columns=tuple((table.app, table.episodes) for table in tables),
@@ -176,7 +176,7 @@ def first_places(
         )
         for m in own
     }
-    shown, folded = foremost(list(bars), {name: bar.kind for name, bar in bars.items()})
+    shown, folded = top_methods(list(bars), {name: bar.kind for name, bar in bars.items()})
     return [bars[name] for name in shown], [bars[name] for name in folded]
 
 

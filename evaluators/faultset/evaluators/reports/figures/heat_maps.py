@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.episode_scores import EpisodeScores
 from faultset.evaluators.leaderboards.records import HEADLINE
-from faultset.evaluators.reports.derived_scores import Facts, foremost
+from faultset.evaluators.reports.top_methods import top_methods
 
 _VERDICTS = (HEADLINE, "latent", "silent")
 Values = Mapping[str, Mapping[str, float]]
@@ -17,7 +18,7 @@ Values = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class HeatCell:
-    """Share of a fault's episodes that a method got right; None where it was not asked."""
+    """Share of a fault's episodes that a method got right; None where it was not run."""
 
     value: float | None
     text: str
@@ -25,7 +26,7 @@ class HeatCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heat:
+class HeatMap:
     """Methods down, faults across; the first cell of a row is the mean over headline episodes."""
 
     title: str
@@ -37,32 +38,34 @@ class Heat:
     folded: tuple[tuple[str, str, tuple[HeatCell, ...]], ...]
 
 
-def heats(facts: Facts) -> tuple[Heat, ...]:
+def heat_maps(scores: EpisodeScores) -> tuple[HeatMap, ...]:
     """One heat map for detection, and one for localization and root cause under each protocol."""
-    found: list[Heat] = []
-    if facts.heard:
-        values = {name: {e: one.right for e, one in episodes.items()} for name, episodes in facts.heard.items()}
+    found: list[HeatMap] = []
+    if scores.detections:
+        values = {name: {e: one.correct for e, one in episodes.items()} for name, episodes in scores.detections.items()}
         meaning = "share of episodes with a true alarm; without a fault, share of episodes without any alarm"
-        found.append(_heat("Detection", meaning, facts, values))
-    told = (("detected", "told the alarm"), ("oracle", "told the onset"))
-    for protocol, words in told:
-        if protocol in facts.located:
-            values = {name: {e: one.ac1 for e, one in by.items()} for name, by in facts.located[protocol].items() if by}
-            found.append(_heat(f"Localization, {words}", "AC@1", facts, values))
-    for protocol, words in told:
-        if protocol in facts.diagnosed:
+        found.append(_heat_map("Detection", meaning, scores, values))
+    given = (("detected", "given the alarm"), ("oracle", "given the onset"))
+    for protocol, words in given:
+        if protocol in scores.localizations:
             values = {
-                name: {e: one.joint for e, one in by.items()} for name, by in facts.diagnosed[protocol].items() if by
+                name: {e: one.ac1 for e, one in by.items()} for name, by in scores.localizations[protocol].items() if by
             }
-            found.append(_heat(f"Root cause, {words}", "system level and fault type both right", facts, values))
+            found.append(_heat_map(f"Localization, {words}", "AC@1", scores, values))
+    for protocol, words in given:
+        if protocol in scores.diagnoses:
+            values = {
+                name: {e: one.joint for e, one in by.items()} for name, by in scores.diagnoses[protocol].items() if by
+            }
+            found.append(_heat_map(f"Root cause, {words}", "system level and fault type both right", scores, values))
     return tuple(found)
 
 
-def _heat(title: str, meaning: str, facts: Facts, values: Values) -> Heat:
-    asked = {episode for episodes in values.values() for episode in episodes}
+def _heat_map(title: str, meaning: str, scores: EpisodeScores, values: Values) -> HeatMap:
+    episodes_run = {episode for episodes in values.values() for episode in episodes}
     groups: dict[tuple[int, str, str], list[str]] = defaultdict(list)
-    for episode in sorted(asked):
-        truth = facts.truths[episode]
+    for episode in sorted(episodes_run):
+        truth = scores.truths[episode]
         if truth.faulty:
             order = _VERDICTS.index(truth.verdict) if truth.verdict in _VERDICTS else 0
             groups[order, str(truth.fault), truth.verdict].append(episode)
@@ -72,17 +75,17 @@ def _heat(title: str, meaning: str, facts: Facts, values: Values) -> Heat:
     headline = [e for (order, _, _), episodes in columns if order == 0 for e in episodes]
     mean = {name: _mean([by[e] for e in headline if e in by]) for name, by in values.items()}
     ranked = sorted(values, key=lambda name: (-mean[name], name))
-    shown, folded = foremost(ranked, facts.kinds, methods=12, controls=4)
+    shown, folded = top_methods(ranked, scores.kinds, methods=12, controls=4)
 
     def rows(names: Sequence[str]) -> tuple[tuple[str, str, tuple[HeatCell, ...]], ...]:
         found = []
         for name in names:
             cells = [_heat_cell(values[name], headline, name, "all headline faults", two=True)]
             cells += [_heat_cell(values[name], episodes, name, label) for (_, label, _), episodes in columns]
-            found.append((name, facts.kinds[name], tuple(cells)))
+            found.append((name, scores.kinds[name], tuple(cells)))
         return tuple(found)
 
-    return Heat(
+    return HeatMap(
         title=title,
         meaning=meaning,
         columns=tuple((label, verdict, len(episodes)) for (_, label, verdict), episodes in columns),
@@ -100,7 +103,7 @@ def _heat_cell(
 ) -> HeatCell:
     known = [values[e] for e in episodes if e in values]
     if not known:
-        return HeatCell(value=None, text="", tip=f"{name} was not asked about {label}")
+        return HeatCell(value=None, text="", tip=f"{name} was not run on {label}")
     mean = sum(known) / len(known)
     short = f"{mean:.1f}".removeprefix("0") if 0.05 <= mean < 0.95 else f"{mean:.0f}"
     tip = f"{name} on {label}: {number_formats.short(sum(known))} of {len(known)}"

@@ -1,4 +1,4 @@
-"""Planes of two numbers with a point for each method, and names beside the points where there is room."""
+"""Scatter plots with a point for each method, and names beside the points where they fit."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, kind_rank
 from faultset.evaluators.leaderboards.records import ALL_APPS, Entry, Table, is_headline
-from faultset.evaluators.reports.derived_scores import KIND_ORDER, Facts
 
 _WIDE, _NARROW = (540.0, 360.0), (290.0, 250.0)
 """Sizes in pixels for which names are placed: a card on a screen, and on a phone."""
 _LETTER, _LINE, _GAP = 6.7, 15.0, 9.0
 _MARGIN = 5.0
 _FEWEST = 5
-"""Methods for which a plane of costs is worth its place."""
+"""Methods from which on a plot of costs is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Dot:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plane:
+class ScatterPlot:
     """A scatter plot in percent; y grows upwards."""
 
     title: str
@@ -48,8 +48,8 @@ class Plane:
     """Points of the chance line in a box of 100 by 100, y downwards; empty without one."""
 
 
-def tradeoff(facts: Facts, table: Table) -> Plane | None:
-    """Faults found against false alarms per hour; the dashed line is what alarms at random instants would find."""
+def tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
+    """Faults detected against false alarms per hour; the dashed line is what alarms at random times would detect."""
     places = _places(table, "false_alarms_per_hour", "event_recall")
     if len(places) < 2:
         return None
@@ -57,7 +57,7 @@ def tradeoff(facts: Facts, table: Table) -> Plane | None:
     across = lambda rate: _inset(math.sqrt(min(1.0, rate / most)))  # noqa: E731
     windows = [
         truth.view_end_ns - truth.onset_ns
-        for truth in facts.truths.values()
+        for truth in scores.truths.values()
         if truth.onset_ns is not None and is_headline(truth) and table.app in (ALL_APPS, truth.app)
     ]
     line = []
@@ -65,22 +65,22 @@ def tradeoff(facts: Facts, table: Table) -> Plane | None:
         rate = most * (step / 40) ** 2
         found = [1 - math.exp(-rate * window / 3.6e12) for window in windows]
         line.append(f"{across(rate):.1f},{100 - _inset(sum(found) / len(found)):.1f}" if found else "")
-    return Plane(
+    return ScatterPlot(
         title="Trade-off",
-        meaning="top left is best; the dashed line is what alarms at random instants would find",
+        meaning="top left is best; the dashed line is what alarms at random times would detect",
         x_title="false alarms per hour without a fault →",
-        y_title="↑ faults found (event recall)",
+        y_title="↑ faults detected (event recall)",
         x_ticks=tuple((across(rate), f"{rate:g}") for rate in _round_rates(most)),
         y_ticks=_SHARES,
         dots=_dots(
             [(entry, across(x), _inset(y)) for entry, x, y in places],
-            {entry.baseline: f"found {y:.0%} of faults, {x:.1f} false alarms per hour" for entry, x, y in places},
+            {entry.baseline: f"detected {y:.0%} of faults, {x:.1f} false alarms per hour" for entry, x, y in places},
         ),
         chance=" ".join(line) if windows else "",
     )
 
 
-def cost(table: Table) -> Plane | None:
+def cost(table: Table) -> ScatterPlot | None:
     """Processor time of an answer against the first metric of a table."""
     metric = table.metrics[0]
     places = [
@@ -95,7 +95,7 @@ def cost(table: Table) -> Plane | None:
     across = lambda x: _inset((math.log10(x) - low) / (high - low))  # noqa: E731
     floor = table.floor.get(metric.name)
     level = None if floor is None else 100 - _inset(floor.value)
-    return Plane(
+    return ScatterPlot(
         title=table.title,
         meaning="top left is best: accurate and cheap" + ("; the dashed line is guessing" if floor else ""),
         x_title="median processor time of an answer →",
@@ -148,11 +148,8 @@ def _dots(places: Sequence[tuple[Entry, float, float]], tips: Mapping[str, str])
     merged: dict[tuple[float, float], list[Entry]] = defaultdict(list)
     for entry, x, y in places:
         merged[round(x, 1), round(y, 1)].append(entry)
-    kind_place = {kind: i for i, kind in enumerate(KIND_ORDER)}
-    groups = sorted(
-        merged.items(), key=lambda p: (min(kind_place.get(e.kind, 9) for e in p[1]) == 3, -p[0][1], p[0][0])
-    )
-    members = [sorted(entries, key=lambda e: (kind_place.get(e.kind, 9), e.place)) for _, entries in groups]
+    groups = sorted(merged.items(), key=lambda p: (min(kind_rank(e.kind) for e in p[1]) == 3, -p[0][1], p[0][0]))
+    members = [sorted(entries, key=lambda e: (kind_rank(e.kind), e.rank)) for _, entries in groups]
     labels = [entries[0].baseline + (f" +{len(entries) - 1}" if len(entries) > 1 else "") for entries in members]
     points = [place for place, _ in groups]
     sides = [_sides(points, labels, size) for size in (_WIDE, _NARROW)]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from faultset.core.errors import FaultsetError
-from faultset.evaluators.results.rows import Truth
+from faultset.evaluators.results.truth import Truth
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,18 +1,64 @@
-"""Labels of a dataset's episodes as the scoring needs them."""
+"""What is true of an episode, as scoring needs it: the label and parts of the context in one record."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from faultset.datasets.format.context import EpisodeContext
-from faultset.evaluators.results.rows import Truth
+if TYPE_CHECKING:
+    from faultset.datasets.format.context import EpisodeContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """What scoring needs to know about an episode; never shown to a baseline."""
+
+    episode: str
+    app: str
+    fault: str | None
+    no_fault_kind: str | None
+    targets: tuple[str, ...]
+    causes: tuple[tuple[str, ...], ...]
+    """For every root cause the candidates accepted for it."""
+    candidates: tuple[str, ...]
+    pod_causes: tuple[str, ...] = ()
+    """Pods at fault, where the truth names any."""
+    metric_causes: tuple[tuple[str, str], ...] = ()
+    """(service, metric) pairs at fault, where the truth names any; a metric may be a pattern with `*`."""
+    calls: tuple[tuple[str, str], ...] = ()
+    """Declared call graph as (caller, callee)."""
+    system_level: str | None
+    fault_type: str | None
+    verdict: str
+    profile: str
+    view_start_ns: int
+    view_end_ns: int
+    reference_end_ns: int
+    onset_ns: int | None
+    """None without a fault, and where the source does not tell when it began."""
+    manifest_ns: int | None
+
+    @property
+    def faulty(self) -> bool:
+        """Whether a fault was injected."""
+        return self.fault is not None
+
+    @property
+    def cluster(self) -> tuple[str, ...]:
+        """Key under which repetitions of one problem count as one: application, fault, targets.
+
+        A no-fault episode repeats nothing and is a cluster of its own.
+        """
+        if self.fault is None:
+            return (self.app, "", self.episode)
+        return (self.app, self.fault, *sorted(self.targets))
 
 
 def truth_of(label: Mapping[str, Any], context: EpisodeContext) -> Truth:
     """Take what scoring needs from an episode's label.
 
-    The onset is the first act of the injection. A root cause is found by its service or by any accepted name that is
+    The onset is the start of the injection. A root cause is found by its service or by any accepted name that is
     a candidate; a fault whose causes are no candidates has none and is no localization case. A cause of kind Pod
     under its service's own name says that a pod of that service is at fault, but not which.
     """

@@ -5,44 +5,55 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
 
-from faultset.evaluators.execution.runners import messages, process_trees
-from faultset.evaluators.execution.runners.work import READY, Reply, Request
+from faultset.evaluators.execution.runners import process_trees
+from faultset.evaluators.execution.runners.messages import (
+    AnswerRequest,
+    Blob,
+    CheckedAnswer,
+    FitRequest,
+    RunnerReady,
+    RunnerReply,
+)
 from faultset.evaluators.results.rows import Status
 
 _LOOK_EVERY_S = 0.05
-_START_PATIENCE_S = 120.0
+_START_TIMEOUT_S = 120.0
 _OUTPUT_LIMIT = 8 << 20
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_TRANSFER_TIMEOUT_S = 60.0
+"""For the rest of a reply whose beginning has arrived."""
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class RunLimits:
     """What a baseline may use for one answer."""
 
     timeout_s: float = 60.0
     memory_bytes: int = 2 << 30
 
-    def for_fit(self) -> Limits:
+    def for_fit(self) -> RunLimits:
         """Limits for learning from many episodes at once."""
-        return Limits(timeout_s=5 * self.timeout_s, memory_bytes=self.memory_bytes)
+        return RunLimits(timeout_s=5 * self.timeout_s, memory_bytes=self.memory_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What came of one request, whatever happened to the process."""
+class RunnerOutcome:
+    """The result of one request, whatever happened to the process."""
 
     status: Status
-    value: Any = None
+    answer: CheckedAnswer | None = None
+    model: bytes = b""
+    """The fitted baseline, after a `FitRequest`."""
     reason: str = ""
     seconds: float = 0.0
     cpu_seconds: float | None = None
@@ -54,7 +65,7 @@ class RunnerStopped(Exception):
     """The evaluation is being ended; no more requests are taken."""
 
 
-class Runner:
+class RunnerProcess:
     """A process that runs baselines, in a session of its own; started again after every failure.
 
     Not thread-safe except for `stop`.
@@ -62,8 +73,9 @@ class Runner:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._tasks = self._answers = self._output = -1
-        self._assembler = messages.Assembler()
+        self._requests: Connection | None = None
+        self._replies: Connection | None = None
+        self._output = -1
         self._ready = False
         self._stopped = False
         self._tail = b""
@@ -74,36 +86,36 @@ class Runner:
         """Start the process without waiting for its imports."""
         if self._process is not None or self._stopped:
             return
-        child_tasks, self._tasks = os.pipe()
-        self._answers, child_answers = os.pipe()
+        child_requests, requests = os.pipe()
+        replies, child_replies = os.pipe()
+        self._requests, self._replies = Connection(requests, readable=False), Connection(replies, writable=False)
         try:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
                     "-m",
-                    "faultset.evaluators.execution.runners.child",
-                    str(child_tasks),
-                    str(child_answers),
+                    "faultset.evaluators.execution.runners.process_guard",
+                    str(child_requests),
+                    str(child_replies),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=(child_tasks, child_answers),
+                pass_fds=(child_requests, child_replies),
                 start_new_session=True,
                 env=_environment(),
             )
         finally:
-            os.close(child_tasks)
-            os.close(child_answers)
+            os.close(child_requests)
+            os.close(child_replies)
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)
-        self._assembler = messages.Assembler()
         self._ready = False
         self._sent = set()
         self._tail, self._written = b"", 0
 
-    def run(self, request: Request, limits: Limits) -> Outcome:
+    def run(self, request: FitRequest | AnswerRequest, limits: RunLimits) -> RunnerOutcome:
         """Carry out one request; every way in which foreign code can fail is an outcome, not an exception."""
         self.start()
         if self._stopped or self._process is None:
@@ -114,17 +126,22 @@ class Runner:
                 return failed
         self._tail, self._written = b"", 0
         try:
-            messages.send(self._tasks, self._lightened(request))
-        except BrokenPipeError:
+            assert self._requests is not None
+            self._requests.send(self._without_known_blobs(request))
+        except OSError:
             return self._ended(time.monotonic(), 0)
         return self._watch(request.number, limits)
 
-    def _lightened(self, request: Request) -> Request:
+    def _without_known_blobs(self, request: FitRequest | AnswerRequest) -> FitRequest | AnswerRequest:
         """Leave out bytes that the process was sent before."""
-        parts = {name: getattr(request, name) for name in ("spec", "model")}
-        light = {name: part.bare if part.digest in self._sent else part for name, part in parts.items()}
-        self._sent |= {part.digest for part in parts.values()}
-        return replace(request, **light)
+        if isinstance(request, FitRequest):
+            return replace(request, spec=self._unless_known(request.spec))
+        return replace(request, spec=self._unless_known(request.spec), model=self._unless_known(request.model))
+
+    def _unless_known(self, blob: Blob) -> Blob:
+        known = blob.digest in self._sent
+        self._sent.add(blob.digest)
+        return blob.without_data if known else blob
 
     def stop(self) -> None:
         """End the process and everything below it; may be called from any thread, also during `run`."""
@@ -136,25 +153,24 @@ class Runner:
         self.stop()
         self._forget()
 
-    def _await_ready(self) -> Outcome | None:
+    def _await_ready(self) -> RunnerOutcome | None:
         started = time.monotonic()
-        while time.monotonic() - started < _START_PATIENCE_S:
-            arrived, over = self._read(_LOOK_EVERY_S)
-            if READY in arrived:
+        while time.monotonic() - started < _START_TIMEOUT_S:
+            message, over = self._read(_LOOK_EVERY_S)
+            if isinstance(message, RunnerReady):
                 self._ready = True
                 return None
             if over or self._gone():
                 return self._ended(started, 0)
         return self._give_up("error", "the runner process did not start", started, 0)
 
-    def _watch(self, number: int, limits: Limits) -> Outcome:
+    def _watch(self, number: int, limits: RunLimits) -> RunnerOutcome:
         started = time.monotonic()
         peak = 0
         while True:
-            arrived, over = self._read(_LOOK_EVERY_S)
-            for reply in arrived:
-                if isinstance(reply, Reply) and reply.number == number:
-                    return self._answered(reply, peak, limits)
+            message, over = self._read(_LOOK_EVERY_S)
+            if isinstance(message, RunnerReply) and message.number == number:
+                return self._answered(message, peak, limits)
             if over or self._gone():
                 return self._ended(started, peak)
             peak = max(peak, self._memory(limits.memory_bytes))
@@ -168,7 +184,7 @@ class Runner:
                 reason = f"no answer after {limits.timeout_s:g} s"
                 return self._give_up("timeout", reason, started, peak)
 
-    def _answered(self, reply: Reply, sampled_peak: int, limits: Limits) -> Outcome:
+    def _answered(self, reply: RunnerReply, sampled_peak: int, limits: RunLimits) -> RunnerOutcome:
         peak = max(reply.peak_bytes, sampled_peak)
         if self._leftovers():
             # what a baseline leaves running would take time and memory from the next one
@@ -176,21 +192,22 @@ class Runner:
         if peak > limits.memory_bytes:
             self._restart()
             reason = f"used {peak / 2**20:.0f} MiB, the limit is {limits.memory_bytes / 2**20:.0f} MiB"
-            return Outcome(status="memory", reason=reason, seconds=reply.seconds, peak_bytes=peak)
-        return Outcome(
+            return RunnerOutcome(status="memory", reason=reason, seconds=reply.seconds, peak_bytes=peak)
+        return RunnerOutcome(
             status=reply.status,
-            value=reply.value,
-            reason=reply.failure,
+            answer=reply.answer,
+            model=reply.model,
+            reason=reply.reason,
             seconds=reply.seconds,
             cpu_seconds=reply.cpu_seconds,
             peak_bytes=peak,
         )
 
-    def _give_up(self, status: Status, reason: str, started: float, peak: int) -> Outcome:
+    def _give_up(self, status: Status, reason: str, started: float, peak: int) -> RunnerOutcome:
         self._restart()
-        return Outcome(status=status, reason=reason, seconds=time.monotonic() - started, peak_bytes=peak)
+        return RunnerOutcome(status=status, reason=reason, seconds=time.monotonic() - started, peak_bytes=peak)
 
-    def _ended(self, started: float, peak: int) -> Outcome:
+    def _ended(self, started: float, peak: int) -> RunnerOutcome:
         if self._stopped:
             raise RunnerStopped
         assert self._process is not None
@@ -204,30 +221,37 @@ class Runner:
         self._restart()
         seconds = time.monotonic() - started
         reason = f"{how}; last output: {text}" if text else how
-        return Outcome(status="exit", reason=reason, seconds=seconds, peak_bytes=peak)
+        return RunnerOutcome(status="exit", reason=reason, seconds=seconds, peak_bytes=peak)
 
-    def _read(self, wait_s: float) -> tuple[list[Any], bool]:
-        """Messages that arrived, and whether the baseline process closed its side."""
-        watched = [d for d in (self._answers, self._output) if d >= 0]
+    def _read(self, wait_s: float) -> tuple[RunnerReply | RunnerReady | None, bool]:
+        """Return the message that has arrived, if any, and whether the baseline process closed its side."""
+        watched = [
+            *([self._replies] if self._replies is not None else []),
+            *([self._output] if self._output >= 0 else []),
+        ]
         try:
-            ready, _, _ = select.select(watched, [], [], wait_s)
+            ready = wait(watched, wait_s)
         except (OSError, ValueError):
             if self._stopped:
                 raise RunnerStopped from None
             raise
-        arrived: list[Any] = []
-        over = False
         if self._output in ready:
             part = os.read(self._output, 1 << 16)
             self._written += len(part)
             self._tail = (self._tail + part)[-4096:]
             if not part:
                 self._output = -1
-        if self._answers in ready:
-            part = os.read(self._answers, 1 << 20)
-            over = not part
-            arrived = self._assembler.feed(part)
-        return arrived, over
+        if self._replies is None or self._replies not in ready:
+            return None, False
+        # a process that stops in the middle of a reply is ended, which ends the wait for the rest
+        watchdog = threading.Timer(_TRANSFER_TIMEOUT_S, self._kill)
+        watchdog.start()
+        try:
+            return self._replies.recv(), False
+        except (EOFError, OSError):
+            return None, True
+        finally:
+            watchdog.cancel()
 
     def _gone(self) -> bool:
         return self._process is None or self._process.poll() is not None
@@ -270,9 +294,11 @@ class Runner:
             if stream is not None:
                 stream.close()
         process.wait()
-        for descriptor in (self._tasks, self._answers):
-            os.close(descriptor)
-        self._tasks = self._answers = self._output = -1
+        for connection in (self._requests, self._replies):
+            if connection is not None:
+                connection.close()
+        self._requests = self._replies = None
+        self._output = -1
 
 
 def next_number() -> int:

@@ -1,4 +1,4 @@
-"""What each method answered on one episode, a line each."""
+"""What each method answered on one episode, one line each."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.detection_facts import alarms_of
+from faultset.evaluators.leaderboards.detection_facts import alarms_of, detection_facts
+from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, Setting
 from faultset.evaluators.leaderboards.records import Leaderboard
-from faultset.evaluators.reports.alarmed import alarmed
-from faultset.evaluators.reports.derived_scores import Facts, foremost
-from faultset.evaluators.reports.figures.time_axis import SECOND_NS, place
-from faultset.evaluators.results.rows import ResultRow, Truth
+from faultset.evaluators.reports.time_axis import SECOND_NS, position
+from faultset.evaluators.reports.top_methods import top_methods
+from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.alarms import timed_alarms
 
 _EVIDENCE_SHOWN = 110
@@ -46,7 +47,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class RankLine:
-    """One localizer's answers when told the alarm and when told the onset, and what it gave as evidence."""
+    """One localizer's answers when given the alarm and when given the onset, with its evidence."""
 
     name: str
     kind: str
@@ -62,18 +63,20 @@ class DiagnosisLine:
     name: str
     kind: str
     answers: tuple[tuple[str, bool, str, bool], ...]
-    """(level, right, type, right) when told the alarm, then when told the onset."""
+    """(level, right, type, right) when given the alarm, then when given the onset."""
 
 
-def alarm_lines(truth: Truth, facts: Facts, board: Leaderboard) -> tuple[tuple[AlarmLine, ...], tuple[AlarmLine, ...]]:
-    """Say what detectors heard; those of the last headline table that stand first are shown, others folded."""
-    asked = facts.rows.get(("detection", "detected"), {})
+def alarm_lines(
+    truth: Truth, scores: EpisodeScores, board: Leaderboard
+) -> tuple[tuple[AlarmLine, ...], tuple[AlarmLine, ...]]:
+    """List what detectors answered; those that stand first in the last headline table are shown, others folded."""
+    rows_by_name = scores.rows.get(Setting("detection", "detected"), {})
     lines = {
-        name: _alarm_line(name, facts.kinds[name], asked[name][truth.episode], truth)
-        for name in _by_place(board, "detection", asked)
-        if truth.episode in asked[name]
+        name: _alarm_line(name, scores.kinds[name], rows_by_name[name][truth.episode], truth)
+        for name in _by_place(board, "detection", rows_by_name)
+        if truth.episode in rows_by_name[name]
     }
-    shown, folded = foremost(list(lines), facts.kinds, methods=8)
+    shown, folded = top_methods(list(lines), scores.kinds, methods=8)
     return tuple(lines[name] for name in shown), tuple(lines[name] for name in folded)
 
 
@@ -88,13 +91,13 @@ def _by_place(board: Leaderboard, task: str, names: Mapping[str, object]) -> lis
 
 def _alarm_line(name: str, kind: str, rows: Sequence[ResultRow], truth: Truth) -> AlarmLine:
     # flags of several seeds cannot be drawn on one line: the first speaks for them
-    row, one = rows[0], alarmed(rows[:1])
+    row, one = rows[0], detection_facts(rows[:1])
     if row.status != "ok":
         answer = row.status
     elif truth.faulty:
-        answer = f"{one.delay_s:.1f} s" if one.found == 1.0 else ("too early" if one.yes else "missed")
+        answer = f"{one.delay_s:.1f} s" if one.detected == 1.0 else ("too early" if one.raised_alarm else "missed")
     else:
-        answer = "false alarm" if one.yes else "silent"
+        answer = "false alarm" if one.raised_alarm else "no alarm"
     zero = truth.onset_ns or truth.view_start_ns
     raised = alarms_of(row) if row.status == "ok" else []
     return AlarmLine(
@@ -103,14 +106,14 @@ def _alarm_line(name: str, kind: str, rows: Sequence[ResultRow], truth: Truth) -
         flags=_flag_runs(row.answer, truth),
         alarms=tuple(
             (
-                place(start, truth),
+                position(start, truth),
                 truth.onset_ns is not None and start >= truth.onset_ns,
                 f"alarm at {(start - zero) / SECOND_NS:+.1f} s",
             )
             for start, _ in raised
         ),
         answer=answer,
-        right=one.right == 1.0,
+        right=one.correct == 1.0,
         evidence=_evidence(row),
     )
 
@@ -120,29 +123,29 @@ def _flag_runs(answer: Mapping[str, object], truth: Truth) -> tuple[tuple[float,
     if not isinstance(times, list) or not isinstance(flags, str) or not times:
         return ()
     runs = timed_alarms(times, [flag == "1" for flag in flags], gap_ns=0)
-    return tuple((place(a, truth), round(place(b, truth) - place(a, truth), 2)) for a, b in runs)
+    return tuple((position(a, truth), round(position(b, truth) - position(a, truth), 2)) for a, b in runs)
 
 
-def rank_lines(truth: Truth, facts: Facts) -> tuple[tuple[RankLine, ...], tuple[RankLine, ...]]:
+def rank_lines(truth: Truth, scores: EpisodeScores) -> tuple[tuple[RankLine, ...], tuple[RankLine, ...]]:
     """Localizers that rank the cause best come first."""
     if not truth.causes:
         return (), ()
     lines: dict[str, tuple[float, RankLine]] = {}
-    for name in facts.ordered({n for p in ("detected", "oracle") for n in facts.located.get(p, {})}):
+    for name in scores.ordered({n for p in ("detected", "oracle") for n in scores.localizations.get(p, {})}):
         answers: dict[str, Answer | None] = {}
         ranks, evidence = [], ""
         for protocol in ("detected", "oracle"):
-            one = facts.located.get(protocol, {}).get(name, {}).get(truth.episode)
-            rows = facts.rows.get(("localization", protocol), {}).get(name, {}).get(truth.episode)
+            one = scores.localizations.get(protocol, {}).get(name, {}).get(truth.episode)
+            rows = scores.rows.get(Setting("localization", protocol), {}).get(name, {}).get(truth.episode)
             answers[protocol] = _answer(rows, one.rank, truth) if one is not None and rows else None
             if one is not None and rows:
                 ranks.append(one.rank)
                 evidence = _evidence(rows[0]) or evidence
         if ranks:
-            line = RankLine(name=name, kind=facts.kinds[name], evidence=evidence, **answers)
+            line = RankLine(name=name, kind=scores.kinds[name], evidence=evidence, **answers)
             lines[name] = (sum(ranks) / len(ranks), line)
     order = sorted(lines, key=lambda name: (lines[name][0], name))
-    shown, folded = foremost(order, facts.kinds, methods=8)
+    shown, folded = top_methods(order, scores.kinds, methods=8)
     return tuple(lines[name][1] for name in shown), tuple(lines[name][1] for name in folded)
 
 
@@ -155,29 +158,29 @@ def _answer(rows: Sequence[ResultRow], rank: float, truth: Truth) -> Answer:
         top = max(row.ranking.values())
         tied = sum(value == top for value in row.ranking.values())
         remarks += [f"{tied} tied"] if tied > 1 else []
-    if row.told_early:
-        remarks.append("told too early")
+    if row.alarm_given_early:
+        remarks.append("alarm before the onset")
     if len(rows) > 1:
         remarks.append(f"1 of {len(rows)} seeds")
     ordered = sorted(row.ranking, key=lambda name: (-row.ranking[name], name))
     return Answer(
-        rank=failed or ("nobody" if not row.ranking else number_formats.short(rank)),
+        rank=failed or ("none" if not row.ranking else number_formats.short(rank)),
         right=not failed and rank < 1.01,
         services=tuple((name, name in causes) for name in ordered[:3]),
         remark=", ".join(remarks),
     )
 
 
-def diagnosis_lines(truth: Truth, facts: Facts) -> tuple[DiagnosisLine, ...]:
-    """Say what diagnosers named, told the alarm and told the onset."""
-    asked = [facts.diagnosed.get(protocol, {}) for protocol in ("detected", "oracle")]
-    names = facts.ordered({name for by in asked for name in by if truth.episode in by[name]})
+def diagnosis_lines(truth: Truth, scores: EpisodeScores) -> tuple[DiagnosisLine, ...]:
+    """List what diagnosers named, given the alarm and given the onset."""
+    rows_by_name = [scores.diagnoses.get(protocol, {}) for protocol in ("detected", "oracle")]
+    names = scores.ordered({name for by in rows_by_name for name in by if truth.episode in by[name]})
     lines = []
     for name in names:
         answers = []
-        for by in asked:
+        for by in rows_by_name:
             one = by.get(name, {}).get(truth.episode)
-            level, kind = one.said[0] if one is not None else (None, None)
+            level, kind = one.answers[0] if one is not None else (None, None)
             answers.append(
                 (
                     level or number_formats.NONE,
@@ -186,7 +189,7 @@ def diagnosis_lines(truth: Truth, facts: Facts) -> tuple[DiagnosisLine, ...]:
                     kind is not None and kind == truth.fault_type,
                 )
             )
-        lines.append(DiagnosisLine(name=name, kind=facts.kinds[name], answers=tuple(answers)))
+        lines.append(DiagnosisLine(name=name, kind=scores.kinds[name], answers=tuple(answers)))
     return tuple(lines)
 
 

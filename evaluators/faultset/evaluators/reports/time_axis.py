@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from faultset.evaluators.results.rows import Truth
+from faultset.evaluators.results.truth import Truth
 
 SECOND_NS = 1_000_000_000
 
 
-def place(time_ns: int, truth: Truth) -> float:
+def position(time_ns: int, truth: Truth) -> float:
     """Where an instant lies; what is outside of the view lies at its border."""
     share = (time_ns - truth.view_start_ns) / (truth.view_end_ns - truth.view_start_ns)
     return round(100 * min(1.0, max(0.0, share)), 2)
@@ -24,5 +24,5 @@ def ticks(truth: Truth) -> tuple[tuple[float, str], ...]:
     marks = range(first, int((truth.view_end_ns - zero) / SECOND_NS) + 1, step)
     signed = truth.onset_ns is not None
     return tuple(
-        (place(zero + mark * SECOND_NS, truth), f"{mark:+d} s" if signed and mark else f"{mark} s") for mark in marks
+        (position(zero + mark * SECOND_NS, truth), f"{mark:+d} s" if signed and mark else f"{mark} s") for mark in marks
     )

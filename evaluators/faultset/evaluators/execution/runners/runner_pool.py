@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from faultset.evaluators.execution.runners.runner import Runner, RunnerStopped
+from faultset.evaluators.execution.runners.runner_process import RunnerProcess, RunnerStopped
 
 
 class RunnerPool:
@@ -15,21 +15,21 @@ class RunnerPool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._free: list[tuple[str, Runner]] = []
-        self._all: list[Runner] = []
+        self._free: list[tuple[str, RunnerProcess]] = []
+        self._all: list[RunnerProcess] = []
         self._stopped = False
 
     def prestart(self, count: int) -> None:
         """Start processes ahead of the first task, so that their imports overlap with other work."""
         for _ in range(count):
-            runner = Runner()
+            runner = RunnerProcess()
             runner.start()
             with self._lock:
                 self._all.append(runner)
                 self._free.append(("", runner))
 
     @contextmanager
-    def lend(self, episode: str) -> Iterator[Runner]:
+    def lend(self, episode: str) -> Iterator[RunnerProcess]:
         """Borrow a runner for work on one episode."""
         runner = self._take(episode)
         try:
@@ -43,7 +43,7 @@ class RunnerPool:
                 # `close` could only end its process: the pipes were in use here
                 runner.close()
 
-    def _take(self, episode: str) -> Runner:
+    def _take(self, episode: str) -> RunnerProcess:
         with self._lock:
             if self._stopped:
                 raise RunnerStopped
@@ -52,7 +52,7 @@ class RunnerPool:
                 best = 0
             if best is not None:
                 return self._free.pop(best)[1]
-            runner = Runner()
+            runner = RunnerProcess()
             self._all.append(runner)
             return runner
 

@@ -7,15 +7,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cloudpickle
 import pytest
 
 from faultset.baselines.api.contract import Detection, Ranking
 from faultset.baselines.api.registry import BaselineSpec
-from faultset.evaluators.execution.runners.runner import Limits, Outcome, Runner, next_number
-from faultset.evaluators.execution.runners.work import NOTHING, Parcel, Request
+from faultset.evaluators.execution.runners.messages import Action, AnswerRequest, Blob, FitRequest
+from faultset.evaluators.execution.runners.runner_process import RunLimits, RunnerOutcome, RunnerProcess, next_number
 
 
 class Calm:
@@ -114,8 +114,8 @@ def _classes_travel_by_value() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    made = Runner()
+def runner() -> Iterator[RunnerProcess]:
+    made = RunnerProcess()
     made.start()
     yield made
     made.close()
@@ -137,35 +137,43 @@ def spec_of(cls: type, *needs: str) -> BaselineSpec:
     )
 
 
-def ask(runner: Runner, dataset: Path, cls: type, kind: str = "detect", *needs: str, **limits) -> Outcome:
+def ask(
+    runner: RunnerProcess,
+    dataset: Path,
+    cls: type,
+    kind: Action | Literal["fit"] = "detect",
+    *needs: str,
+    **limits,
+) -> RunnerOutcome:
     folder = next(iter(sorted((dataset / "episodes").iterdir())))
-    request = Request(
-        number=next_number(),
-        kind=kind,  # type: ignore[arg-type]
-        spec=Parcel.of(cloudpickle.dumps(spec_of(cls, *needs))),
-        seed=0,
-        episodes=(str(folder),),
-        model=NOTHING if kind == "fit" else Parcel.of(cloudpickle.dumps(cls())),
-        told_ns=1,
-    )
-    return runner.run(request, Limits(**{"timeout_s": 30.0, **limits}))
+    spec = Blob.of(cloudpickle.dumps(spec_of(cls, *needs)))
+    request: FitRequest | AnswerRequest
+    if kind == "fit":
+        request = FitRequest(number=next_number(), spec=spec, seed=0, episodes=(str(folder),))
+    else:
+        model = Blob.of(cloudpickle.dumps(cls()))
+        request = AnswerRequest(
+            number=next_number(), action=kind, spec=spec, model=model, seed=0, episode=str(folder), alarm_ns=1
+        )
+    return runner.run(request, RunLimits(**{"timeout_s": 30.0, **limits}))
 
 
-def test_an_answer_is_plain_data(runner: Runner, example_dataset: Path):
+def test_an_answer_is_plain_data(runner: RunnerProcess, example_dataset: Path):
     outcome = ask(runner, example_dataset, Calm)
     assert outcome.status == "ok"
-    assert outcome.value["alarm_ns"] is None
+    assert outcome.answer is not None
+    assert outcome.answer.alarm_ns is None
     assert outcome.peak_bytes > 0
 
 
-def test_a_baseline_that_raises_is_an_error_with_its_place(runner: Runner, example_dataset: Path):
+def test_a_baseline_that_raises_is_an_error_with_its_place(runner: RunnerProcess, example_dataset: Path):
     outcome = ask(runner, example_dataset, Raises)
     assert outcome.status == "error"
-    assert outcome.reason.startswith("ZeroDivisionError: no samples at test_runner.py:")
+    assert outcome.reason.startswith("ZeroDivisionError: no samples at test_runner_process.py:")
     assert ask(runner, example_dataset, RaisesSystemExit).status == "error"
 
 
-def test_nonsense_is_an_invalid_answer(runner: Runner, example_dataset: Path):
+def test_nonsense_is_an_invalid_answer(runner: RunnerProcess, example_dataset: Path):
     assert ask(runner, example_dataset, AnswersNonsense).reason == "a detector must return a Detection, got int"
     nan = ask(runner, example_dataset, AnswersNotANumber, "localize")
     assert (nan.status, "is NaN" in nan.reason) == ("invalid", True)
@@ -174,32 +182,32 @@ def test_nonsense_is_an_invalid_answer(runner: Runner, example_dataset: Path):
     assert ask(runner, example_dataset, FitsToNothing, "fit").status == "invalid"
 
 
-def test_client_requests_are_closed_to_methods_that_did_not_declare_them(runner: Runner, example_dataset: Path):
+def test_client_requests_are_closed_to_methods_that_did_not_declare_them(runner: RunnerProcess, example_dataset: Path):
     outcome = ask(runner, example_dataset, ReadsRequests)
     assert outcome.status == "error"
     assert "does not declare" in outcome.reason
     assert ask(runner, example_dataset, ReadsRequests, "detect", "sli").status == "ok"
 
 
-def test_a_baseline_that_ends_its_process_is_a_row_and_the_next_one_runs(runner: Runner, example_dataset: Path):
+def test_a_baseline_that_ends_its_process_is_a_row_and_the_next_one_runs(runner: RunnerProcess, example_dataset: Path):
     outcome = ask(runner, example_dataset, Exits)
     assert outcome.status == "exit"
     assert outcome.reason == "its process ended with code 7; last output: about to leave"
     assert ask(runner, example_dataset, Calm).status == "ok"
 
 
-def test_a_baseline_that_hangs_is_ended(runner: Runner, example_dataset: Path):
+def test_a_baseline_that_hangs_is_ended(runner: RunnerProcess, example_dataset: Path):
     outcome = ask(runner, example_dataset, Hangs, timeout_s=0.3)
     assert (outcome.status, outcome.reason) == ("timeout", "no answer after 0.3 s")
 
 
 @pytest.mark.slow
-def test_a_baseline_that_never_stops_printing_is_ended(runner: Runner, example_dataset: Path):
+def test_a_baseline_that_never_stops_printing_is_ended(runner: RunnerProcess, example_dataset: Path):
     assert ask(runner, example_dataset, NeverStopsPrinting).status == "output"
 
 
 @pytest.mark.slow
-def test_a_baseline_that_eats_memory_is_ended(runner: Runner, example_dataset: Path):
+def test_a_baseline_that_eats_memory_is_ended(runner: RunnerProcess, example_dataset: Path):
     outcome = ask(runner, example_dataset, EatsMemory, memory_bytes=500 << 20)
     assert outcome.status == "memory"
     assert 500 << 20 < outcome.peak_bytes < 2 << 30
@@ -209,7 +217,7 @@ def test_a_baseline_that_eats_memory_is_ended(runner: Runner, example_dataset: P
 def test_what_a_baseline_leaves_running_is_ended(example_dataset: Path):
     from faultset.evaluators.execution.runners import process_trees
 
-    runner = Runner()
+    runner = RunnerProcess()
     try:
         assert ask(runner, example_dataset, Forks).status == "ok"
         process = runner._process

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.episode_scores import EpisodeScores
 from faultset.evaluators.leaderboards.records import ALL_APPS, Curve, Metric, Table, is_headline
-from faultset.evaluators.reports.derived_scores import Facts, foremost
-from faultset.evaluators.reports.episode_difficulty import what
+from faultset.evaluators.reports.episode_difficulty import episode_title
+from faultset.evaluators.reports.top_methods import top_methods
 
 CURVES_DRAWN = 6
 TIPS_UP_TO = 60
@@ -40,7 +41,7 @@ class TimesToDetect:
     ticks: tuple[tuple[float, str], ...]
 
 
-def times_to_detect(facts: Facts, table: Table) -> TimesToDetect | None:
+def times_to_detect(scores: EpisodeScores, table: Table) -> TimesToDetect | None:
     """Dots on a common axis; None without a fault whose onset is known."""
     metric = Metric(name="", title="", unit="s")
     found: dict[str, list[tuple[float, str]]] = {}
@@ -49,13 +50,13 @@ def times_to_detect(facts: Facts, table: Table) -> TimesToDetect | None:
     for entry in table.entries:
         episodes = [
             one
-            for one in facts.heard[entry.baseline].values()
+            for one in scores.detections[entry.baseline].values()
             if is_headline(one.truth) and one.truth.onset_ns is not None and table.app in (ALL_APPS, one.truth.app)
         ]
         longest = max([longest, *(one.window_s for one in episodes)])
         counts[entry.baseline] = len(episodes)
         found[entry.baseline] = sorted(
-            (one.delay_s, what(one.truth) + f": {one.delay_s:.1f} s" if len(episodes) <= TIPS_UP_TO else "")
+            (one.delay_s, episode_title(one.truth) + f": {one.delay_s:.1f} s" if len(episodes) <= TIPS_UP_TO else "")
             for one in episodes
             if math.isfinite(one.delay_s)
         )
@@ -73,7 +74,7 @@ def times_to_detect(facts: Facts, table: Table) -> TimesToDetect | None:
         )
         for entry in table.entries
     }
-    shown, folded = foremost(list(lines), kinds)
+    shown, folded = top_methods(list(lines), kinds)
     return TimesToDetect(
         shown=tuple(lines[name] for name in shown),
         folded=tuple(lines[name] for name in folded),
@@ -173,7 +174,7 @@ def _cells(curve: Curve, delays: Sequence[float]) -> tuple[tuple[float | None, s
     return tuple(
         (curve.points[at[delay]].ac1.value, f"{curve.points[at[delay]].ac1.value:.2f}", _tip(curve, at[delay]))
         if delay in at
-        else (None, "", f"{curve.baseline} was not told an alarm after {delay:g} s")
+        else (None, "", f"{curve.baseline} was not given an alarm after {delay:g} s")
         for delay in delays
     )
 

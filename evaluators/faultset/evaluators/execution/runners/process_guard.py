@@ -17,8 +17,8 @@ from faultset.evaluators.execution.runners import process_trees
 
 
 def main() -> NoReturn:
-    """Start with two inherited pipes, whose descriptors are given as arguments: tasks in, answers out."""
-    tasks, answers = int(sys.argv[1]), int(sys.argv[2])
+    """Start with two inherited pipes, whose descriptors are given as arguments: requests in, replies out."""
+    requests, replies = int(sys.argv[1]), int(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process_trees.adopt_orphans()
     guard = os.getpid()
@@ -27,12 +27,12 @@ def main() -> NoReturn:
         process_trees.die_with_parent(guard)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
-        from faultset.evaluators.execution.runners.work import work
+        from faultset.evaluators.execution.runners.baseline_worker import serve_requests
 
-        work(tasks, answers)
+        serve_requests(requests, replies)
         os._exit(0)
-    os.close(tasks)
-    os.close(answers)
+    os.close(requests)
+    os.close(replies)
     # the guard must not keep the output pipe open: the evaluation reads its end from it
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)

@@ -1,21 +1,18 @@
-"""Answers and truths below the level of services: what is kept of them, and what is refused."""
+"""Checks of answers: what is kept of them, and what is refused."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from faultset.baselines.api.contract import Ranking
-from faultset.datasets.dataset import open_dataset
-from faultset.evaluators.execution.planning.truths import truth_of
-from faultset.evaluators.execution.runners.answers import METRICS_KEPT, InvalidAnswer, plain_ranking
+from faultset.evaluators.execution.runners.answers import METRICS_KEPT, InvalidAnswer, check_ranking
 
 
 def stored(answer: Ranking) -> dict[str, Any]:
-    return json.loads(plain_ranking(answer, ("a", "b"))["text"])
+    return json.loads(check_ranking(answer, ("a", "b")).text)
 
 
 def test_pods_and_metrics_are_stored_best_first() -> None:
@@ -35,7 +32,7 @@ def test_only_the_best_metrics_are_stored_but_all_are_counted() -> None:
 @pytest.mark.parametrize("pods", [["a-1"], {"a-1": "high"}, {"a-1": float("nan")}])
 def test_pods_without_numbers_are_no_answer(pods: Any) -> None:
     with pytest.raises(InvalidAnswer, match="pod"):
-        plain_ranking(Ranking(scores={"a": 1.0}, pods=pods), ("a", "b"))
+        check_ranking(Ranking(scores={"a": 1.0}, pods=pods), ("a", "b"))
 
 
 def test_a_ranking_keeps_the_pods_and_metrics_of_services_that_it_names() -> None:
@@ -45,21 +42,3 @@ def test_a_ranking_keeps_the_pods_and_metrics_of_services_that_it_names() -> Non
     assert found.pods == {"a-1": 2.0}
     assert found.metrics == {("a", "x"): 1.0}
     assert Ranking.of({}, ("a", "b"), pods=pods).pods == {}
-
-
-@pytest.mark.parametrize(
-    ("cause", "expected"),
-    [
-        ({"kind": "Pod", "name": "geo-5d9-x2k"}, ("geo-5d9-x2k",)),
-        ({"kind": "Pod", "name": "geo"}, ()),
-        ({"kind": "Deployment", "name": "geo-5d9-x2k"}, ()),
-    ],
-    ids=["a pod by its name", "any pod of the service", "another kind"],
-)
-def test_the_truth_names_a_pod_only_by_its_own_name(example_dataset, cause, expected) -> None:
-    dataset = open_dataset(example_dataset)
-    episode = next(name for name in dataset.episodes if dataset.label(name)["fault"])
-    causes = [{"service": "geo", "accepted": ["geo"], "metric": None} | cause]
-    truth = truth_of(dataset.label(episode) | {"root_causes": causes}, dataset.view(episode).context)
-    assert truth.pod_causes == expected
-    assert replace(truth, pod_causes=()).causes == (("geo",),)

@@ -1,0 +1,114 @@
+"""Which baseline runs with which seed, and which answers are expected of it for one episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, Action, Blob
+from faultset.evaluators.execution.runners.runner_process import RunLimits
+from faultset.evaluators.results.rows import Protocol, Status
+from faultset.evaluators.results.truth import Truth
+
+S_NS = 1_000_000_000
+LEFT_AFTER_DELAY_S = 30
+"""A delayed alarm leaves at least this much of the view to look at."""
+ACTIONS: Mapping[str, Action] = {"detection": "detect", "localization": "localize", "rca": "diagnose"}
+
+
+class ModelKey(NamedTuple):
+    """Which fitted baseline."""
+
+    baseline: str
+    seed: int
+    fold: int
+
+
+class ExpectedAnswer(NamedTuple):
+    """An answer that a baseline gives for an episode."""
+
+    protocol: Protocol
+    delay_s: float | None = None
+    """In the protocol "delayed": seconds from the onset to the given alarm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineRun:
+    """A baseline with a seed: fitted once per fold, then run on every episode."""
+
+    name: str
+    kind: str
+    task: str
+    needs: tuple[str, ...]
+    seed: int
+    spec: Blob
+    settings: str
+    """Hash of the settings that answers can depend on."""
+    trigger: str | None = None
+    """Detector whose alarm this localizer was made for."""
+    learns: bool = True
+    """Whether it looks at training episodes when it is fitted."""
+
+    def model(self, fold: int) -> ModelKey:
+        """Key of the model that was fitted on a fold."""
+        return ModelKey(self.name, self.seed, fold)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedModel:
+    """A fitted baseline as bytes, or why there is none."""
+
+    status: Status
+    blob: Blob = EMPTY_BLOB
+    reason: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """What all batches of an evaluation share; sent to each worker once."""
+
+    dataset: str
+    version: str
+    split: str
+    code: str
+    libraries: str
+    limits: RunLimits
+    protocols: tuple[str, ...]
+    delays: tuple[float, ...]
+    runs: tuple[BaselineRun, ...]
+    """All runs, also of detectors that only raise the alarm for others."""
+    majority_labels: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    """Fold -> system level and fault type that its training labels most often have."""
+
+
+def expected_answers(run: BaselineRun, truth: Truth, context: RunContext) -> list[ExpectedAnswer]:
+    """List the answers that are expected of a run for a scored episode.
+
+    Without a fault there is no root cause: localizers are then only given alarms that are false. An onset that the
+    truth does not know cannot be given.
+    """
+    if run.task == "detection":
+        return [ExpectedAnswer("detected")]
+    expected: list[ExpectedAnswer] = []
+    if "detected" in context.protocols:
+        expected.append(ExpectedAnswer("detected"))
+    if not truth.faulty:
+        return expected
+    if "detected" in context.protocols and run.trigger is not None:
+        expected.append(ExpectedAnswer("own"))
+    if truth.onset_ns is not None:
+        if "oracle" in context.protocols:
+            expected.append(ExpectedAnswer("oracle"))
+        if run.task == "localization":
+            expected += [ExpectedAnswer("delayed", delay) for delay in delays_of(truth, context.delays)]
+    return expected
+
+
+def delays_of(truth: Truth, delays: Sequence[float]) -> list[float]:
+    """Choose the delays of a grid that leave enough of an episode's view."""
+    if truth.onset_ns is None:
+        return []
+    longest = (truth.view_end_ns - truth.onset_ns) / S_NS - LEFT_AFTER_DELAY_S
+    return [delay for delay in delays if delay <= longest]

@@ -1,0 +1,163 @@
+"""The process that runs baselines: fit, detect, localize and diagnose, one request at a time."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from faultset.evaluators.execution.runners import process_trees
+from faultset.evaluators.execution.runners.messages import (
+    EMPTY_BLOB,
+    AnswerRequest,
+    Blob,
+    CheckedAnswer,
+    FitRequest,
+    RunnerReady,
+    RunnerReply,
+    TrainingLabels,
+)
+
+if TYPE_CHECKING:
+    from faultset.baselines.api.registry import BaselineSpec
+
+
+def serve_requests(requests_fd: int, replies_fd: int) -> None:
+    """Carry out requests until their pipe is closed."""
+    import cloudpickle  # noqa: F401  imported before the first request, so that no method's time includes it
+    import numpy as np
+
+    from faultset.evaluators.execution.runners.views import prepare_pandas
+
+    prepare_pandas()
+    me = os.getpid()
+    worker = _BaselineWorker()
+    requests, replies = Connection(requests_fd, writable=False), Connection(replies_fd, readable=False)
+    replies.send(RunnerReady())
+    while True:
+        try:
+            request: FitRequest | AnswerRequest = requests.recv()
+        except EOFError:
+            return
+        random.seed(request.seed)
+        np.random.seed(request.seed % 2**32)
+        process_trees.reset_own_peak()
+        reply = worker.reply_to(request)
+        if os.getpid() != me:
+            # a baseline forked and its child came back here as well; only one of them may go on
+            os._exit(0)
+        replies.send(reply)
+
+
+class _Clock:
+    """Elapsed and processor time of the method alone, without opening files and checking its answer."""
+
+    def __init__(self) -> None:
+        self.seconds = self.cpu_seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._wall
+        self.cpu_seconds = time.process_time() - self._cpu
+
+    def measured(self) -> dict[str, Any]:
+        return {
+            "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
+            "peak_bytes": process_trees.own_peak_bytes(),
+        }
+
+
+class _BaselineWorker:
+    def __init__(self) -> None:
+        from faultset.evaluators.execution.runners.cache import Cache
+
+        self._cache = Cache()
+        self._blobs: dict[str, bytes] = {EMPTY_BLOB.digest: EMPTY_BLOB.data}
+
+    def reply_to(self, request: FitRequest | AnswerRequest) -> RunnerReply:
+        from faultset.evaluators.execution.runners.answers import InvalidAnswer
+
+        clock = _Clock()
+        answer: CheckedAnswer | None = None
+        model = b""
+        try:
+            spec: BaselineSpec = self._load(request.spec)
+            if isinstance(request, FitRequest):
+                model = self._fit(request, spec, clock)
+            else:
+                answer = self._answer(request, spec, clock)
+        except InvalidAnswer as wrong:
+            return RunnerReply(number=request.number, status="invalid", reason=str(wrong), **clock.measured())
+        except BaseException as error:
+            # foreign code: whatever it raises, SystemExit included, is its answer
+            return RunnerReply(number=request.number, status="error", reason=describe(error), **clock.measured())
+        return RunnerReply(number=request.number, status="ok", answer=answer, model=model, **clock.measured())
+
+    def _load(self, blob: Blob) -> Any:
+        import pickle
+
+        if blob.data:
+            self._blobs[blob.digest] = blob.data
+        return pickle.loads(self._blobs[blob.digest])
+
+    def _answer(self, request: AnswerRequest, spec: BaselineSpec, clock: _Clock) -> CheckedAnswer:
+        from faultset.evaluators.execution.runners import answers
+        from faultset.evaluators.execution.runners.views import SharedView
+
+        # unpickled for every answer: what a method remembers must not reach the next episode
+        method = self._load(request.model)
+        view = SharedView(request.episode, self._cache, sli="sli" in spec.needs)
+        if request.action == "detect":
+            with clock:
+                found = method.detect(view)
+            return answers.check_detection(found, *view.view)
+        if request.action == "localize":
+            with clock:
+                found = method.localize(view, request.alarm_ns)
+            return answers.check_ranking(found, view.services)
+        with clock:
+            found = method.diagnose(view, request.alarm_ns)
+        return answers.check_diagnosis(found)
+
+    def _fit(self, request: FitRequest, spec: BaselineSpec, clock: _Clock) -> bytes:
+        import cloudpickle
+
+        from faultset.baselines.api.contract import Labelled
+        from faultset.evaluators.execution.runners.answers import InvalidAnswer
+        from faultset.evaluators.execution.runners.views import TrainingSet
+
+        training: Any = TrainingSet(request.episodes, self._cache, sli="sli" in spec.needs)
+        if "labels" in spec.needs:
+            training = [
+                Labelled(view=view, **label._asdict()) for view, label in zip(training, request.labels, strict=True)
+            ]
+        with clock:
+            fitted = spec.build(seed=request.seed).fit(training)
+        if fitted is None:
+            raise InvalidAnswer("fit must return the baseline itself, got None")
+        if spec.kind == "control":
+            fitted = _teach(fitted, request.summary)
+        return cloudpickle.dumps(fitted)
+
+
+def _teach(control: Any, summary: TrainingLabels) -> Any:
+    """Give a control what it is made of: how often each service was a root cause, or when faults began."""
+    if hasattr(control, "fit_labels"):
+        control = control.fit_labels(dict(summary.cause_counts))
+    if hasattr(control, "fit_onsets"):
+        control = control.fit_onsets(list(summary.onset_shares))
+    return control
+
+
+def describe(error: BaseException) -> str:
+    """One line for a table: kind, text, and the innermost place in the baseline."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
