@@ -9,14 +9,27 @@ from typing import Any
 import click
 
 from faultset.collector.cli.cluster import cluster_options, cluster_settings
+from faultset.core.completion import complete_names
 from faultset.core.console import DURATION, command
 
 _NAMES = "Comma-separated names, or all."
 
 
 @command("collect")
-@click.option("--faults", required=True, metavar="NAMES", help=f"Faults to inject. {_NAMES} noop means none.")
-@click.option("--apps", required=True, metavar="NAMES", help=f"Applications to run. {_NAMES} Or app files.")
+@click.option(
+    "--faults",
+    required=True,
+    metavar="NAMES",
+    shell_complete=complete_names("faultset.faults", "all", "noop"),
+    help=f"Faults to inject. {_NAMES} noop means none.",
+)
+@click.option(
+    "--apps",
+    required=True,
+    metavar="NAMES",
+    shell_complete=complete_names("faultset.apps", "all", "hotel"),
+    help=f"Applications to run. {_NAMES} Or app files.",
+)
 @click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn, balanced, when left out.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("faultset-data"), show_default=True)
 @click.option("--platform", default="local", show_default=True, help="Where the applications run.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from faultset.core.completion import complete_names
 from faultset.core.console import DURATION, command, json_option
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     "names",
     multiple=True,
     metavar="NAMES",
+    shell_complete=complete_names("faultset.baselines", "default", "all", "named", "methods", "rules", "controls"),
     help="Names or groups, by comma: default, all, named, methods, rules, controls.  [default: all but slow methods]",
 )
 @click.option("--tasks", multiple=True, metavar="TASKS", help="detection, localization, rca.  [default: all]")

@@ -1,0 +1,60 @@
+"""Every package in `examples/` installs beside faultset, passes its own tests, and is the code that its page shows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = sorted(path.parent for path in (ROOT / "examples").glob("*/pyproject.toml"))
+PAGES = {"localizer": "baseline", "detector": "baseline"}
+"""Example -> the page that shows it, where it is not called like the example."""
+
+
+def page_of(package: Path) -> Path:
+    return ROOT / "docs" / "extend" / f"{PAGES.get(package.name, package.name)}.md"
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_an_example_installs_and_passes_its_own_tests(package: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(package, tmp_path / "source", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    target = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
+    offline = ["--no-deps", "--no-build-isolation", "--target", str(target), str(source)]
+    done = subprocess.run([*pip, *offline], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    tests = tmp_path / "tests"
+    shutil.move(source / "tests", tests)
+    shutil.rmtree(source)  # what is tested is what was installed
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib", str(tests)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(target)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_the_page_shows_the_example_as_it_is(package: Path) -> None:
+    page = page_of(package).read_text()
+    files = [path for path in package.rglob("*") if path.suffix in (".py", ".yaml") and "__pycache__" not in path.parts]
+    assert files
+    assert not [path for path in files if path.name != "__init__.py" and path.read_text().strip() not in page]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_an_example_announces_itself_and_its_page_shows_how(package: Path) -> None:
+    points = tomllib.loads((package / "pyproject.toml").read_text())["project"]["entry-points"]
+    page = page_of(package).read_text()
+    for group, names in points.items():
+        assert f'[project.entry-points."{group}"]' in page
+        assert all(f'{name} = "{value}"' in page for name, value in names.items())
