@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 from scipy.stats import kendalltau
 
-from faultset.baselines.features.scaling import deviations, mean_and_sd, median_and_iqr
 from faultset.baselines.features.windows import localization_windows
-from faultset.baselines.methods.localization.circa import regression_scores
-from faultset.baselines.methods.localization.rcd import FNodeTests, mean_reciprocal_ranks
-from faultset.baselines.methods.localization.torai import shares
+from faultset.baselines.methods.localization.metrics.circa import regression_scores
+from faultset.baselines.methods.localization.metrics.rcd import FNodeTests, mean_reciprocal_ranks
+from faultset.baselines.methods.localization.multimodal.torai import shares
 from faultset.baselines.methods.rules.ksigma import KSigma
 from faultset.baselines.stats.change_points import run_lengths
 from faultset.baselines.stats.energy_distances import permutation_p_values
 from faultset.baselines.stats.independence_tests import chi_square
 from faultset.baselines.stats.lagged_links import lagged_links
+from faultset.baselines.stats.scaling import deviations, mean_and_sd, median_and_iqr
 from faultset.datasets.dataset import open_dataset
 
 SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"

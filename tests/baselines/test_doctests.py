@@ -10,10 +10,10 @@ import pytest
 
 import faultset.baselines
 
-MODULES = sorted(module.name for module in pkgutil.iter_modules(faultset.baselines.__path__))
+MODULES = sorted(module.name for module in pkgutil.walk_packages(faultset.baselines.__path__, "faultset.baselines."))
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_hold(name: str) -> None:
-    module = importlib.import_module(f"faultset.baselines.{name}")
+    module = importlib.import_module(name)
     assert doctest.testmod(module).failed == 0

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from faultset.baselines.features.scaling import (
+from faultset.baselines.features.windows import Windows, cut, localization_windows, step_ends
+from faultset.baselines.stats.scaling import (
     ABSENT_Z,
     deviations,
     mean_and_sd,
@@ -15,7 +16,6 @@ from faultset.baselines.features.scaling import (
     with_floor,
     with_metric_floor,
 )
-from faultset.baselines.features.windows import Windows, cut, localization_windows, step_ends
 from faultset.datasets.format.context import resolution_s
 
 SECOND = 1_000_000_000

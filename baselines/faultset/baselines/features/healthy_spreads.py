@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.features.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
+from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 
 if TYPE_CHECKING:
     from faultset.baselines.features.windows import Windows

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from faultset.baselines.api.contract import CONSECUTIVE, Detection, Evidence, first_alarm
-from faultset.baselines.features.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
+from faultset.baselines.features.series_scores import largest_deviations
 from faultset.baselines.features.windows import Windows, detection_windows
-from faultset.baselines.methods.rules.ksigma import LEVEL, bonferroni_sigmas, largest_deviations
+from faultset.baselines.stats.limits import reference_limit
+from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -52,20 +53,6 @@ def held_out_scores(normal: Matrix, score: Score, count: int = FOLDS) -> Matrix:
     for rest, block in folds(len(normal), count):
         scores[block] = score(normal[rest], normal[block])
     return scores
-
-
-def reference_limit(scores: Matrix, *, least: float = 0.0, level: float = LEVEL) -> float:
-    """Limit that a healthy sample passes with probability `level`, and none of the held-out scores does.
-
-    Student's prediction interval from as many scores as there are.
-
-    >>> round(reference_limit(np.array([1.0, 2.0, 3.0] * 16)), 2)
-    4.64
-    """
-    if len(scores) < 2:
-        return max(least, float(scores.max(initial=0.0)))
-    sigmas = bonferroni_sigmas(1, level=level, samples=len(scores))
-    return max(least, float(scores.max()), float(scores.mean() + sigmas * scores.std(ddof=1)))
 
 
 def own_limits(normal: Matrix, values: Matrix, least: float) -> tuple[Matrix, float]:

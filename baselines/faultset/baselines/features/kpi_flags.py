@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from faultset.baselines.features.scaling import Matrix, mean_and_sd, with_floor
+from faultset.baselines.stats.scaling import Matrix, mean_and_sd, with_floor
 
 Flags = npt.NDArray[np.bool_]
 Combine = Literal["or", "and"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.features.scaling import Matrix, deviations, mean_and_sd
 from faultset.baselines.features.windows import localization_windows
+from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from faultset.baselines.features.held_out import HeldOut
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faultset.baselines.features.scaling import Matrix
-from faultset.baselines.methods.rules.ksigma import sustained
+from faultset.baselines.stats.scaling import Matrix, sustained
 
 if TYPE_CHECKING:
     from faultset.baselines.features.windows import Windows

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import read_table
-from faultset.baselines.features.scaling import Matrix, deviations, mean_and_sd
 from faultset.baselines.features.windows import SECOND_NS, localization_windows
-from faultset.baselines.methods.rules.ksigma import sustained
+from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, sustained
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

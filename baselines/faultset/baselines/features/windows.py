@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from faultset.baselines.api.tables import read_wide
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from faultset.baselines.api.contract import Evidence
 from faultset.baselines.api.tables import read_table
-from faultset.baselines.features.scaling import Matrix
 from faultset.baselines.logs.drain import Drain
 from faultset.baselines.logs.sequences import (
     Ints,
@@ -21,6 +20,7 @@ from faultset.baselines.logs.sequences import (
     combined_score,
     odd_parameters,
 )
+from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
     import pyarrow as pa

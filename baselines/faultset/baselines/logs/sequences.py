@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from faultset.baselines.features.scaling import Matrix, mean_and_sd
+from faultset.baselines.stats.scaling import Matrix, mean_and_sd
 
 Ints = npt.NDArray[np.int64]
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix
 
 HAZARD = 1 / 50
 NEGLIGIBLE = 1e-12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix
 
 
 def energy_distances(first: Matrix, second: Matrix) -> Matrix:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix
 
 LEAST_EXCESSES = 10
 _GRID = 33

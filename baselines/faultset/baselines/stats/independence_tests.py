@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc, ndtr
 
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix
 
 Codes = npt.NDArray[np.int64]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from faultset.baselines.features.scaling import Matrix
 from faultset.baselines.stats.independence_tests import correlation_p_value, partial_correlation
+from faultset.baselines.stats.scaling import Matrix
 
 MOST_CAUSES = 3
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import digamma
 
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix
 
 _BLOCK_FLOATS = 2_000_000
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix
 
 STILL = 0.05
 

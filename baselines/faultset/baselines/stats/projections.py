@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
-from faultset.baselines.features.scaling import Matrix, deviations, mean_and_sd, median_and_mad
+from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, median_and_mad
 
 CLIP = 20.0
 _BLOCK_FLOATS = 4_000_000

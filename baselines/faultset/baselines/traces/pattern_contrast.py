@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.slow_spans import Ints
 from faultset.baselines.traces.spans import Flags
 

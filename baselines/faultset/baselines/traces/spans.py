@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import read_table
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.slow_spans import Ints, exclusive_durations
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ from faultset.baselines.features.held_out import (
     held_out_scores,
     own_limits,
     read_held_out,
-    reference_limit,
     without_spikes,
 )
 from faultset.baselines.features.role_streams import service_roles, services, system_signals
-from faultset.baselines.features.scaling import with_metric_floor
-from faultset.baselines.methods.rules.ksigma import bonferroni_sigmas, sustained
+from faultset.baselines.stats.limits import bonferroni_sigmas, reference_limit
+from faultset.baselines.stats.scaling import sustained, with_metric_floor
 
 NAMES = tuple((f"s{column}", f"m{column}") for column in range(50))
 

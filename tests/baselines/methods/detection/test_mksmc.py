@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from faultset.baselines.methods.detection.mksmc import MKSMC
-from faultset.baselines.methods.rules.ksigma import bonferroni_sigmas
+from faultset.baselines.stats.limits import bonferroni_sigmas
 from faultset.baselines.stats.projections import (
     Projection,
     equivalent_sigma,

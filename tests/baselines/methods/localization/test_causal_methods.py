@@ -5,10 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.circa import adjusted, measured_parents, regression_scores, signal_parents
-from faultset.baselines.methods.localization.micro_cause import expected_visits, transition_matrix
-from faultset.baselines.methods.localization.rcd import FNodeTests, mean_reciprocal_ranks
-from faultset.baselines.methods.localization.torai import clusters, shares
+from faultset.baselines.methods.localization.metrics.circa import (
+    adjusted,
+    measured_parents,
+    regression_scores,
+    signal_parents,
+)
+from faultset.baselines.methods.localization.metrics.micro_cause import expected_visits, transition_matrix
+from faultset.baselines.methods.localization.metrics.rcd import FNodeTests, mean_reciprocal_ranks
+from faultset.baselines.methods.localization.multimodal.torai import clusters, shares
 from faultset.baselines.stats.lagged_links import LaggedLinks, lagged_links
 
 

@@ -14,8 +14,8 @@ from faultset.baselines.features.kpi_flags import (
     wma_residuals,
 )
 from faultset.baselines.logs.keywords import log_excess
-from faultset.baselines.methods.localization.pdiagnose import PDiagnose, PDiagnoseTrigger, vote
-from faultset.baselines.methods.localization.pdiagnose_rcaeval import (
+from faultset.baselines.methods.localization.multimodal.pdiagnose import PDiagnose, PDiagnoseTrigger, vote
+from faultset.baselines.methods.localization.multimodal.pdiagnose_rcaeval import (
     log_counts,
     metric_counts,
     slow_count,

@@ -10,7 +10,7 @@ from faultset.baselines.features.service_latency import correlations
 from faultset.baselines.logs.drain import WILDCARD, Drain, split_variables
 from faultset.baselines.logs.scores import LogLines, score_logs
 from faultset.baselines.logs.sequences import NextTemplate, binned_share, combined_score, odd_parameters
-from faultset.baselines.methods.localization.rmlad import RMLAD, association, candidate_series
+from faultset.baselines.methods.localization.multimodal.rmlad import RMLAD, association, candidate_series
 from faultset.baselines.stats.mutual_information import binned_information, knn_information
 
 CODES = {letter: code for code, letter in enumerate("ABCDX")}

@@ -11,8 +11,8 @@ import pytest
 
 from faultset.baselines.api.contract import Ranking
 from faultset.baselines.api.registry import get
-from faultset.baselines.methods.localization.spectrum import spectrum_scores
-from faultset.baselines.methods.localization.trace_rca import jaccard, severities
+from faultset.baselines.methods.localization.traces.spectrum import spectrum_scores
+from faultset.baselines.methods.localization.traces.trace_rca import jaccard, severities
 from faultset.baselines.traces.abnormal_traces import trace_health
 from faultset.baselines.traces.spans import invocations, read_spans
 from faultset.datasets.format.schemas import TABLES

@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.features.scaling import deviations, mean_and_sd, median_and_iqr
+from faultset.baselines.features.series_scores import rank_by_series
 from faultset.baselines.methods.controls.single_indicators import LoudestLog, SeriesStopped
 from faultset.baselines.methods.controls.uninformed import (
     AlwaysNo,
@@ -18,9 +18,10 @@ from faultset.baselines.methods.controls.uninformed import (
     RandomRanking,
 )
 from faultset.baselines.methods.rules.deviation_rankings import Baro, NSigma
-from faultset.baselines.methods.rules.ksigma import KSigma, sustained
-from faultset.baselines.methods.rules.max_z import MaxZ, rank_by_series
+from faultset.baselines.methods.rules.ksigma import KSigma
+from faultset.baselines.methods.rules.max_z import MaxZ
 from faultset.baselines.methods.rules.sli_rules import SLIRule, SLIRuleDetector, depths, judge, ochiai
+from faultset.baselines.stats.scaling import deviations, mean_and_sd, median_and_iqr, sustained
 
 SECOND = 1_000_000_000
 PATTERN = np.array([0, 2, 1, -1, 0, 2, 1, -1], dtype=float)

@@ -8,9 +8,9 @@ import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.features.series_scores import rank_by_series
 from faultset.baselines.features.windows import localization_windows, stretch_after
 from faultset.baselines.logs.keywords import complaint_excess, complaints, excess_by
-from faultset.baselines.methods.rules.max_z import rank_by_series
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from faultset.baselines.api.contract import Detection, Ranking, Untrained
+from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.windows import step_ends
 
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 
 BASELINE_REFERENCE = 0.8
 """Share of the healthy phase that every view gives as its reference; the mean onset is at the phase's end."""
-
-
-def episode_rng(seed: int, episode: str) -> np.random.Generator:
-    """Random numbers that depend on seed and episode, not on which episode came before."""
-    return np.random.default_rng([seed, zlib.crc32(episode.encode())])
 
 
 @baseline(

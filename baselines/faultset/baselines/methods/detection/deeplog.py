@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.held_out import LEAST_SAMPLES, reference_limit
+from faultset.baselines.features.held_out import LEAST_SAMPLES
 from faultset.baselines.features.step_counts import RECENT, Ints, excess_surprise, recent_sums, steps_of
 from faultset.baselines.logs.templates import TemplateLines, read_template_lines
-from faultset.baselines.methods.rules.ksigma import LEVEL
+from faultset.baselines.stats.limits import LEVEL, reference_limit
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.held_out import HeldOut, own_limits, read_held_out, without_spikes
-from faultset.baselines.features.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
+from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

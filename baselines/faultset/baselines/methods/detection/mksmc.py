@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.scaling import Matrix
 from faultset.baselines.features.windows import Windows, detection_windows
 from faultset.baselines.stats.projections import (
     Projection,
@@ -19,6 +18,7 @@ from faultset.baselines.stats.projections import (
     subspace_share,
     tail_probability,
 )
+from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -8,9 +8,9 @@ import numpy as np
 
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.held_out import folds, held_out_scores, read_held_out, reference_limit
+from faultset.baselines.features.held_out import folds, held_out_scores, read_held_out
 from faultset.baselines.features.role_streams import service_roles, system_signals
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.limits import reference_limit
 from faultset.baselines.stats.outlier_scores import (
     ecod_scores,
     forest_scores,
@@ -19,6 +19,7 @@ from faultset.baselines.stats.outlier_scores import (
     robust_mahalanobis,
     shrunk_mahalanobis,
 )
+from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

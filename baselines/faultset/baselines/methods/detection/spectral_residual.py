@@ -8,9 +8,10 @@ import numpy as np
 
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.held_out import read_held_out, reference_limit
+from faultset.baselines.features.held_out import read_held_out
 from faultset.baselines.features.role_streams import services
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.limits import reference_limit
+from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -9,9 +9,9 @@ import numpy as np
 from faultset.baselines.api.contract import CONSECUTIVE, Detection, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.held_out import HeldOut, folds, read_held_out
-from faultset.baselines.features.scaling import Matrix
-from faultset.baselines.methods.rules.ksigma import LEVEL, bonferroni_sigmas, sustained
 from faultset.baselines.stats.extreme_values import Spot
+from faultset.baselines.stats.limits import LEVEL, bonferroni_sigmas
+from faultset.baselines.stats.scaling import Matrix, sustained
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -10,8 +10,8 @@ import numpy as np
 
 from faultset.baselines.api.contract import Diagnosis, Evidence, Labelled
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.scaling import Matrix
 from faultset.baselines.methods.diagnosis.signatures import TABLES_READ, Signature, signature
+from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

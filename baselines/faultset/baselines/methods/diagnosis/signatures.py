@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import parse_state, read_frame, read_table
 from faultset.baselines.features.object_states import specified
-from faultset.baselines.features.scaling import ABSENT_Z, deviations, median_and_mad, with_metric_floor
 from faultset.baselines.features.windows import Stretch, localization_windows
 from faultset.baselines.logs.keywords import complaints
 from faultset.baselines.methods.rules.state_rules import KubernetesState, histories
+from faultset.baselines.stats.scaling import ABSENT_Z, deviations, median_and_mad, with_metric_floor
 from faultset.baselines.traces.spans import invocations, read_spans
 
 if TYPE_CHECKING:

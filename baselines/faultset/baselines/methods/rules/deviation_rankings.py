@@ -8,9 +8,9 @@ import numpy as np
 
 from faultset.baselines.api.contract import Ranking, Untrained
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.scaling import deviations, mean_and_sd, median_and_iqr
+from faultset.baselines.features.series_scores import rank_by_series
 from faultset.baselines.features.windows import localization_windows
-from faultset.baselines.methods.rules.max_z import rank_by_series
+from faultset.baselines.stats.scaling import deviations, mean_and_sd, median_and_iqr
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

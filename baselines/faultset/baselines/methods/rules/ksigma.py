@@ -5,56 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
 
 from faultset.baselines.api.contract import CONSECUTIVE, Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
-from faultset.baselines.features.windows import Windows, detection_windows
+from faultset.baselines.features.series_scores import largest_deviations
+from faultset.baselines.features.windows import detection_windows
+from faultset.baselines.stats.limits import LEVEL, bonferroni_sigmas
+from faultset.baselines.stats.scaling import deviations, mean_and_sd, sustained, with_metric_floor
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
-
-LEVEL = 0.0027
-_TOLD = 5
-
-
-def bonferroni_sigmas(series: int, *, level: float = LEVEL, samples: int | None = None) -> float:
-    """Sigmas beyond which one of `series` independent normal values lies with probability `level`.
-
-    With a number of samples, it allows for mean and spread being estimated from them: Student's prediction interval.
-
-    >>> round(bonferroni_sigmas(1), 2), round(bonferroni_sigmas(100), 2)
-    (3.0, 4.2)
-    >>> round(bonferroni_sigmas(100, samples=40), 2)
-    4.81
-    """
-    tail = level / (2 * max(series, 1))
-    if samples is None or samples < 2:
-        return -float(ndtri(tail))
-    return -float(stdtrit(samples - 1, tail) * np.sqrt(1 + 1 / samples))
-
-
-def sustained(z: Matrix, steps: int) -> Matrix:
-    """Smallest |z| of each series over the last `steps` rows: what a single spike does not reach."""
-    padded = np.vstack([np.zeros((steps - 1, z.shape[1])), np.abs(z)])
-    return np.lib.stride_tricks.sliding_window_view(padded, steps, axis=0).min(axis=-1)
-
-
-def largest_deviations(z: Matrix, windows: Windows, row: int, detail: str) -> tuple[Evidence, ...]:
-    """Name the series that deviate most in one row."""
-    order = np.argsort(-np.abs(z[row]), kind="stable")[:_TOLD]
-    return tuple(
-        Evidence(
-            service=windows.series[column][0],
-            subject=windows.series[column][1],
-            score=float(abs(z[row, column])),
-            detail=f"{detail}, {'up' if z[row, column] > 0 else 'down'}"
-            if not windows.absent[row, column]
-            else "series stopped",
-        )
-        for column in order
-    )
 
 
 @baseline(

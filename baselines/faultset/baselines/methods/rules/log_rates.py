@@ -9,11 +9,11 @@ from scipy.special import betainc
 
 from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.held_out import LEAST_SAMPLES, Rows, folds, reference_limit
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.features.held_out import LEAST_SAMPLES, Rows, folds
 from faultset.baselines.features.step_counts import RECENT, Ints, Steps, idle_share, recent_sums, silences, steps_of
 from faultset.baselines.logs.templates import TemplateLines, read_template_lines
-from faultset.baselines.methods.rules.ksigma import LEVEL
+from faultset.baselines.stats.limits import LEVEL, reference_limit
+from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

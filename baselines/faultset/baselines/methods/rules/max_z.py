@@ -8,9 +8,16 @@ import numpy as np
 
 from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.scaling import Matrix, deviations, mean_and_sd, median_and_mad, with_metric_floor
+from faultset.baselines.features.series_scores import largest_deviations, rank_by_series
 from faultset.baselines.features.windows import detection_windows, localization_windows
-from faultset.baselines.methods.rules.ksigma import largest_deviations, sustained
+from faultset.baselines.stats.scaling import (
+    Matrix,
+    deviations,
+    mean_and_sd,
+    median_and_mad,
+    sustained,
+    with_metric_floor,
+)
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -124,28 +131,3 @@ class MaxZ(Untrained):
             breadth=1 / CLIP,
             detail="robust sigmas for three samples",
         )
-
-
-def rank_by_series(
-    score: Matrix,
-    series: tuple[tuple[str, str], ...],
-    services: tuple[str, ...],
-    *,
-    breadth: float = 0.0,
-    detail: str,
-    told: int = 10,
-) -> Ranking:
-    """Give each service the score of its highest series, plus `breadth` times the mean over its series."""
-    owner = np.array([service for service, _ in series])
-    scores = {
-        service: float(score[owner == service].max() + breadth * score[owner == service].mean())
-        for service in services
-        if (owner == service).any()
-    }
-    order = sorted(range(len(series)), key=lambda column: (-score[column], series[column]))[:told]
-    evidence = [
-        Evidence(service=series[column][0], subject=series[column][1], score=float(score[column]), detail=detail)
-        for column in order
-    ]
-    metrics = dict(zip(series, score.tolist(), strict=True))
-    return Ranking.of(scores, services, evidence, metrics)

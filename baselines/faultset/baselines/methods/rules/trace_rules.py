@@ -8,8 +8,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.held_out import LEAST_SAMPLES, own_limits, reference_limit
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.features.held_out import LEAST_SAMPLES, own_limits
 from faultset.baselines.features.step_counts import (
     RECENT,
     Ints,
@@ -20,7 +19,8 @@ from faultset.baselines.features.step_counts import (
     silences,
     steps_of,
 )
-from faultset.baselines.methods.rules.ksigma import LEVEL
+from faultset.baselines.stats.limits import LEVEL, reference_limit
+from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.span_columns import EndedSpans, read_calls, read_ended_spans
 
 if TYPE_CHECKING:

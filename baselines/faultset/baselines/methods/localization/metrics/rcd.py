@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.healthy_spreads import healthy_spreads
-from faultset.baselines.features.scaling import Matrix
 from faultset.baselines.features.series_selection import most_deviating
 from faultset.baselines.features.windows import localization_windows
-from faultset.baselines.methods.controls.uninformed import episode_rng
 from faultset.baselines.stats.independence_tests import Codes, chi_square, kmeans_bins
+from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -94,3 +94,9 @@ def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArra
     z[~np.isfinite(z)] = 0.0
     z[absent] = ABSENT_Z
     return z
+
+
+def sustained(z: Matrix, steps: int) -> Matrix:
+    """Smallest |z| of each series over the last `steps` rows: what a single spike does not reach."""
+    padded = np.vstack([np.zeros((steps - 1, z.shape[1])), np.abs(z)])
+    return np.lib.stride_tricks.sliding_window_view(padded, steps, axis=0).min(axis=-1)

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.healthy_spreads import CLIP, healthy_spreads
-from faultset.baselines.features.scaling import ABSENT_Z, Matrix
 from faultset.baselines.features.service_latency import call_graph
 from faultset.baselines.features.windows import localization_windows
+from faultset.baselines.stats.scaling import ABSENT_Z, Matrix
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -8,10 +8,10 @@ import numpy as np
 
 from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 from faultset.baselines.features.windows import Windows, detection_windows
 from faultset.baselines.methods.rules.deviation_rankings import Baro
 from faultset.baselines.stats.change_points import HAZARD, RunLengths, run_lengths
+from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -9,12 +9,12 @@ import numpy as np
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.healthy_spreads import healthy_spreads
-from faultset.baselines.features.scaling import Matrix
 from faultset.baselines.features.series_selection import most_deviating
 from faultset.baselines.features.windows import Windows, localization_windows
-from faultset.baselines.methods.rules.ksigma import bonferroni_sigmas, sustained
 from faultset.baselines.stats.independence_tests import partial_correlation
 from faultset.baselines.stats.lagged_links import LaggedLinks, lagged_links
+from faultset.baselines.stats.limits import bonferroni_sigmas
+from faultset.baselines.stats.scaling import Matrix, sustained
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

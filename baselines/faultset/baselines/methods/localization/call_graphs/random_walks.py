@@ -9,7 +9,6 @@ import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.scaling import deviations, mean_and_sd
 from faultset.baselines.features.service_latency import (
     FROM_SPANS,
     ServiceLatency,
@@ -21,6 +20,7 @@ from faultset.baselines.features.service_latency import (
     similarity_to_front,
 )
 from faultset.baselines.features.windows import Windows, localization_windows
+from faultset.baselines.stats.scaling import deviations, mean_and_sd
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -10,7 +10,7 @@ import numpy as np
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.metric_alarms import metric_alarms
-from faultset.baselines.features.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.abnormal_traces import trace_start_ns
 from faultset.baselines.traces.events import BEGIN, Events, read_own_events
 from faultset.baselines.traces.slow_spans import Ints

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from faultset.baselines.features.healthy_spreads import CLIP, healthy_spreads
-from faultset.baselines.features.scaling import (
+from faultset.baselines.features.windows import Windows
+from faultset.baselines.stats.scaling import (
     ABSENT_Z,
     MAD_TO_SD,
     median_and_iqr,
@@ -14,7 +15,6 @@ from faultset.baselines.features.scaling import (
     quantiles,
     with_floor,
 )
-from faultset.baselines.features.windows import Windows
 
 
 @pytest.fixture

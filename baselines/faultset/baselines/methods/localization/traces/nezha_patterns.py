@@ -12,8 +12,8 @@ import numpy as np
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.metric_alarms import MetricAlarm, metric_alarms
-from faultset.baselines.features.scaling import Matrix
-from faultset.baselines.methods.localization.nezha import PAPER
+from faultset.baselines.methods.localization.traces.nezha import PAPER
+from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.pattern_contrast import (
     LEAST_G,
     LEAST_SUPPORT,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.healthy_spreads import healthy_spreads
 from faultset.baselines.features.windows import localization_windows
-from faultset.baselines.methods.controls.uninformed import episode_rng
 from faultset.baselines.stats.energy_distances import permutation_p_values
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Localizers that follow the calls between services."""

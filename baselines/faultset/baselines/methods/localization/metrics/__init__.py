@@ -1,0 +1,1 @@
+"""Localizers that read metrics alone."""

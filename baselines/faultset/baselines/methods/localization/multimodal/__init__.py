@@ -1,0 +1,1 @@
+"""Localizers that combine metrics, logs and traces."""

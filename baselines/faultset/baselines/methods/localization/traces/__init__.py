@@ -1,0 +1,1 @@
+"""Localizers that read traces, some of them with logs and metrics."""
