@@ -51,15 +51,15 @@ def main() -> None:
                 [plan], Path(folder), jobs=1, settings={}, watch=lambda *a: None, stopping=lambda: False
             )
             wall_s = time.perf_counter() - began
-            failed = bool(result.outcome["failure"])
+            failed = bool(result.outcome.failure)
             host = {} if failed else read_label(Path(folder) / "episodes" / plan.episode)["host"]
             size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
-        durations = result.outcome["durations_s"]
+        durations = result.outcome.durations_s
         planned_s = phases.warmup_s + phases.view_s + phases.cooldown_s
         rows.append(
             {
                 "fault": plan.fault,
-                "failure": result.outcome["failure"],
+                "failure": result.outcome.failure,
                 "wall_s": round(wall_s, 1),
                 "phases_s": planned_s,
                 "recovery_s": round(durations["undo"], 1),

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from faultset.collector.campaigns.campaign import check_root, remove_abandoned
 from faultset.collector.cli.collect import collect
 from faultset.collector.cli.recover import recover
-from faultset.collector.episodes.working_folder import Scratch
+from faultset.collector.episodes.working_folders import WorkingFolder
 from faultset.collector.platforms import open_site
 from faultset.core.errors import DataError
 
@@ -60,8 +60,8 @@ def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_dead_run_left_is_removed_and_a_live_run_is_left_alone(tmp_path: Path) -> None:
-    alive = Scratch.claim(tmp_path, "alive", "local")
-    dead = Scratch.claim(tmp_path, "dead", "local")
+    alive = WorkingFolder.claim(tmp_path, "alive", "local")
+    dead = WorkingFolder.claim(tmp_path, "dead", "local")
     dead.note.write_text(dead.note.read_text().replace(str(dead.owner), "4194304"))
     for name in ("alive", "dead"):
         (tmp_path / "episodes" / f"{name}.incomplete").mkdir(parents=True)

@@ -100,7 +100,7 @@ def test_a_no_fault_episode_has_no_instants(tmp_path: Path) -> None:
 
 def test_an_unhealthy_application_is_torn_down_and_nothing_is_written(tmp_path: Path, monkeypatch) -> None:
     subject = runner(tmp_path, outcome="http_error")
-    subject.machine.limits = replace(subject.machine.limits, warm_grace_s=0.0)
+    subject.machine.warm_grace_s = 0.0
     outcome = subject.run()
     assert "not healthy after the warm-up" in outcome.failure
     assert "requests failed" in outcome.failure
@@ -110,8 +110,8 @@ def test_an_unhealthy_application_is_torn_down_and_nothing_is_written(tmp_path: 
 
 def test_a_fault_that_is_never_confirmed_is_undone_and_the_episode_is_void(tmp_path: Path) -> None:
     subject = runner(tmp_path)
-    assert subject.fault is not None
-    subject.fault = replace(subject.fault, check=lambda platform, target, parameters: None)
+    assert subject.record.fault is not None
+    subject.record.fault = replace(subject.record.fault, check=lambda platform, target, parameters, before: None)
     outcome = subject.run()
     assert "could not be confirmed" in outcome.failure
     assert fake(subject).journal.open_inverses() == []
@@ -120,20 +120,20 @@ def test_a_fault_that_is_never_confirmed_is_undone_and_the_episode_is_void(tmp_p
 
 def test_an_injection_that_breaks_halfway_is_undone(tmp_path: Path) -> None:
     subject = runner(tmp_path)
-    assert subject.fault is not None
+    assert subject.record.fault is not None
 
     def half(platform, target, rng):
         platform.patch("Deployment", target, {"spec": {"replicas": 0}})
         raise PlatformError("the second act failed")
 
-    subject.fault = replace(subject.fault, inject=half)
+    subject.record.fault = replace(subject.record.fault, inject=half)
     assert subject.run().failure == "the second act failed"
     assert subject.platform.get("Deployment", "geo")["spec"]["replicas"] == 1
 
 
 def test_an_interrupt_during_the_fault_undoes_and_writes_nothing(tmp_path: Path) -> None:
     subject = runner(tmp_path)
-    subject._interrupted = lambda: subject.course.inject_done_ns is not None
+    subject._interrupted = lambda: subject.record.inject_done_ns is not None
     outcome = subject.run()
     assert outcome.interrupted
     assert fake(subject).journal.open_inverses() == []
@@ -142,13 +142,13 @@ def test_an_interrupt_during_the_fault_undoes_and_writes_nothing(tmp_path: Path)
 
 def test_a_bug_is_raised_after_undo_and_teardown(tmp_path: Path) -> None:
     subject = runner(tmp_path)
-    assert subject.fault is not None
+    assert subject.record.fault is not None
 
     def buggy(platform, target, rng):
         platform.patch("Deployment", target, {"spec": {"replicas": 0}})
         raise ZeroDivisionError
 
-    subject.fault = replace(subject.fault, inject=buggy)
+    subject.record.fault = replace(subject.record.fault, inject=buggy)
     with pytest.raises(ZeroDivisionError):
         subject.run()
     assert fake(subject).journal.open_inverses() == []
@@ -166,5 +166,5 @@ def test_an_episode_on_an_overloaded_host_is_void(tmp_path: Path) -> None:
 
 def test_an_application_that_answers_too_slowly_is_not_healthy(tmp_path: Path) -> None:
     subject = runner(tmp_path, latency_ms=1500)
-    subject.machine.limits = replace(subject.machine.limits, warm_grace_s=0.0)
+    subject.machine.warm_grace_s = 0.0
     assert "took more than 1.5 s; the host may have too much to do" in subject.run().failure

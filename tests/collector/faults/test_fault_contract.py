@@ -96,18 +96,19 @@ def test_nothing_is_confirmed_on_a_healthy_target(spec: FaultSpec, target: str, 
                 else {}
             ),
         }
-        assert spec.check(subject, target, parameters) is None
+        before = spec.observe(subject, target) if spec.observe else None
+        assert spec.check(subject, target, parameters, before) is None
 
 
 def test_a_second_fault_of_a_name_is_refused_with_both_owners() -> None:
-    with pytest.raises(ValueError, match=r"target_port and .*test_fault_contract"):
+    with pytest.raises(ValueError, match=r"target_port, line \d+ and in .*test_fault_contract"):
 
         @fault(
             "target-port",
             system_level="Virtualization",
             fault_type="Misconfiguration",
             targets=lambda app: (),
-            check=lambda platform, target, parameters: None,
+            check=lambda platform, target, parameters, before: None,
         )
         def another(platform, target, rng):
             """Never."""

@@ -26,10 +26,10 @@ def test_the_example_breaks_is_confirmed_and_is_undone(tmp_path: Path, monkeypat
     platform.deploy()
     before = platform.get("Service", "geo")
     parameters = spec.inject(platform, "geo", np.random.default_rng(0))
-    assert spec.check(platform, "geo", parameters)
+    assert spec.check(platform, "geo", parameters, None)
     platform.undo()
     assert platform.get("Service", "geo") == before
-    assert spec.check(platform, "geo", parameters) is None
+    assert spec.check(platform, "geo", parameters, None) is None
 
 
 def test_the_example_takes_about_twenty_lines() -> None:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from faultset.collector.episodes.working_folder import scratches
+from faultset.collector.episodes.messages import EpisodeAssignment, EpisodeOutcome, PhaseReport, read_message
+from faultset.collector.episodes.working_folders import working_folders
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.host import Site
 from faultset.core.errors import DataError
@@ -36,7 +37,7 @@ class Running:
     phase: str = "new"
     phase_end_ns: int | None = None
     started: float = field(default_factory=time.monotonic)
-    outcome: dict[str, Any] | None = None
+    outcome: EpisodeOutcome | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class Result:
     """How a planned episode ended in this run of the campaign, or that it was there already."""
 
     plan: Plan
-    outcome: Mapping[str, Any]
+    outcome: EpisodeOutcome
     wall_s: float
     resumed: bool = False
 
@@ -111,16 +112,16 @@ def remove_abandoned(root: Path, site_of: Callable[[str], Site | None]) -> list[
         Something could not be undone; what leads to it stays, so that it can be tried again.
     """
     removed = []
-    for scratch in scratches(root):
-        site = site_of(scratch.platform) if scratch.is_abandoned() else None
+    for folder in working_folders(root):
+        site = site_of(folder.platform) if folder.is_abandoned() else None
         if site is not None:
-            site.undo_abandoned(scratch.journal)
-            removed.append(scratch.note.stem)
-            scratch.release()
-    for folder in (root / "episodes").glob("*.incomplete"):
-        episode = folder.name.removesuffix(".incomplete")
+            site.undo_abandoned(folder.journal)
+            removed.append(folder.note.stem)
+            folder.release()
+    for unfinished in (root / "episodes").glob("*.incomplete"):
+        episode = unfinished.name.removesuffix(".incomplete")
         if not (root / ".running" / f"{episode}.json").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(unfinished, ignore_errors=True)
     return removed
 
 
@@ -139,7 +140,7 @@ def run_campaign(
     more are begun, and those under way are told to undo and end.
     """
     done = [p for p in plans if (root / "episodes" / p.episode).exists()]
-    results = [Result(plan=p, outcome={"failure": "", "verdict": None}, wall_s=0.0, resumed=True) for p in done]
+    results = [Result(plan=p, outcome=EpisodeOutcome(episode=p.episode), wall_s=0.0, resumed=True) for p in done]
     waiting = [(p, 1) for p in plans if p not in done]
     running: dict[str, Running] = {}
     selector = selectors.DefaultSelector()
@@ -166,7 +167,8 @@ def run_campaign(
                 selector.unregister(key.fileobj)
                 del running[key.data]
                 result = _finish(episode)
-                retry = result.outcome["failure"] and not result.outcome.get("interrupted")
+                outcome = result.outcome
+                retry = outcome.failure and outcome.retriable and not outcome.interrupted
                 if retry and episode.attempt < ATTEMPTS and not stopping():
                     waiting.append((episode.plan, episode.attempt + 1))
                 else:
@@ -193,15 +195,9 @@ def _start(plan: Plan, attempt: int, root: Path, jobs: int, settings: Mapping[st
         env=environment,
         start_new_session=True,
     )
-    request = {
-        "plan": plan.to_json(),
-        "root": str(root),
-        "parent": os.getpid(),
-        "parallel": jobs,
-        "settings": dict(settings),
-    }
+    assignment = EpisodeAssignment(plan=plan, root=root, parent=os.getpid(), parallel=jobs, settings=dict(settings))
     assert process.stdin is not None
-    process.stdin.write(json.dumps(request) + "\n")
+    process.stdin.write(assignment.to_line())
     process.stdin.flush()
     return Running(plan=plan, process=process, attempt=attempt, errors=errors)
 
@@ -211,9 +207,9 @@ def _output(episode: Running) -> Any:
 
 
 def _hear(episode: Running, line: str) -> None:
-    message = json.loads(line)
-    if message.pop("kind") == "phase":
-        episode.phase, episode.phase_end_ns = message["phase"], message["end_ns"]
+    message = read_message(line)
+    if isinstance(message, PhaseReport):
+        episode.phase, episode.phase_end_ns = message.phase, message.end_ns
     else:
         episode.outcome = message
 
@@ -229,5 +225,5 @@ def _finish(episode: Running) -> Result:
     outcome = episode.outcome
     if outcome is None:
         last = (errors.strip().splitlines() or [f"exit code {episode.process.returncode}"])[-1]
-        outcome = {"failure": f"the episode's process ended: {last}", "verdict": None, "traceback": errors}
+        outcome = EpisodeOutcome(episode=episode.plan.episode, failure=f"the episode's process ended: {last}")
     return Result(plan=episode.plan, outcome=outcome, wall_s=time.monotonic() - episode.started)

@@ -15,10 +15,10 @@ def describe(result: Result) -> str:
     plan, outcome = result.plan, result.outcome
     if result.resumed:
         ended = "was there already"
-    elif outcome["failure"]:
-        ended = f"failed: {outcome['failure']}"
+    elif outcome.failure:
+        ended = f"failed: {outcome.failure}"
     else:
-        ended = f"{outcome['verdict'] if plan.fault else 'no fault'} in {result.wall_s:.0f} s"
+        ended = f"{outcome.verdict if plan.fault else 'no fault'} in {result.wall_s:.0f} s"
     what = f"{plan.fault} on {plan.target}" if plan.fault else f"no fault, {plan.no_fault_kind}"
     return f"{plan.episode}  {what}: {ended}"
 

@@ -139,16 +139,16 @@ class Session:
     def _conclude(self, path: Path, results: Sequence[Result], wall_s: float) -> None:
         from faultset.collector.campaigns.summary import print_summary
 
-        failures = {r.plan.episode: str(r.outcome["failure"]) for r in results if r.outcome["failure"]}
+        failures = {r.plan.episode: r.outcome.failure for r in results if r.outcome.failure}
         if self._stopping:
-            finished = sum(not r.outcome["failure"] for r in results)
+            finished = sum(not r.outcome.failure for r in results)
             print(
                 f"stopped with {finished} of {len(self.plans)} episodes; run the same command again to go on",
                 file=sys.stderr,
             )
             raise KeyboardInterrupt
         record_failures(path, failures)
-        fresh = [r for r in results if not r.resumed and not r.outcome["failure"]]
+        fresh = [r for r in results if not r.resumed and not r.outcome.failure]
         if fresh:
             number = create_version(self.root, provenance=self._provenance(wall_s, failures))
         else:
@@ -156,7 +156,7 @@ class Session:
         labels = {
             r.plan.episode: read_label(self.root / "episodes" / r.plan.episode)
             for r in results
-            if not r.outcome["failure"]
+            if not r.outcome.failure
         }
         print_summary(self.root, number, self.plans, results, labels, wall_s)
         if failures:
@@ -184,5 +184,5 @@ class Session:
 
 def _error_of(results: Sequence[Result]) -> type[FaultsetError]:
     """Return the kind of error that all failed episodes share; the platform's when they differ."""
-    codes = {r.outcome.get("exit_code") for r in results if r.outcome["failure"]}
+    codes = {r.outcome.exit_code for r in results if r.outcome.failure}
     return DataError if codes == {DataError.exit_code} else PlatformError

@@ -40,7 +40,7 @@ def print_summary(
     rows = []
     for plan in sorted(plans, key=lambda p: (p.fault is None, p.fault or p.no_fault_kind or "", p.target or "")):
         label = labels.get(plan.episode, {})
-        failure = ended[plan.episode].outcome["failure"] if plan.episode in ended else "not run"
+        failure = ended[plan.episode].outcome.failure if plan.episode in ended else "not run"
         rows.append(
             {
                 "episode": plan.episode,

@@ -1,4 +1,4 @@
-"""Changes that do no harm: in every episode, and what no-fault episodes do instead of a fault."""
+"""Harmless changes: those of every episode, and those that no-fault episodes make instead of a fault."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container
 from faultset.collector.faults.stores import administer, flush_caches
-from faultset.collector.faults.targets import code_services, databases, logic_services
+from faultset.collector.faults.targets import code_services, databases, logic_services, networked_services
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.builds import GOOD
 from faultset.collector.runtime.stores.server import ACCOUNT_RIGHTS
@@ -26,7 +26,7 @@ def harmless_change(platform: Platform, rng: np.random.Generator) -> dict[str, A
 
 
 def disturb(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
-    """Make one harmless disturbance: more load, or a rollout of another good build."""
+    """Make one harmless change that clients may notice: more load, or a rollout of another good build."""
     if rng.random() < 0.5:
         factor = round(float(rng.uniform(1.3, 1.8)), 2)
         platform.step_load(factor)
@@ -42,10 +42,10 @@ def disturb(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
     return {"disturbance": "rollout", "service": service, "image": f"{repository}:{other}"}
 
 
-def sham(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
-    """Make the restarts, flushes and writes of a fault, without the fault."""
-    act = int(rng.integers(3)) if platform.app.deployed is None else int(rng.integers(1, 3))
-    if act == 0:
+def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
+    """Restart pods, flush caches or rewrite objects as faults do, without harm."""
+    kind = int(rng.integers(3)) if platform.app.deployed is None else int(rng.integers(1, 3))
+    if kind == 0:
         store = str(rng.choice(databases(platform.app)))
         account = "admin" if platform.app.services[store].auth == "password" else "app"
         rights = ("ACL", "SETUSER", account, *ACCOUNT_RIGHTS)
@@ -54,8 +54,8 @@ def sham(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
         for consumer in platform.app.consumers(store):
             _restart(platform, consumer)
         return {"sham": "account-rewritten", "store": store, "flushed": caches}
-    service = str(rng.choice(logic_services(platform.app)))
-    if act == 1:
+    service = str(rng.choice(logic_services(platform.app) if kind == 1 else networked_services(platform.app)))
+    if kind == 1:
         _restart(platform, service)
         return {"sham": "restart", "service": service}
     ports = platform.get("Service", service)["spec"]["ports"]

@@ -1,4 +1,4 @@
-"""One episode in a process of its own: plan in, progress and outcome out, as JSON lines."""
+"""The process of one episode: an assignment on standard input, phases and the outcome on standard output."""
 
 from __future__ import annotations
 
@@ -8,23 +8,73 @@ import os
 import shutil
 import signal
 import sys
-from dataclasses import asdict
+import traceback
 from pathlib import Path
-from typing import Any
 
 from faultset.collector.apps import load_app
+from faultset.collector.episodes.messages import EpisodeAssignment, EpisodeMessage, EpisodeOutcome, PhaseReport
 from faultset.collector.episodes.runner import EpisodeRunner
-from faultset.collector.episodes.working_folder import Scratch
-from faultset.collector.plans.plan import Plan
+from faultset.collector.episodes.working_folders import WorkingFolder
 from faultset.collector.platforms import open_site
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.core.errors import FaultsetError
 
 PR_SET_PDEATHSIG = 1
+FAILED = ".failed"
+TRACEBACK = "traceback.txt"
 
 
-def _say(**message: Any) -> None:
-    sys.stdout.write(json.dumps(message) + "\n")
+def main() -> None:
+    """Run the assigned plan; exit with 0 whenever an outcome could be reported."""
+    assignment = EpisodeAssignment.model_validate_json(sys.stdin.readline())
+    _die_with_parent(assignment.parent)
+    stopping: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, frame: stopping.append(received))
+    plan = assignment.plan
+    working = WorkingFolder.claim(assignment.root, plan.episode, plan.platform)
+    journal = Journal(working.journal)
+    try:
+        outcome = _run(assignment, working, journal, stopping)
+    except FaultsetError as error:
+        outcome = EpisodeOutcome(episode=plan.episode, failure=str(error), exit_code=error.exit_code)
+    except Exception as error:
+        (working.folder / TRACEBACK).write_text(traceback.format_exc())
+        failure = f"{type(error).__name__}: {error} ({_origin(error)})"
+        outcome = EpisodeOutcome(episode=plan.episode, failure=failure, retriable=False)
+    finally:
+        journal.close()
+    if outcome.failure and not outcome.interrupted:
+        outcome = outcome.model_copy(update={"logs": _keep_for_diagnosis(working, assignment.root)})
+    if outcome.retriable or not journal.open_inverses():
+        working.release()
+    _send(outcome)
+
+
+def _run(
+    assignment: EpisodeAssignment, working: WorkingFolder, journal: Journal, stopping: list[int]
+) -> EpisodeOutcome:
+    plan = assignment.plan
+    journal.note("plan", **json.loads(plan.to_json()))
+    app = load_app(plan.app_file or plan.app).model_copy(update={"trace_sampling": plan.trace_sampling})
+    platform = open_site(plan.platform, assignment.settings).make(plan, app, working.folder, journal)
+    runner = EpisodeRunner(
+        plan,
+        platform,
+        journal,
+        assignment.root,
+        report=lambda phase, end_ns: _send(PhaseReport(phase=str(phase), end_ns=end_ns)),
+        interrupted=lambda: bool(stopping) or os.getppid() != assignment.parent,
+        parallel=assignment.parallel,
+    )
+    try:
+        return runner.run()
+    finally:
+        platform.teardown()
+
+
+def _send(message: EpisodeMessage) -> None:
+    sys.stdout.write(message.to_line())
     sys.stdout.flush()
 
 
@@ -34,51 +84,26 @@ def _die_with_parent(parent: int) -> None:
         raise SystemExit(1)
 
 
-def main() -> None:
-    """Run the plan given on standard input; exit with 0 whenever an outcome could be reported."""
-    request = json.loads(sys.stdin.readline())
-    _die_with_parent(request["parent"])
-    stopping: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, frame: stopping.append(received))
-    plan, root = Plan.from_json(request["plan"]), Path(request["root"])
-    scratch = Scratch.claim(root, plan.episode, plan.platform)
-    journal = Journal(scratch.journal)
-    try:
-        journal.note("plan", **json.loads(plan.to_json()))
-        app = load_app(plan.app_file or plan.app).model_copy(update={"trace_sampling": plan.trace_sampling})
-        platform = open_site(plan.platform, request["settings"]).make(plan, app, scratch.folder, journal)
-        runner = EpisodeRunner(
-            plan,
-            platform,
-            journal,
-            root,
-            report=lambda phase, end_ns: _say(kind="phase", phase=str(phase), end_ns=end_ns),
-            interrupted=lambda: bool(stopping) or os.getppid() != request["parent"],
-            parallel=request["parallel"],
-        )
-        try:
-            outcome = asdict(runner.run())
-        finally:
-            platform.teardown()
-    except FaultsetError as error:
-        outcome = {"episode": plan.episode, "failure": str(error), "exit_code": error.exit_code, "verdict": None}
-    finally:
-        journal.close()
-    if outcome["failure"] and not outcome.get("interrupted"):
-        _keep_for_diagnosis(scratch, root)
-    scratch.release()
-    _say(kind="outcome", **outcome)
+def _origin(error: BaseException) -> str:
+    """Return the file and line where an exception was raised, preferably in a plug-in's code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = Path(__file__).parents[1]
+    injected = [frame for frame in frames if not Path(frame.filename).is_relative_to(ours)]
+    libraries = ("site-packages", "dist-packages", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    own = [frame for frame in injected if not {*Path(frame.filename).parts} & {*libraries}]
+    frame = (own or frames)[-1]
+    return f"{frame.filename}, line {frame.lineno}"
 
 
-def _keep_for_diagnosis(scratch: Scratch, root: Path) -> None:
-    """Keep logs and journal of a failed episode, outside the dataset's versioned part."""
-    failed = root / ".failed" / scratch.note.stem
+def _keep_for_diagnosis(working: WorkingFolder, root: Path) -> Path:
+    """Copy logs and journal of a failed episode out of the working folder, beside the versioned part of the dataset."""
+    failed = root / FAILED / working.note.stem
     shutil.rmtree(failed, ignore_errors=True)
     failed.parent.mkdir(exist_ok=True)
     shutil.copytree(
-        scratch.folder, failed, ignore=lambda folder, names: [n for n in names if not _is_plain(Path(folder) / n)]
+        working.folder, failed, ignore=lambda folder, names: [n for n in names if not _is_plain(Path(folder) / n)]
     )
+    return failed
 
 
 def _is_plain(path: Path) -> bool:

@@ -1,61 +1,32 @@
-"""The thin shell around the state machine: waits, does what it says, tells it what came of it."""
+"""Running one episode on a platform: executes the commands of the state machine and reports their results to it."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from faultset.collector.episodes import harmless_changes
 from faultset.collector.episodes.health import unhealthy, unready
-from faultset.collector.episodes.snapshot import collect
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.episodes.state_machine import SECOND, Command, EpisodeMachine, Event, Phase
-from faultset.collector.faults.registry import FaultSpec, get_fault
+from faultset.collector.episodes.writer import write_episode
+from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.plan import Plan, draw
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.api.platform import ObjectNotFound, Platform
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.core.errors import FaultsetError, PlatformError
+from faultset.collector.verdicts.verdict import Judgement
+from faultset.core.errors import FaultsetError, PlatformError, UsageError
 
 RECOVERY_TIMEOUT_S = 120.0
 RECOVERY_WINDOW_S = 4.0
 LARGEST_DELAY_MS = 1500.0
 
 
-@dataclass
-class Course:
-    """What happened when, all in UTC nanoseconds; None for what did not happen."""
-
-    inject_start_ns: int | None = None
-    inject_done_ns: int | None = None
-    effective_ns: int | None = None
-    recover_start_ns: int | None = None
-    recover_done_ns: int | None = None
-    healthy_again_ns: int | None = None
-    parameters: dict[str, Any] = field(default_factory=dict)
-    evidence: list[dict[str, Any]] = field(default_factory=list)
-    durations_s: dict[str, float] = field(default_factory=dict)
-
-    def saw(self, check: str, subject: str, passed: bool, detail: str) -> None:
-        """Add a row of evidence, seen now."""
-        row = {"check": check, "subject": subject, "time": time.time_ns(), "passed": passed, "detail": detail}
-        self.evidence.append(row)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How an episode ended: its verdict, or why there is none."""
-
-    episode: str
-    failure: str
-    verdict: str | None
-    interrupted: bool = False
-    exit_code: int = 0
-    durations_s: dict[str, float] = field(default_factory=dict)
-    sli_fires: bool = False
-    latent_fires: bool = False
+class FaultNotConfirmed(PlatformError):
+    """Nothing showed that a fault took effect; the same plan would end the same way."""
 
 
 class EpisodeRunner:
@@ -66,7 +37,9 @@ class EpisodeRunner:
     report
         Called with the phase and its expected end (ns) whenever they change.
     interrupted
-        Asked several times a second whether to stop.
+        Called several times a second; the episode is undone and ended once it returns True.
+    parallel
+        How many episodes the campaign runs at a time.
     """
 
     def __init__(
@@ -81,16 +54,16 @@ class EpisodeRunner:
         parallel: int = 1,
     ):
         self.plan, self.platform, self.journal, self.root = plan, platform, journal, root
-        self.parallel = parallel
-        self.fault: FaultSpec | None = get_fault(plan.fault) if plan.fault else None
+        fault = get_fault(plan.fault) if plan.fault else None
+        self.record = EpisodeRecord(plan=plan, fault=fault, parallel=parallel)
         self.draws = draw(plan)
-        self.machine = EpisodeMachine(plan=plan, draws=self.draws, repeat_s=self.fault.repeat_s if self.fault else None)
-        self.course = Course()
+        self.machine = EpisodeMachine(plan=plan, draws=self.draws, repeat_s=fault.repeat_s if fault else None)
         self._report, self._interrupted = report, interrupted
-        self._judgement: Any = None
+        self._judgement: Judgement | None = None
         self._next_check_ns = 0
         self._exit_code = 0
-        self._do: dict[Command, Callable[[], None]] = {
+        self._retriable = True
+        self._handlers: dict[Command, Callable[[], None]] = {
             Command.DEPLOY: self._deploy,
             Command.START_LOAD: self._start_load,
             Command.CHECK_WARM: self._check_warm,
@@ -102,10 +75,10 @@ class EpisodeRunner:
             Command.TEARDOWN: self._teardown,
         }
 
-    def run(self) -> Outcome:
-        """Run the episode to its end; a fault of ours still undoes and tears down, then raises."""
+    def run(self) -> EpisodeOutcome:
+        """Run the episode to its end; an unexpected exception is raised after everything was undone and removed."""
         bug: BaseException | None = None
-        phase, commands = Phase.NEW, deque(self._tell(Event(now_ns=time.time_ns())))
+        phase, commands = Phase.NEW, deque(self.machine.handle(Event(now_ns=time.time_ns())))
         while self.machine.phase is not Phase.DONE:
             if self.machine.phase is not phase:
                 phase = self.machine.phase
@@ -115,38 +88,37 @@ class EpisodeRunner:
                 command = commands.popleft()
                 event, error = self._perform(command)
                 bug = bug or error
-                commands.extend(self._tell(event))
+                commands.extend(self.machine.handle(event))
                 continue
-            commands.extend(self._tell(self._wait()))
+            commands.extend(self.machine.handle(self._wait()))
         if bug:
             raise bug
-        judged = self._judgement
-        return Outcome(
+        judgement = self._judgement
+        return EpisodeOutcome(
             episode=self.plan.episode,
             failure=self.machine.failure,
-            verdict=judged.verdict if judged else None,
+            verdict=judgement.verdict if judgement else None,
             interrupted=self.machine.interrupted,
+            retriable=self._retriable,
             exit_code=self._exit_code,
-            durations_s=self.course.durations_s,
-            sli_fires=bool(judged and judged.sli_fires),
-            latent_fires=bool(judged and judged.latent_fires),
+            durations_s=self.record.durations_s,
+            sli_fires=bool(judgement and judgement.sli_fires),
+            latent_fires=bool(judgement and judgement.latent_fires),
         )
-
-    def _tell(self, event: Event) -> list[Command]:
-        return self.machine.handle(event)
 
     def _perform(self, command: Command) -> tuple[Event, BaseException | None]:
         began = time.monotonic()
         ok, reason, bug = True, "", None
         try:
-            self._do[command]()
+            self._handlers[command]()
         except FaultsetError as error:
             ok, reason = False, str(error)
             self._exit_code = self._exit_code or error.exit_code
+            self._retriable = self._retriable and not isinstance(error, FaultNotConfirmed | ObjectNotFound | UsageError)
         except Exception as error:
             ok, reason, bug = False, f"{type(error).__name__}: {error}", error
         name = str(command)
-        self.course.durations_s[name] = self.course.durations_s.get(name, 0.0) + time.monotonic() - began
+        self.record.durations_s[name] = self.record.durations_s.get(name, 0.0) + time.monotonic() - began
         return Event(now_ns=time.time_ns(), command=command, ok=ok, reason=reason), bug
 
     def _wait(self) -> Event:
@@ -184,7 +156,7 @@ class EpisodeRunner:
 
     def _must_be_healthy(self, start_ns: int, end_ns: int, when: str) -> None:
         wrong = unhealthy(self.platform, start_ns, end_ns, self.plan.rate_rps)
-        self.course.saw("health", self.plan.app, not wrong, f"{when}: {wrong or 'healthy'}")
+        self.record.add_evidence("health", self.plan.app, not wrong, f"{when}: {wrong or 'healthy'}")
         if wrong:
             raise PlatformError(f"{self.plan.app} was not healthy {when}: {wrong}")
 
@@ -192,40 +164,48 @@ class EpisodeRunner:
         self.journal.note("change", **harmless_changes.harmless_change(self.platform, self.draws.changes))
 
     def _inject(self) -> None:
-        course = self.course
-        course.inject_start_ns = course.inject_start_ns or time.time_ns()
-        if self.fault is None:
-            acts = {"disturbed": harmless_changes.disturb, "sham": harmless_changes.sham}
-            act = acts.get(self.plan.no_fault_kind or "")
-            course.parameters = act(self.platform, self.draws.fault) if act else {}
+        record = self.record
+        if record.fault and record.fault.observe and self.plan.target and record.inject_start_ns is None:
+            record.before = record.fault.observe(self.platform, self.plan.target)
+        record.inject_start_ns = record.inject_start_ns or time.time_ns()
+        if record.fault is None:
+            changes = {"disturbed": harmless_changes.disturb, "sham": harmless_changes.imitate_fault}
+            change = changes.get(self.plan.no_fault_kind or "")
+            record.parameters = change(self.platform, self.draws.fault) if change else {}
         else:
             assert self.plan.target is not None
-            course.parameters = dict(self.fault.inject(self.platform, self.plan.target, self.draws.fault))
-        course.inject_done_ns = course.inject_done_ns or time.time_ns()
+            record.parameters = dict(record.fault.inject(self.platform, self.plan.target, self.draws.fault))
+        record.inject_done_ns = record.inject_done_ns or time.time_ns()
         self._confirm()
 
     def _confirm(self) -> None:
-        if self.fault is None or self.course.effective_ns or self.plan.target is None:
+        record, target = self.record, self.plan.target
+        if record.fault is None or record.effective_ns or target is None:
             return
-        seen = self.fault.check(self.platform, self.plan.target, self.course.parameters)
+        seen = record.fault.check(self.platform, target, record.parameters, record.before)
         if seen:
-            self.course.effective_ns = time.time_ns()
-            self.course.saw("injection", self.plan.target, True, seen)
+            record.effective_ns = time.time_ns()
+            record.add_evidence("injection", target, True, seen)
 
     def _undo(self) -> None:
-        course, was_injected = self.course, self.course.inject_start_ns is not None
-        course.recover_start_ns = time.time_ns()
+        record, was_injected = self.record, self.record.inject_start_ns is not None
+        record.recover_start_ns = time.time_ns()
         if self.machine.phase is Phase.RECOVER:
             self._confirm()
-            if self.fault and not course.effective_ns:
-                course.saw("injection", self.plan.target or "", False, "nothing showed that the fault took effect")
+            if record.fault and not record.effective_ns:
+                record.add_evidence(
+                    "injection", self.plan.target or "", False, "nothing showed that the fault took effect"
+                )
         self.platform.step_load(1.0)
         self.platform.undo()
-        course.recover_done_ns = time.time_ns()
+        record.recover_done_ns = time.time_ns()
         if self.machine.phase is not Phase.RECOVER:
             return
-        if self.fault and was_injected and not course.effective_ns:
-            raise PlatformError(f"fault {self.fault.name} on {self.plan.target} could not be confirmed")
+        if record.fault and was_injected and not record.effective_ns:
+            raise FaultNotConfirmed(
+                f"fault {record.fault.name} on {self.plan.target} could not be confirmed: its check found nothing in "
+                f"{self.plan.phases.fault_s:g} s; give it more time with --fault, or correct the check"
+            )
         self._await_recovery()
 
     def _await_recovery(self) -> None:
@@ -247,21 +227,26 @@ class EpisodeRunner:
                     f"{self.plan.app} did not recover within {RECOVERY_TIMEOUT_S:g} s: {wrong or 'too few requests'}"
                 )
             time.sleep(1.0)
-        self.course.healthy_again_ns = time.time_ns()
-        self.course.saw("recovery", self.plan.target or self.plan.app, True, "ready, and client requests succeed")
+        self.record.healthy_again_ns = time.time_ns()
+        self.record.add_evidence(
+            "recovery", self.plan.target or self.plan.app, True, "ready, and client requests succeed"
+        )
 
     def _collect(self) -> None:
         load = self.platform.host_load()
         late_ms = max(load.get("worst_delay_ms", 0.0), load.get("worst_scrape_lag_ms", 0.0))
-        self.course.saw("host", "host", late_ms <= LARGEST_DELAY_MS, f"{late_ms:.0f} ms late at worst")
+        self.record.add_evidence("host", "host", late_ms <= LARGEST_DELAY_MS, f"{late_ms:.0f} ms late at worst")
         if late_ms > LARGEST_DELAY_MS:
             raise PlatformError(
                 f"the host was too busy: {late_ms:.0f} ms late at worst, {LARGEST_DELAY_MS:.0f} ms are allowed; "
                 "run fewer episodes at a time with --jobs"
             )
-        self._judgement = collect(
-            self.plan, self.fault, self.platform, self.journal, self.machine, self.course, self.root, self.parallel
+        bounds = ViewBounds(
+            start_ns=self.machine.view_start_ns,
+            reference_end_ns=self.machine.reference_end_ns,
+            end_ns=self.machine.view_end_ns,
         )
+        self._judgement = write_episode(self.root, self.record, bounds, self.platform, self.journal.path)
 
     def _teardown(self) -> None:
         self.platform.teardown()

@@ -32,7 +32,7 @@ class Phase(StrEnum):
 
 
 class Command(StrEnum):
-    """What the runner is to do; it answers each with an event."""
+    """What the runner has to do; it reports the result of each with an event."""
 
     DEPLOY = "deploy"
     START_LOAD = "start-load"
@@ -47,7 +47,7 @@ class Command(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What happened; `ok` and `reason` tell how a command ended, a bare event only lets time pass."""
+    """What happened: `ok` and `reason` say how a command ended; an event without a command only lets time pass."""
 
     now_ns: int
     command: Command | None = None
@@ -56,33 +56,28 @@ class Event:
     interrupt: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How long the machine tries before it gives an episode up, in seconds."""
-
-    warm_grace_s: float = 60.0
-
-
 @dataclass
 class EpisodeMachine:
-    """Decides what comes next in one episode.
+    """The state of one episode, and what has to be done next.
 
     Attributes
     ----------
     phase
         Where the episode is.
+    warm_grace_s
+        How long after the planned warm-up the application may take to become healthy, in seconds.
     view_start_ns
         Begin of the view, known from the baseline on.
     deadline_ns
-        When the machine wants to be told the time next; None while it waits for an answer.
+        When the machine needs the next event at the latest; None while it waits for the result of a command.
     failure
-        Why the episode came to nothing; empty when it did not.
+        Why the episode is void; empty when it is not.
     """
 
     plan: Plan
     draws: Draws
     repeat_s: float | None = None
-    limits: Limits = field(default_factory=Limits)
+    warm_grace_s: float = 60.0
     phase: Phase = Phase.NEW
     view_start_ns: int = 0
     deadline_ns: int | None = None
@@ -90,7 +85,7 @@ class EpisodeMachine:
     interrupted: bool = False
     _injected: bool = False
     _warm_since_ns: int = 0
-    _todo: list[tuple[int, Command]] = field(default_factory=list)
+    _scheduled: list[tuple[int, Command]] = field(default_factory=list)
 
     @property
     def view_end_ns(self) -> int:
@@ -109,7 +104,7 @@ class EpisodeMachine:
             return self._abandon("interrupted")
         if not event.ok and self.phase not in (Phase.TEARDOWN, Phase.DONE):
             if event.command is Command.CHECK_WARM:
-                return self._still_cold(event)
+                return self._recheck_warm(event)
             return self._abandon(event.reason)
         match self.phase:
             case Phase.NEW:
@@ -154,9 +149,9 @@ class EpisodeMachine:
             return [Command.CHECK_WARM]
         return []
 
-    def _still_cold(self, event: Event) -> list[Command]:
-        patience_s = self.plan.phases.warmup_s + self.limits.warm_grace_s
-        if event.now_ns > self._warm_since_ns + patience_s * SECOND:
+    def _recheck_warm(self, event: Event) -> list[Command]:
+        timeout_s = self.plan.phases.warmup_s + self.warm_grace_s
+        if event.now_ns > self._warm_since_ns + timeout_s * SECOND:
             return self._abandon(event.reason)
         self.deadline_ns = event.now_ns + 2 * SECOND
         return []
@@ -170,21 +165,21 @@ class EpisodeMachine:
         repeat_ns = onset_ns
         while self.repeat_s and (repeat_ns := repeat_ns + int(self.repeat_s * SECOND)) < self.view_end_ns - SECOND:
             timed.append((repeat_ns, Command.INJECT))
-        self._todo = sorted(timed)
-        self.deadline_ns = self._todo[0][0]
+        self._scheduled = sorted(timed)
+        self.deadline_ns = self._scheduled[0][0]
 
     def _in_view(self, event: Event) -> list[Command]:
         if event.command is Command.INJECT:
             self.phase = Phase.FAULT
         if event.now_ns >= self.view_end_ns:
             return self._recover()
-        due = [command for at_ns, command in self._todo if at_ns <= event.now_ns]
-        self._todo = [(at_ns, command) for at_ns, command in self._todo if at_ns > event.now_ns]
+        due = [command for at_ns, command in self._scheduled if at_ns <= event.now_ns]
+        self._scheduled = [(at_ns, command) for at_ns, command in self._scheduled if at_ns > event.now_ns]
         if Command.INJECT in due:
             self._injected = True
             if self.phase is Phase.BASELINE:
                 self.phase = Phase.INJECT
-        self.deadline_ns = min([at_ns for at_ns, _ in self._todo[:1]] + [self.view_end_ns])
+        self.deadline_ns = min([at_ns for at_ns, _ in self._scheduled[:1]] + [self.view_end_ns])
         return due
 
     def _recover(self) -> list[Command]:
@@ -194,5 +189,5 @@ class EpisodeMachine:
     def _abandon(self, reason: str) -> list[Command]:
         self.failure = self.failure or reason
         needs_undo = self.phase in (Phase.BASELINE, Phase.INJECT, Phase.FAULT, Phase.RECOVER)
-        self.phase, self.deadline_ns, self._todo = Phase.TEARDOWN, None, []
+        self.phase, self.deadline_ns, self._scheduled = Phase.TEARDOWN, None, []
         return [Command.UNDO, Command.TEARDOWN] if needs_undo else [Command.TEARDOWN]

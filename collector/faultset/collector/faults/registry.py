@@ -1,29 +1,37 @@
-"""Faults by name: what each breaks, what its label says, how one sees that it took effect.
+"""Definition and registry of faults.
 
-A fault is a function `(platform, target, rng) -> parameters` under the `fault` decorator. It only breaks; the
+A fault is a function `(platform, target, rng) -> parameters` under the `fault` decorator. It only injects; the
 platform's journal undoes. Built-in and third-party faults register alike, through the entry-point group
-`faultset.faults`, whose entries are modules.
+`faultset.faults`: the entry's name is the fault's, its value is the module that defines the fault.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.spec.app import AppSpec
+from faultset.core.errors import UsageError
+from faultset.core.plugins import load_plugins, plugins
 from faultset.core.suggestions import unknown_name
+
+GROUP = "faultset.faults"
+NOOP = "noop"
+ALL = "all"
 
 Need = Literal["loss", "delay", "partition", "kill", "resize", "runtime"]
 Parameters = dict[str, Any]
 Inject = Callable[[Platform, str, np.random.Generator], Parameters]
-Check = Callable[[Platform, str, Mapping[str, Any]], str | None]
+Observe = Callable[[Platform, str], Any]
+Check = Callable[[Platform, str, Mapping[str, Any], Any], str | None]
 SystemLevel = Literal["Hardware", "Operating System", "Virtualization", "Application"]
 FaultType = Literal[
     "Misconfiguration",
@@ -33,6 +41,7 @@ FaultType = Literal[
     "Operation Error",
     "Dependency Problem",
 ]
+Category = Literal["functional", "symptomatic"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +65,20 @@ class FaultSpec:
     root_cause_kind
         Kind of the object at fault; its name is the target's.
     inject
-        Breaks the target and returns the seeded parameters.
+        `inject(platform, target, rng)` breaks the target and returns the seeded parameters.
     check
-        Says what shows, on the object or process itself, that the fault is in effect; None while nothing does.
+        `check(platform, target, parameters, before)` returns a sentence on what shows, on the object or process
+        itself, that the fault is in effect; None while nothing does.
+    observe
+        `observe(platform, target)` returns the state before the first injection, which `check` gets as `before`;
+        for checks of counters and of how a container ended. Without it `before` is None.
     repeat_s
         Seconds after which the injection is made again, until the recovery; None when once is enough.
     also_accepted
         Names besides the target that count as right answers.
     needs
-        What the platform must be able to do: a disturbance of packets, killing a container's process, resizing a
-        running pod, or running the application on programs of ours (`runtime`).
+        What the platform must be able to do: impair packets (`loss`, `delay`, `partition`), kill a container's
+        process (`kill`), resize a running pod (`resize`), or run the application on programs of ours (`runtime`).
     """
 
     name: str
@@ -73,16 +86,18 @@ class FaultSpec:
     system_level: SystemLevel
     fault_type: FaultType
     paper_number: int | None
-    category: Literal["functional", "symptomatic"]
+    category: Category
     targets: Callable[[AppSpec], tuple[str, ...]]
     root_cause_kind: str
     inject: Inject
     check: Check
+    observe: Observe | None
     repeat_s: float | None
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]]
     needs: frozenset[Need]
 
 
+_log = logging.getLogger(__name__)
 _faults: dict[str, FaultSpec] = {}
 
 
@@ -93,8 +108,9 @@ def fault(
     fault_type: FaultType,
     targets: Callable[[AppSpec], tuple[str, ...]],
     check: Check,
+    observe: Observe | None = None,
     paper_number: int | None = None,
-    category: Literal["functional", "symptomatic"] = "functional",
+    category: Category = "functional",
     root_cause_kind: str = "Deployment",
     repeat_s: float | None = None,
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]] = lambda app, target: (),
@@ -105,13 +121,23 @@ def fault(
     Raises
     ------
     ValueError
-        A fault of that name is registered already by another function.
+        A value is not permitted, `check` or `observe` takes other arguments, or another function defines a fault of
+        that name.
     """
+    _require_permitted(name, system_level=(system_level, SystemLevel), fault_type=(fault_type, FaultType))
+    _require_permitted(name, category=(category, Category))
+    for need in needs:
+        _require_permitted(name, needs=(need, Need))
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in (NOOP, ALL):
+        raise ValueError(f'a fault cannot be called "{name}"; use lower-case words joined by hyphens')
+    _require_arguments(name, "check", check, "platform, target, parameters, before")
+    if observe is not None:
+        _require_arguments(name, "observe", observe, "platform, target")
 
     def register(inject: Inject) -> Inject:
         other = _faults.get(name)
-        if other and other.inject.__module__ != inject.__module__:
-            raise ValueError(f"fault {name} is defined in both {other.inject.__module__} and {inject.__module__}")
+        if other and _place(other.inject) != _place(inject):
+            raise ValueError(f"fault {name} is defined both in {_place(other.inject)} and in {_place(inject)}")
         _faults[name] = FaultSpec(
             name=name,
             summary=(inspect.getdoc(inject) or "").partition("\n")[0],
@@ -123,6 +149,7 @@ def fault(
             root_cause_kind=root_cause_kind,
             inject=inject,
             check=check,
+            observe=observe,
             repeat_s=repeat_s,
             also_accepted=also_accepted,
             needs=frozenset(needs),
@@ -132,14 +159,47 @@ def fault(
     return register
 
 
+def _place(inject: Inject) -> str:
+    """Return where a function is defined: the same after a reload, another for a second function of that name."""
+    code = getattr(inject, "__code__", None)
+    line = f", line {code.co_firstlineno}" if code else ""
+    return f"{inject.__module__}.{getattr(inject, '__qualname__', inject)}{line}"
+
+
+def _require_permitted(name: str, **values: tuple[str, Any]) -> None:
+    for field, (value, permitted) in values.items():
+        if value not in get_args(permitted):
+            raise ValueError(f'fault {name} has {field} "{value}"; permitted are {", ".join(get_args(permitted))}')
+
+
+def _require_arguments(name: str, field: str, function: Callable[..., Any], arguments: str) -> None:
+    try:
+        inspect.signature(function).bind(*arguments.split(", "))
+    except TypeError:
+        raise ValueError(f"the {field} of fault {name} must take the arguments ({arguments})") from None
+
+
 @cache
 def _load() -> None:
-    for entry in entry_points(group="faultset.faults"):
-        entry.load()
+    announced = plugins(GROUP)
+    for name, module in load_plugins(GROUP).items():
+        spec = _faults.get(name)
+        if spec is None or spec.inject.__module__ != module.__name__:
+            _log.warning(
+                'the plug-in "%s" of %s is left out: the module %s defines no fault of that name; correct the entry '
+                "point's name in group %s",
+                name,
+                announced[name].distribution,
+                module.__name__,
+                GROUP,
+            )
 
 
 def faults() -> dict[str, FaultSpec]:
-    """Return all faults by name: those of the paper first, by its numbers, then by name."""
+    """Return all faults by name: those of the AIOpsLab paper first, by its numbers, then by name.
+
+    A plug-in that cannot be loaded is left out with a warning.
+    """
     _load()
     return {spec.name: spec for spec in sorted(_faults.values(), key=lambda f: (f.paper_number or 99, f.name))}
 
@@ -150,9 +210,16 @@ def get_fault(name: str) -> FaultSpec:
     Raises
     ------
     UsageError
-        There is no fault of that name; names the nearest.
+        There is no fault of that name (the sentence suggests the nearest), or its plug-in cannot be loaded.
     """
     known = faults()
-    if name not in known:
-        raise unknown_name("fault", name, [*known, "noop", "all"])
-    return known[name]
+    if name in known:
+        return known[name]
+    announced = plugins(GROUP)
+    if name in announced:
+        announced[name].load()
+        raise UsageError(
+            f'the plug-in "{name}" of {announced[name].distribution} defines no fault of that name; correct the name '
+            f"of its entry point in group {GROUP}"
+        )
+    raise unknown_name("fault", name, [*known, NOOP, ALL])

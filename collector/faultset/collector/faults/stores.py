@@ -1,11 +1,11 @@
-"""Acts on a store and on those who use it, shared by the faults of credentials and volumes."""
+"""Administration of stores and restarts of their consumers, for faults of credentials and volumes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from faultset.collector.faults.targets import last_end, pod_of, pods_of
+from faultset.collector.faults.pods import last_end, pod_of, pods_of
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.stores.server import admin_command
 
@@ -40,12 +40,22 @@ def restart_consumers(platform: Platform, store: str) -> tuple[str, ...]:
     return consumers
 
 
-def consumer_fails(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
-    """See whether a consumer of the target, a store, has crashed because it was refused."""
-    for consumer in platform.app.consumers(target):
-        for pod in pods_of(platform, consumer):
-            for status in pod.get("status", {}).get("containerStatuses", []):
-                ended = last_end(status)
-                if ended.get("exitCode"):
-                    return f"{pod['metadata']['name']} exited with code {ended['exitCode']}"
+def consumer_failures(platform: Platform, target: str) -> dict[str, tuple[int, int]]:
+    """Return restarts and last exit code of the pods of a store's consumers that have exited with an error."""
+    return {
+        pod["metadata"]["name"]: (status.get("restartCount", 0), last_end(status)["exitCode"])
+        for consumer in platform.app.consumers(target)
+        for pod in pods_of(platform, consumer)
+        for status in pod.get("status", {}).get("containerStatuses", [])
+        if last_end(status).get("exitCode")
+    }
+
+
+def consumer_fails(
+    platform: Platform, target: str, parameters: Mapping[str, Any], before: Mapping[str, tuple[int, int]]
+) -> str | None:
+    """See whether a consumer of a store has exited with an error since the injection."""
+    for pod, (restarts, exit_code) in consumer_failures(platform, target).items():
+        if pod not in before or restarts > before[pod][0]:
+            return f"{pod} exited with code {exit_code}"
     return None

@@ -1,15 +1,18 @@
-"""Which services a fault can be applied to, and the objects behind a service."""
+"""Selections of services that faults can be applied to, for the `targets` of a fault."""
 
 from __future__ import annotations
 
-from faultset.collector.platforms.api.platform import Object, Platform
 from faultset.collector.spec.app import AppSpec
-from faultset.core.errors import PlatformError
 
 
 def logic_services(app: AppSpec) -> tuple[str, ...]:
     """Return the services that others call and that run the application's own code."""
     return tuple(name for name, service in app.services.items() if service.kind == "logic")
+
+
+def networked_services(app: AppSpec) -> tuple[str, ...]:
+    """Return those of the logic services that have a port, and so a Service through which others call them."""
+    return tuple(name for name in logic_services(app) if app.services[name].port)
 
 
 def code_services(app: AppSpec) -> tuple[str, ...]:
@@ -40,38 +43,5 @@ def databases_without_password(app: AppSpec) -> tuple[str, ...]:
 
 
 def consumer_names(app: AppSpec, store: str) -> tuple[str, ...]:
-    """Return the services that use a store: operators and benchmarks name either as the culprit."""
+    """Return the services that use a store; for `also_accepted`, as either may be named as the cause."""
     return tuple(app.consumers(store))
-
-
-def pods_of(platform: Platform, service: str) -> list[Object]:
-    """Return the pods of a service that are not being deleted, newest last."""
-    pods = platform.list("Pod", {platform.app.label_key: service})
-    alive = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
-    return sorted(alive, key=lambda pod: pod["metadata"]["creationTimestamp"])
-
-
-def pod_of(platform: Platform, service: str) -> str:
-    """Return the name of the newest pod of a service.
-
-    Raises
-    ------
-    PlatformError
-        The service has none.
-    """
-    pods = pods_of(platform, service)
-    if not pods:
-        raise PlatformError(f"{service} has no pod to act on")
-    return pods[-1]["metadata"]["name"]
-
-
-def container_status(platform: Platform, service: str) -> dict:
-    """Return the status of the newest pod's first container, or an empty dict when there is none."""
-    pods = pods_of(platform, service)
-    statuses = pods[-1].get("status", {}).get("containerStatuses", []) if pods else []
-    return statuses[0] if statuses else {}
-
-
-def last_end(status: dict) -> dict:
-    """Return how a container ended last (exit code, reason), or an empty dict when it never did."""
-    return status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated") or {}

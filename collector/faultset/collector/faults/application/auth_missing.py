@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.stores import administer, consumer_fails, flush_caches, restart_consumers
+from faultset.collector.faults.stores import (
+    administer,
+    consumer_fails,
+    consumer_failures,
+    flush_caches,
+    restart_consumers,
+)
 from faultset.collector.faults.targets import consumer_names, databases_without_password
 from faultset.collector.platforms.api.platform import Platform
 
@@ -23,6 +29,7 @@ from faultset.collector.platforms.api.platform import Platform
     paper_number=1,
     targets=databases_without_password,
     check=consumer_fails,
+    observe=consumer_failures,
     also_accepted=consumer_names,
     needs=("runtime",),
 )

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container
+from faultset.collector.faults.pods import container_status, last_end
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import container_status, last_end, store_users
+from faultset.collector.faults.targets import store_users
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.builds import MISDIALLING
 
 
-def new_build_crashes(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+def new_build_crashes(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the pod runs the new image and has crashed."""
     status = container_status(platform, target)
     ended = last_end(status)

@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.stores import administer, consumer_fails, flush_caches, restart_consumers
+from faultset.collector.faults.stores import (
+    administer,
+    consumer_fails,
+    consumer_failures,
+    flush_caches,
+    restart_consumers,
+)
 from faultset.collector.faults.targets import consumer_names, databases_with_password
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.stores.server import ACCOUNT_RIGHTS
@@ -20,6 +26,7 @@ from faultset.collector.runtime.stores.server import ACCOUNT_RIGHTS
     paper_number=3,
     targets=databases_with_password,
     check=consumer_fails,
+    observe=consumer_failures,
     also_accepted=consumer_names,
     needs=("runtime",),
 )

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container
+from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import logic_services, pods_of
+from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Platform
 
 
-def runs_another_program(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+def runs_another_program(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the running pod was started with the wrong command."""
     for pod in pods_of(platform, target):
         command = pod["spec"]["containers"][0].get("command", [])

@@ -7,17 +7,23 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.pods import container_status, last_end, pod_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import container_status, last_end, logic_services, pod_of
+from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Platform
 
 
-def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
-    """See whether the container ended by SIGKILL."""
+def restarts(platform: Platform, target: str) -> tuple[int, dict[str, Any]]:
+    """Return how often the container was restarted, and how it ended last."""
     status = container_status(platform, target)
-    ended = last_end(status)
-    if ended.get("exitCode") == 137:
-        return f"{parameters['pod']} exited with code 137, {status['restartCount']} restarts"
+    return status.get("restartCount", 0), last_end(status)
+
+
+def was_killed(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the container has ended by SIGKILL since the injection."""
+    count, ended = now = restarts(platform, target)
+    if ended.get("exitCode") == 137 and now != before:
+        return f"{parameters['pod']} exited with code 137, {count} restarts"
     return None
 
 
@@ -28,7 +34,8 @@ def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]
     paper_number=13,
     category="symptomatic",
     targets=logic_services,
-    check=was_restarted,
+    check=was_killed,
+    observe=restarts,
     root_cause_kind="Pod",
     repeat_s=12.0,
     needs=("kill",),

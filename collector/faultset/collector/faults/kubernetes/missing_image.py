@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container
+from faultset.collector.faults.pods import container_status
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import container_status, logic_services
+from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Platform
 
 
-def waits_for_image(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+def waits_for_image(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the pod waits for an image that nobody has."""
     waiting = container_status(platform, target).get("state", {}).get("waiting") or {}
     reason = waiting.get("reason")

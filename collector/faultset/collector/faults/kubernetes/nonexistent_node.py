@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.deployments import RECREATE
+from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import logic_services, pods_of
+from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Platform
 
 
-def is_unscheduled(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+def is_unscheduled(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether all pods of the target wait for a node."""
     pods = pods_of(platform, target)
     if pods and all(pod["status"].get("phase") == "Pending" and not pod["spec"].get("nodeName") for pod in pods):

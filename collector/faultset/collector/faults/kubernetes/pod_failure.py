@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.pods import container_status, pod_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import container_status, logic_services, pod_of
+from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Platform
 
 PAUSE_IMAGE = "faultset/pause:3.9"
 
 
-def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the container was restarted with the image that does nothing."""
     status = container_status(platform, target)
     if status.get("image", "").endswith(PAUSE_IMAGE) and "running" in status.get("state", {}):

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.pods import pod_of, pods_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import logic_services, pod_of, pods_of
+from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Platform
 
 
-def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the pod is gone and another has its place."""
     names = [pod["metadata"]["name"] for pod in pods_of(platform, target)]
     return f"{names[-1]} has replaced {parameters['pod']}" if names and parameters["pod"] not in names else None

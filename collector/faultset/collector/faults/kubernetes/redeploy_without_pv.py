@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.stores import flush_caches, restart_consumers
-from faultset.collector.faults.targets import consumer_names, databases, pods_of
+from faultset.collector.faults.targets import consumer_names, databases
 from faultset.collector.platforms.api.platform import Platform
 
 
-def claim_is_pending(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+def claim_is_pending(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the claim waits for a volume and the store's pod for the claim."""
     claim = platform.get("PersistentVolumeClaim", parameters["claim"])
     pods = pods_of(platform, target)

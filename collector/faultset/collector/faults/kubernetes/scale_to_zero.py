@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import logic_services, pods_of
+from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Platform
 
 
-def has_no_pods(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+def has_no_pods(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the Deployment wants none and has none."""
     wanted = platform.get("Deployment", target)["spec"]["replicas"]
     return f"Deployment {target} has 0 replicas and no pod" if wanted == 0 and not pods_of(platform, target) else None

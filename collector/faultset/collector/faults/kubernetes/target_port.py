@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import logic_services
+from faultset.collector.faults.targets import networked_services
 from faultset.collector.platforms.api.platform import Platform
 
 
-def points_to_closed_port(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+def points_to_closed_port(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the Service has the wrong port."""
     ports = [port.get("targetPort") for port in platform.get("Service", target)["spec"]["ports"]]
     return f"Service {target} points to port {ports[0]}" if ports[0] == parameters["target_port"] else None
@@ -23,12 +23,12 @@ def points_to_closed_port(platform: Platform, target: str, parameters: Mapping[s
     system_level="Virtualization",
     fault_type="Misconfiguration",
     paper_number=2,
-    targets=logic_services,
+    targets=networked_services,
     check=points_to_closed_port,
     root_cause_kind="Service",
 )
 def target_port(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Point the Service at a port where nothing listens."""
+    """Point the Service at a port on which nothing listens."""
     ports = platform.get("Service", target)["spec"]["ports"]
     taken = {port["port"] for port in ports} | {9464}
     wrong = int(rng.choice([port for port in range(9000, 10000) if port not in taken]))

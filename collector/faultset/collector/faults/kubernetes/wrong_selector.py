@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import logic_services
+from faultset.collector.faults.targets import networked_services
 from faultset.collector.platforms.api.platform import Platform
 
 
-def selects_nothing(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+def selects_nothing(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether no pod carries what the Service asks for."""
     selector = platform.get("Service", target)["spec"]["selector"]
     return None if platform.list("Pod", selector) else f"Service {target} selects no pod"
@@ -22,7 +22,7 @@ def selects_nothing(platform: Platform, target: str, parameters: Mapping[str, An
     "wrong-selector",
     system_level="Virtualization",
     fault_type="Misconfiguration",
-    targets=logic_services,
+    targets=networked_services,
     check=selects_nothing,
     root_cause_kind="Service",
 )

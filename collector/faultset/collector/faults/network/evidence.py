@@ -8,7 +8,7 @@ from typing import Any
 from faultset.collector.platforms.api.platform import Platform
 
 
-def is_impaired(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+def is_impaired(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the platform disturbs the pod's packets at this moment."""
     packets = platform.impaired_packets(parameters["pod"])
     return f"{packets} packets of {parameters['pod']} disturbed" if packets else None

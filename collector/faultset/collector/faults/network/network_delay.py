@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.network.evidence import is_impaired
+from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import logic_services, pod_of
+from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Delay, Platform
 
 

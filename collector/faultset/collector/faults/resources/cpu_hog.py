@@ -7,16 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.resources.cpu_use import cpu_cores
-from faultset.collector.faults.targets import logic_services, pod_of
+from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Platform
 
 
-def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
-    """See whether the container uses most of its CPU limit."""
-    cores = cpu_cores(platform, parameters["pod"], window_s=3.0)
-    return f"{parameters['pod']} uses {cores:.2f} cores" if cores > 0.8 * parameters["limit_cores"] else None
+def cores_in_use(platform: Platform, target: str) -> float:
+    """Return how many cores the container uses at present."""
+    return cpu_cores(platform, pod_of(platform, target), window_s=3.0)
+
+
+def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the container uses most of its CPU limit, and more than before the injection."""
+    cores = cores_in_use(platform, target)
+    if cores > 0.8 * parameters["limit_cores"] and cores > 1.1 * before:
+        return f"{parameters['pod']} uses {cores:.2f} cores, {before:.2f} before"
+    return None
 
 
 @fault(
@@ -26,6 +34,7 @@ def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]
     category="symptomatic",
     targets=logic_services,
     check=uses_much_cpu,
+    observe=cores_in_use,
     root_cause_kind="Pod",
     needs=("runtime",),
 )

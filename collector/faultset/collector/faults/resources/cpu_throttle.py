@@ -8,18 +8,24 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.resources.cpu_use import counter_now, cpu_cores
-from faultset.collector.faults.targets import logic_services, pod_of
+from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.platforms.observation.quantities import quantity
 
 LEAST_MILLICORES = 10
 
 
-def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
-    """See whether the container has been held back in at least five periods since."""
-    periods = counter_now(platform, parameters["pod"], "container_cpu_cfs_throttled_periods_total")
+def throttled_periods(platform: Platform, target: str) -> float:
+    """Return in how many periods the container has been throttled so far."""
+    return counter_now(platform, pod_of(platform, target), "container_cpu_cfs_throttled_periods_total")
+
+
+def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the container has been throttled in at least five periods since the injection."""
+    periods = throttled_periods(platform, target) - before
     return f"{parameters['pod']} throttled in {periods:.0f} periods" if periods >= 5 else None
 
 
@@ -30,6 +36,7 @@ def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any])
     category="symptomatic",
     targets=logic_services,
     check=is_throttled,
+    observe=throttled_periods,
     root_cause_kind="Pod",
     needs=("resize",),
 )

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container
+from faultset.collector.faults.pods import container_status, last_end
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import container_status, last_end, logic_services
+from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.builds import LEAKING
 
 
-def was_killed_for_memory(platform: Platform, target: str, parameters: Mapping[str, Any]) -> str | None:
+def was_killed_for_memory(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the container was ended for want of memory."""
     status = container_status(platform, target)
     ended = last_end(status)

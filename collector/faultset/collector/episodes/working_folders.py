@@ -1,7 +1,7 @@
-"""The working folder of a running episode: where it is, whose it is, and how it is found again after a crash.
+"""Working folders of running episodes, which are found again after a crash.
 
-It lies in the system's folder for temporary files, because socket paths must be short; the dataset holds a note
-of it in `.running/`.
+A working folder lies in the system's folder for temporary files, because socket paths must be short. The dataset
+holds a note of it in `.running/`, with the process that owns it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RUNNING = ".running"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scratch:
+class WorkingFolder:
     """Working folder of one episode and the note that leads to it."""
 
     folder: Path
@@ -35,7 +35,7 @@ class Scratch:
         return self.folder / "journal.jsonl"
 
     @staticmethod
-    def claim(root: Path, episode: str, platform: str) -> Scratch:
+    def claim(root: Path, episode: str, platform: str) -> WorkingFolder:
         """Make a working folder for an episode that this process runs."""
         folder = Path(tempfile.mkdtemp(prefix="faultset-"))
         notes = root / RUNNING
@@ -46,13 +46,13 @@ class Scratch:
         part = note.with_suffix(".part")
         part.write_text(json.dumps(record))
         part.rename(note)
-        return Scratch(folder=folder, note=note, owner=owner, owner_started=started, platform=platform)
+        return WorkingFolder(folder=folder, note=note, owner=owner, owner_started=started, platform=platform)
 
     def is_abandoned(self) -> bool:
         """Say whether the process that ran the episode is gone."""
         try:
             owner = psutil.Process(self.owner)
-            # nobody may have taken note of its end, where process 1 does not
+            # where process 1 reaps nobody, a process that ended stays as a zombie
             return owner.status() == psutil.STATUS_ZOMBIE or abs(owner.create_time() - self.owner_started) > 1.0
         except psutil.NoSuchProcess:
             return True
@@ -63,11 +63,11 @@ class Scratch:
         self.note.unlink(missing_ok=True)
 
 
-def scratches(root: Path) -> Iterator[Scratch]:
+def working_folders(root: Path) -> Iterator[WorkingFolder]:
     """Yield the working folders that a dataset's notes lead to."""
     for note in sorted((root / RUNNING).glob("*.json")):
         record = json.loads(note.read_text())
-        yield Scratch(
+        yield WorkingFolder(
             folder=Path(record["folder"]),
             note=note,
             owner=int(record["owner"]),

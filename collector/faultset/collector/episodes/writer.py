@@ -1,27 +1,21 @@
-"""From a finished episode on a platform to its folder in the dataset."""
+"""Writing a finished episode into its folder in the dataset: telemetry, context and truth."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from faultset.collector.episodes.state_machine import EpisodeMachine
-from faultset.collector.faults.registry import FaultSpec
-from faultset.collector.plans.plan import Plan
+from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.verdicts.sli import as_seen_at
 from faultset.collector.verdicts.verdict import Judgement, judge
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
-
-if TYPE_CHECKING:
-    from faultset.collector.episodes.runner import Course
 
 
 def _finished(batch: pa.RecordBatch, end_ns: int) -> pa.RecordBatch:
@@ -44,82 +38,74 @@ def _seen_requests(requests: pa.Table, end_ns: int) -> pa.Table:
     return pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
 
 
-def collect(
-    plan: Plan,
-    fault: FaultSpec | None,
-    platform: Platform,
-    journal: Journal,
-    machine: EpisodeMachine,
-    course: Course,
-    root: Path,
-    parallel: int,
+def write_episode(
+    root: Path, record: EpisodeRecord, bounds: ViewBounds, platform: Platform, journal: Path
 ) -> Judgement:
-    """Write the episode's telemetry, context and truth; return the verdict.
+    """Write the episode's telemetry, context and truth into the dataset and return the verdict.
 
     The view holds what was known at its end: later answers to requests and spans that were still open are left out.
+
+    Parameters
+    ----------
+    root
+        The dataset's folder.
+    journal
+        File of the episode's journal, which becomes part of the truth.
     """
-    start_ns, end_ns = machine.view_start_ns, machine.view_end_ns
-    app = platform.app
+    plan, app = record.plan, platform.app
     with EpisodeWriter(root, plan.episode) as writer:
         schema = pa.schema([field for field in TABLES["requests"] if field.name != "episode"])
-        requests = pa.Table.from_batches(_table(platform, "requests", start_ns, end_ns), schema=schema)
+        requests = pa.Table.from_batches(_table(platform, "requests", bounds.start_ns, bounds.end_ns), schema=schema)
         platform.stop_load()
-        writer.write_table("requests", [_seen_requests(requests, end_ns)])
+        writer.write_table("requests", [_seen_requests(requests, bounds.end_ns)])
         for name in ("metrics", "spans", "logs", "events", "objects"):
-            writer.write_table(name, _table(platform, name, start_ns, end_ns))
+            writer.write_table(name, _table(platform, name, bounds.start_ns, bounds.end_ns))
         writer.write_context(
             EpisodeContext(
                 episode=plan.episode,
                 app=plan.app,
                 platform=plan.platform,
-                view_start_ns=start_ns,
-                view_end_ns=end_ns,
-                reference_end_ns=machine.reference_end_ns,
+                view_start_ns=bounds.start_ns,
+                view_end_ns=bounds.end_ns,
+                reference_end_ns=bounds.reference_end_ns,
                 source_intervals_s={source.table: source.interval_s for source in platform.sources()},
                 services=tuple(app.services),
                 calls=tuple(app.calls),
                 workload_entry=app.entry[0],
             )
         )
-        onset_ns = course.inject_start_ns or end_ns
         view = EpisodeView(root / EPISODES / f"{plan.episode}{INCOMPLETE}")
-        verdict = judge(
+        judgement = judge(
             requests.to_pandas(),
             view.wide(plan.step_s),
             targets=(plan.target,) if plan.target else tuple(app.services),
-            start_ns=start_ns,
-            reference_end_ns=machine.reference_end_ns,
-            onset_ns=onset_ns,
-            end_ns=end_ns,
+            start_ns=bounds.start_ns,
+            reference_end_ns=bounds.reference_end_ns,
+            onset_ns=record.inject_start_ns or bounds.end_ns,
+            end_ns=bounds.end_ns,
         )
-        label = _label(plan, fault, platform, machine, course, verdict, parallel)
-        writer.write_truth(label, [*course.evidence, *verdict.evidence], journal.path)
+        writer.write_truth(
+            _label(record, bounds, platform, judgement), [*record.evidence, *judgement.evidence], journal
+        )
         writer.commit()
-    return verdict
+    return judgement
 
 
-def _label(
-    plan: Plan,
-    fault: FaultSpec | None,
-    platform: Platform,
-    machine: EpisodeMachine,
-    course: Course,
-    verdict: Judgement,
-    parallel: int,
-) -> dict[str, Any]:
+def _label(record: EpisodeRecord, bounds: ViewBounds, platform: Platform, judgement: Judgement) -> dict[str, Any]:
+    plan, fault = record.plan, record.fault
     causes: list[dict[str, Any]] = []
     if fault and plan.target:
         accepted = [plan.target, *fault.also_accepted(platform.app, plan.target)]
         cause = {"kind": fault.root_cause_kind, "name": plan.target, "service": plan.target, "accepted": accepted}
         causes = [cause]
     instants = {
-        "inject_start": course.inject_start_ns,
-        "inject_done": course.inject_done_ns,
-        "effective": course.effective_ns,
-        "recover_start": course.recover_start_ns,
-        "recover_done": course.recover_done_ns,
-        "healthy_again": course.healthy_again_ns,
-        "first_manifest": verdict.first_manifest_ns,
+        "inject_start": record.inject_start_ns,
+        "inject_done": record.inject_done_ns,
+        "effective": record.effective_ns,
+        "recover_start": record.recover_start_ns,
+        "recover_done": record.recover_done_ns,
+        "healthy_again": record.healthy_again_ns,
+        "first_manifest": judgement.first_manifest_ns,
     }
     if fault is None:
         instants = dict.fromkeys(instants)
@@ -132,15 +118,15 @@ def _label(
         "fault_type": fault.fault_type if fault else None,
         "paper_number": fault.paper_number if fault else None,
         "category": fault.category if fault else None,
-        "parameters": course.parameters,
+        "parameters": record.parameters,
         **instants,
-        "view_start": machine.view_start_ns,
-        "view_end": machine.view_end_ns,
-        "reference_end": machine.reference_end_ns,
-        "verdict": verdict.verdict if fault else "none",
+        "view_start": bounds.start_ns,
+        "view_end": bounds.end_ns,
+        "reference_end": bounds.reference_end_ns,
+        "verdict": judgement.verdict if fault else "none",
         "profile": plan.profile,
         "workload": {"mix": plan.mix, "rate_rps": plan.rate_rps},
         "seed": plan.seed,
-        "host": {**platform.host_load(), "parallel": parallel, "durations_s": course.durations_s},
+        "host": {**platform.host_load(), "parallel": record.parallel, "durations_s": record.durations_s},
         "clock_offsets": {table: round(1e9 * offset_s) for table, offset_s in platform.clock_offsets_s().items()},
     }

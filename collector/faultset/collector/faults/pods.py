@@ -1,0 +1,41 @@
+"""Pods and containers of a service, as faults and their checks look at them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faultset.collector.platforms.api.platform import Object, Platform
+from faultset.core.errors import PlatformError
+
+
+def pods_of(platform: Platform, service: str) -> list[Object]:
+    """Return the pods of a service that are not being deleted, newest last."""
+    pods = platform.list("Pod", {platform.app.label_key: service})
+    alive = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    return sorted(alive, key=lambda pod: pod["metadata"]["creationTimestamp"])
+
+
+def pod_of(platform: Platform, service: str) -> str:
+    """Return the name of the newest pod of a service.
+
+    Raises
+    ------
+    PlatformError
+        The service has none.
+    """
+    pods = pods_of(platform, service)
+    if not pods:
+        raise PlatformError(f"{service} has no pod to act on")
+    return pods[-1]["metadata"]["name"]
+
+
+def container_status(platform: Platform, service: str) -> dict[str, Any]:
+    """Return the status of the newest pod's first container, or an empty dict when there is none."""
+    pods = pods_of(platform, service)
+    statuses = pods[-1].get("status", {}).get("containerStatuses", []) if pods else []
+    return statuses[0] if statuses else {}
+
+
+def last_end(status: dict[str, Any]) -> dict[str, Any]:
+    """Return how a container ended last (exit code, reason), or an empty dict when it never did."""
+    return status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated") or {}
