@@ -23,7 +23,8 @@ from faultset.collector.apps import load_app
 from faultset.collector.episodes.health import requests_between, unready
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.local.platform import LocalPlatform
-from faultset.core.times import SECOND_NS
+
+SECOND = 1_000_000_000
 
 
 def pss_mib() -> float:
@@ -56,7 +57,7 @@ def healthy_run(seconds: float, seed: int, telemetry: bool = True) -> dict[str, 
             start_ns = time.time_ns()
             time.sleep(seconds)
             memory = pss_mib()
-            requests = requests_between(platform, start_ns, start_ns + int((seconds - 2) * SECOND_NS))
+            requests = requests_between(platform, start_ns, start_ns + int((seconds - 2) * SECOND))
             host = platform.host_load()
         finally:
             began = time.perf_counter()

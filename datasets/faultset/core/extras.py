@@ -5,7 +5,7 @@ from __future__ import annotations
 from faultset.core.errors import UsageError
 
 EXTRAS = {
-    "evaluate": ("cloudpickle", "dask", "distributed", "fsspec", "jinja2", "networkx", "sklearn"),
+    "evaluate": ("cachetools", "cloudpickle", "dask", "distributed", "fsspec", "jinja2", "networkx", "sklearn"),
     "kubernetes": ("kubernetes",),
 }
 """Extra -> the packages that only it brings, as they are imported."""

@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from faultset.baselines.api.tables import read_wide
 from faultset.baselines.stats.scaling import Matrix
-from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from faultset.datasets.views import EpisodeView
 
+SECOND_NS = 1_000_000_000
 FILL_STEPS = 2
 MOST_MISSING = 0.2
 # What a clock shows, a limit allows or a scrape costs is no sign of health.

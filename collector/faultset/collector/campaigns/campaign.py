@@ -20,7 +20,6 @@ from faultset.collector.episodes.working_folders import working_folders
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.host import Site
 from faultset.core.errors import DataError
-from faultset.core.files import replace_text
 
 CAMPAIGNS = "campaigns"
 ATTEMPTS = 2
@@ -66,8 +65,10 @@ def write_campaign(
     path = folder / f"{campaign}.json"
     if not path.exists():
         record = {"campaign": campaign, "request": dict(request), "plans": [json.loads(p.to_json()) for p in plans]}
+        part = path.with_suffix(".part")
         record = {**record, "refused": dict(refused), "failures": {}}
-        replace_text(path, json.dumps(record, indent=1, sort_keys=True))
+        part.write_text(json.dumps(record, indent=1, sort_keys=True))
+        part.rename(path)
     return path
 
 
@@ -75,7 +76,9 @@ def record_failures(path: Path, failures: Mapping[str, str]) -> None:
     """Note in the campaign which episodes came to nothing, and why."""
     record = json.loads(path.read_text())
     record["failures"] = dict(failures)
-    replace_text(path, json.dumps(record, indent=1, sort_keys=True))
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(record, indent=1, sort_keys=True))
+    part.rename(path)
 
 
 def check_root(root: Path) -> None:

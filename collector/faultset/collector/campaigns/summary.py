@@ -11,15 +11,16 @@ import click
 from faultset.collector.campaigns.campaign import Result
 from faultset.collector.plans.plan import Plan
 from faultset.core.console import show_records
-from faultset.core.times import SECOND_NS
 from faultset.datasets.format.truth import read_evidence
+
+SECOND = 1_000_000_000
 
 
 def _seconds(label: Mapping[str, Any], end: str, start: str) -> str:
     begin, finish = label.get(start), label.get(end)
     if begin is None or finish is None:
         return ""
-    return f"{(_ns(finish) - _ns(begin)) / SECOND_NS:.1f}"
+    return f"{(_ns(finish) - _ns(begin)) / SECOND:.1f}"
 
 
 def _ns(value: Any) -> int:

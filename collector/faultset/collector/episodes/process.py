@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -17,8 +18,8 @@ from faultset.collector.episodes.working_folders import WorkingFolder
 from faultset.collector.platforms import open_site
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.core.errors import FaultsetError
-from faultset.core.processes import die_with_parent
 
+PR_SET_PDEATHSIG = 1
 FAILED = ".failed"
 TRACEBACK = "traceback.txt"
 
@@ -26,7 +27,7 @@ TRACEBACK = "traceback.txt"
 def main() -> None:
     """Run the assigned plan; exit with 0 whenever an outcome could be reported."""
     assignment = EpisodeAssignment.model_validate_json(sys.stdin.readline())
-    die_with_parent(assignment.parent, signal.SIGTERM)
+    _die_with_parent(assignment.parent)
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, frame: stopping.append(received))
@@ -75,6 +76,12 @@ def _run(
 def _send(message: EpisodeMessage) -> None:
     sys.stdout.write(message.to_line())
     sys.stdout.flush()
+
+
+def _die_with_parent(parent: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        raise SystemExit(1)
 
 
 def _origin(error: BaseException) -> str:

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from faultset.core.files import replace_text
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES
-from faultset.datasets.format.storage import disk_full_named
+from faultset.datasets.format.storage import disk_full_named, write_text
 
 KEEP_MARK = "<!-- Text below this line is kept when the card is written again. -->"
 
@@ -23,8 +22,10 @@ def write_card(
     kept = ""
     if path.exists():
         kept = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")
+    temporary = root / ".README.md.tmp"
     with disk_full_named(root):
-        replace_text(path, card_text(root.resolve().name, manifest, labels, apps) + kept)
+        write_text(temporary, card_text(root.resolve().name, manifest, labels, apps) + kept)
+        temporary.replace(path)
 
 
 def card_text(

@@ -12,10 +12,9 @@ from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.features.service_latency import name_codes
-from faultset.baselines.features.windows import Stretch, Windows, localization_windows, stretch_after
+from faultset.baselines.features.windows import SECOND_NS, Stretch, Windows, localization_windows, stretch_after
 from faultset.baselines.logs.keywords import complaint_excess, complaints
 from faultset.baselines.stats.scaling import deviations, mean_and_sd, sustained, with_metric_floor
-from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.metrics.roles import Catalogue

@@ -5,17 +5,15 @@ from __future__ import annotations
 import functools
 import time
 
-from faultset.core.times import SECOND_NS
-
 
 def rfc3339(time_ns: int) -> str:
     """Return a time in whole seconds, as in `metadata.creationTimestamp`."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns // SECOND_NS))
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns // 1_000_000_000))
 
 
 def rfc3339_ns(time_ns: int) -> str:
     """Return a time with nine decimals, as container runtimes stamp log lines."""
-    seconds, rest = divmod(time_ns, SECOND_NS)
+    seconds, rest = divmod(time_ns, 1_000_000_000)
     return f"{_second(seconds)}.{rest:09d}Z"
 
 
@@ -30,7 +28,7 @@ def parse_rfc3339_ns(text: str) -> int:
     year, month, day, hour, minute, second = (
         int(date[a:b]) for a, b in ((0, 4), (5, 7), (8, 10), (11, 13), (14, 16), (17, 19))
     )
-    return (_days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second) * SECOND_NS + int(
+    return (_days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second) * 1_000_000_000 + int(
         rest.ljust(9, "0")[:9] or 0
     )
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from faultset.core.errors import FaultsetError, PlatformError
-from faultset.core.files import replace_text
 
 DATA_PATH = "/data/db"
 ADMINISTRATOR = ("root", "root")
@@ -114,7 +113,9 @@ def _become(role: str, *, password: bool) -> None:
     folder = _data_folder(role)
     accounts_file = folder / "users.acl"
     if not any(folder.iterdir()):
-        replace_text(accounts_file, accounts(password=password), durable=False)
+        draft = folder / "users.acl.new"
+        draft.write_text(accounts(password=password), encoding="utf-8")
+        draft.rename(accounts_file)
     options = {
         "bind": os.environ.get("POD_IP") or "0.0.0.0",
         "port": str(_PORTS[role]),

@@ -18,10 +18,16 @@ from faultset.baselines.features.kpi_flags import (
     reference_density,
     triggers,
 )
-from faultset.baselines.features.windows import Stretch, Windows, detection_windows, localization_windows, stretch_after
+from faultset.baselines.features.windows import (
+    SECOND_NS,
+    Stretch,
+    Windows,
+    detection_windows,
+    localization_windows,
+    stretch_after,
+)
 from faultset.baselines.logs.keywords import complaint_excess, complaints
 from faultset.baselines.traces.slow_spans import exclusive_durations, parent_rows, slow_spans
-from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     import pandas as pd

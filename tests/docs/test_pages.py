@@ -1,0 +1,148 @@
+"""What the pages name exists: files, modules, commands and their options, and the targets of links."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+from faultset.core.console import root
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+TOP_FOLDERS = "baselines|benchmarks|collector|datasets|docs|evaluators|examples|image|notebooks|scripts|tests"
+GENERATED = {"reference/cli.md"}
+GROUPS = "apps baselines commands exporters faults importers load_drivers platforms scorers sources".split()
+BLOCK = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+IMPORT = re.compile(r"^from (faultset[\w.]*) import \(?([^()#\n]+|[^()]+\))", re.MULTILINE)
+each_page = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+
+
+def code_spans(text: str) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
+
+
+@each_page
+def test_links_lead_to_files(path: Path) -> None:
+    links = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", BLOCK.sub("", path.read_text()))
+    local = [link for link in links if "://" not in link]
+    missing = [link for link in local if not (path.parent / link).exists()]
+    assert not [link for link in missing if link.removeprefix("../") not in {*GENERATED, "cli.md"}]
+
+
+@each_page
+def test_files_that_are_named_exist(path: Path) -> None:
+    named = [span for span in code_spans(path.read_text()) if re.fullmatch(rf"({TOP_FOLDERS})/[\w./-]*", span)]
+    assert not [span for span in named if not (ROOT / span).exists()]
+
+
+def exists(name: str) -> bool:
+    """Tell whether a dotted name is a module, or can be had from one."""
+    module, _, attribute = name, "", ""
+    rest: list[str] = []
+    while module:
+        try:
+            found: object = importlib.import_module(module)
+        except ModuleNotFoundError:
+            module, _, attribute = module.rpartition(".")
+            rest.insert(0, attribute)
+            continue
+        for part in rest:
+            if not hasattr(found, part):
+                return False
+            found = getattr(found, part)
+        return True
+    return False
+
+
+@each_page
+def test_names_of_modules_and_what_is_in_them_exist(path: Path) -> None:
+    text = path.read_text()
+    spans = [match[0] for span in code_spans(text) if (match := re.match(r"faultset(\.\w+)+", span))]
+    groups = {f"faultset.{group}" for group in GROUPS}
+    assert not [name for name in spans if name not in groups and not exists(name)]
+
+
+@each_page
+def test_imports_in_examples_work(path: Path) -> None:
+    for _, language, code in BLOCK.findall(path.read_text()):
+        if language == "python":
+            for module, names in re.findall(
+                r"^from (faultset[\w.]*) import \(?([^()#\n]+|[^()]+\))", code, re.MULTILINE
+            ):
+                for name in names.strip("() \n").split(","):
+                    if name.strip():
+                        assert exists(f"{module}.{name.split()[0]}"), f"{module} has no {name}"
+
+
+def command_lines(text: str) -> Iterator[list[str]]:
+    """Yield the commands of ours in code blocks, as the shell splits them."""
+    for _, language, code in BLOCK.findall(text):
+        if language in ("", "bash", "console", "sh"):
+            for line in code.replace("\\\n", " ").splitlines():
+                yield from words_of(line.strip().removeprefix("$ "))
+
+
+def words_of(line: str) -> Iterator[list[str]]:
+    if re.match(r"(faultset|collect|evaluate) ", line):
+        line = line if "#" in line or "  " not in line else line.split("   ")[0]
+        yield shlex.split(re.split(r" [|>] | && | &$|;", line)[0], comments=True)
+
+
+def check_command(words: list[str]) -> None:
+    """Parse a command's arguments as if it were run, without running it."""
+    if words[0] == "faultset":
+        words = words[1:]
+    command: click.Command = root
+    while isinstance(command, click.Group):
+        context = click.Context(command)
+        name = words.pop(0)
+        if name in ("--version", "--help"):
+            return
+        found = command.get_command(context, name)
+        assert found is not None, f"no command {name}"
+        command = found
+    if "--help" not in words:
+        placeholders = ["1" if re.fullmatch(r"\[.*\]", word) else word for word in words]
+        command.make_context(command.name, placeholders)
+
+
+@each_page
+def test_commands_can_be_given_as_the_page_says(path: Path) -> None:
+    for words in command_lines(path.read_text()):
+        try:
+            check_command(list(words))
+        except click.UsageError as error:
+            pytest.fail(f"{shlex.join(words)}: {error.format_message()}")
+
+
+def test_every_command_has_examples_that_can_be_given(site_pages: ModuleType) -> None:
+    for context, command in site_pages.commands():
+        if isinstance(command, click.Group):
+            continue
+        _, mark, examples = (command.help or "").partition("Example")
+        assert mark, f"the help of {context.command_path} has no example"
+        found = [words for line in examples.splitlines()[1:] for words in words_of(line.strip())]
+        assert found, f"the help of {context.command_path} has no example"
+        for words in found:
+            check_command(words)
+
+
+def test_every_command_and_option_is_in_the_reference(site_pages: ModuleType) -> None:
+    page = site_pages.command_page()
+    for point in entry_points(group="faultset.commands"):
+        assert f"\n## faultset {point.name.replace('.', ' ')}\n" in page
+    for context, command in site_pages.commands():
+        section = page.split(f"\n## {context.command_path}\n")[1].split("\n## ")[0]
+        hidden = [option for option in command.get_params(context) if getattr(option, "hidden", False)]
+        options = [option for option in command.get_params(context) if isinstance(option, click.Option)]
+        assert all(option.opts[0] in section for option in options if option not in hidden)
+        assert all(option.help for option in options if option not in hidden and option.name not in ("out", "profile"))
