@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.baselines.api.contract import Labelled
-from faultset.baselines.api.registry import BaselineSpec, baselines
+from faultset.baselines.api.registry import BaselineSpec, list_baselines
 from faultset.core.json_text import canonical_json
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import EpisodeContext
@@ -358,7 +358,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=2, help="episodes of the sample dataset")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    known = baselines()
+    known = list_baselines()
     names = list(known) if arguments.baselines == "all" else arguments.baselines.split(",")
     sample = open_dataset(SAMPLE)
     with tempfile.TemporaryDirectory() as folder:

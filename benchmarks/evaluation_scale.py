@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from baseline_costs import is_apart, write_large_episode
 
 from faultset.baselines.api.contract import Detection, Untrained
-from faultset.baselines.api.registry import BaselineSpec, baselines, get
+from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_baselines
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.summaries import sha256_of
@@ -66,7 +66,7 @@ def main() -> None:
         source = options.source or (_large(few) if options.large else _six_minutes(few))
         names = options.baselines.split(",")
         if names == ["cheap"]:
-            names = [name for name in baselines() if not is_apart(name)]
+            names = [name for name in list_baselines() if not is_apart(name)]
         began = time.perf_counter()
         dataset = linked(source, Path(folder) / "many", options.episodes)
         made_s = time.perf_counter() - began
@@ -155,7 +155,7 @@ def _scale(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
     steps: dict[str, float] = {}
     with _Memory() as memory, tempfile.TemporaryDirectory() as out, local_client(workers) as client:
         began = time.perf_counter()
-        plan = _plan(dataset, [get(name) for name in names], workers)
+        plan = _plan(dataset, [get_baseline(name) for name in names], workers)
         steps["open_and_plan_s"] = time.perf_counter() - began
         began = time.perf_counter()
         with Checkpoint(Path(out), {}) as checkpoint:
@@ -181,7 +181,7 @@ def _scale(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
 def _plan(dataset: Path, specs: list[BaselineSpec], workers: int):
     opened = open_dataset(dataset)
     choices.check_content(opened, workers)
-    return make_plan(DatasetSource.of(opened), specs, EvaluationSettings(calibrate=True), workers, get)
+    return make_plan(DatasetSource.of(opened), specs, EvaluationSettings(calibrate=True), workers, get_baseline)
 
 
 def _after(rows: list[ResultRow], out: Path) -> dict[str, float]:
@@ -226,7 +226,7 @@ def _speedup(dataset: Path) -> dict[str, Any]:
     taken = {}
     for workers in (1, 2):
         with local_client(workers) as client:
-            run_plan(_plan(dataset, [get("always-no")], workers), client)  # runners are started and warm
+            run_plan(_plan(dataset, [get_baseline("always-no")], workers), client)  # runners are started and warm
             plan = _plan(dataset, [spec], workers)
             began = time.perf_counter()
             run_plan(plan, client)
@@ -243,7 +243,7 @@ def _profile(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
     profile = cProfile.Profile()
     with local_client(workers) as client, tempfile.TemporaryDirectory() as out:
         profile.enable()
-        plan = _plan(dataset, [get(name) for name in names], workers)
+        plan = _plan(dataset, [get_baseline(name) for name in names], workers)
         rows = run_plan(plan, client)
         _after(rows, Path(out))
         profile.disable()

@@ -18,7 +18,7 @@ from typing import Any
 
 from petshop_traversal import traversal_answers
 
-from faultset.baselines.api.registry import get
+from faultset.baselines.api.registry import get_baseline
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.archives import unpacked
 from faultset.datasets.imports.importer import import_dataset
@@ -176,7 +176,7 @@ def same_issues(rebuilt: Mapping[tuple[str, str], Sequence[Hits]], rows: Sequenc
 
 def _with_metrics(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], str]:
     """Return the rows of methods that can say anything here, and the names of the others."""
-    read = {name: get(name).tables for name in {row.baseline for row in rows}}
+    read = {name: get_baseline(name).tables for name in {row.baseline for row in rows}}
     blind = {name for name, tables in read.items() if tables and "metrics" not in tables}
     return [row for row in rows if row.baseline not in blind], ", ".join(f"`{name}`" for name in sorted(blind))
 

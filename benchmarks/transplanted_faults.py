@@ -31,7 +31,7 @@ import pandas as pd
 import pyarrow as pa
 
 from faultset.baselines.api.contract import Localizer
-from faultset.baselines.api.registry import get
+from faultset.baselines.api.registry import get_baseline
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
@@ -103,7 +103,7 @@ def main() -> None:
 def answers(names: Sequence[str], view: EpisodeView, fault: Fault) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each method's chances of having the service among the first one, three and five."""
     for name in names:
-        method = get(name).build()
+        method = get_baseline(name).build()
         if not isinstance(method, Localizer):
             raise SystemExit(f"{name} is no localizer")
         ranking = method.localize(view, fault.onset_ns)

@@ -44,10 +44,10 @@ def test_it_takes_thirty_lines() -> None:
 
 
 def test_the_method_is_found_by_its_entry_point_and_answers(installed, example, faulty, monkeypatch) -> None:
-    monkeypatch.setattr(registry, "_announced", dict(registry.baselines()))
+    monkeypatch.setattr(registry, "_announced", dict(registry.list_baselines()))
     monkeypatch.syspath_prepend(str(installed))
-    spec = registry.get("new-lines")
-    assert registry.baselines()["new-lines"] is spec
+    spec = registry.get_baseline("new-lines")
+    assert registry.list_baselines()["new-lines"] is spec
     view = example.view(faulty)
     label = example.label(faulty)
     ranking = spec.build().localize(view, label["inject_start"])  # type: ignore[union-attr]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 ASK = """
 import sys
-from faultset.baselines.api.registry import baselines
+from faultset.baselines.api.registry import list_baselines
 from faultset.datasets.views import EpisodeView
 
 view = EpisodeView(sys.argv[1])
 start, end = view.reference[1], view.view[1]
-for name, spec in sorted(baselines().items()):
+for name, spec in sorted(list_baselines().items()):
     if spec.task == "localization" and spec.speed == "instant":
         found = spec.build().localize(view, start + (end - start) // 2)
         pods, metrics = sorted(found.pods.items()), sorted(found.metrics.items())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from faultset.baselines.api import registry
-from faultset.baselines.api.contract import Detection, Ranking, Untrained
+from faultset.baselines.api.contract import Detection, Detector, Diagnoser, Localizer, Ranking, Untrained
+from faultset.core import plugins
 from faultset.core.errors import UsageError
 
 ROOT = Path(__file__).parents[3]
@@ -19,12 +21,12 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def announced(monkeypatch: pytest.MonkeyPatch) -> dict[str, registry.BaselineSpec]:
     """Announcements that are forgotten after the test."""
-    found = dict(registry.baselines())
+    found = dict(registry.list_baselines())
     monkeypatch.setattr(registry, "_announced", found)
     return found
 
 
-def announce(name: str = "mine", task: str = "detection"):
+def announce(name: str = "mine", task: str = "detection", **more: Any):
     return registry.baseline(
         name,
         title="Mine",
@@ -33,6 +35,7 @@ def announce(name: str = "mine", task: str = "detection"):
         kind="control",
         tables=(),
         speed="instant",
+        **more,
     )
 
 
@@ -46,7 +49,7 @@ class Mine(Untrained):
 
 def test_every_entry_point_is_a_baseline_of_that_name() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][registry.GROUP]
-    found = registry.baselines()
+    found = registry.list_baselines()
     assert set(declared) == set(found)
     for name, target in declared.items():
         factory = found[name].factory
@@ -54,18 +57,18 @@ def test_every_entry_point_is_a_baseline_of_that_name() -> None:
 
 
 def test_the_named_baselines_of_the_paper_are_there() -> None:
-    named = {spec.name: spec.task for spec in registry.baselines().values() if spec.kind == "named"}
+    named = {spec.name: spec.task for spec in registry.list_baselines().values() if spec.kind == "named"}
     assert named == {"mksmc": "detection", "rmlad": "localization", "pdiagnose": "localization"}
 
 
 def test_a_wrong_name_is_answered_with_the_closest() -> None:
     with pytest.raises(UsageError, match='unknown baseline "pdiagnos"; did you mean "pdiagnose"'):
-        registry.get("pdiagnos")
+        registry.get_baseline("pdiagnos")
 
 
 def test_an_announced_class_can_be_made_by_name(announced) -> None:
     cls = announce()(Mine)
-    made = registry.get("mine").build(seed=3)
+    made = registry.get_baseline("mine").build(seed=3)
     assert isinstance(made, cls)
     assert (made.name, made.tables) == ("mine", ())
 
@@ -87,22 +90,48 @@ def test_an_unknown_task_is_refused(announced) -> None:
 
 def test_a_broken_plugin_hides_no_other_and_says_why_when_asked(announced, monkeypatch, caplog) -> None:
     broken = EntryPoint(name="broken", value="no_such_module:Thing", group=registry.GROUP)
-
-    def listed(*, group: str, name: str | None = None) -> list[EntryPoint]:
-        return [broken] if name in (None, "broken") else []
-
-    monkeypatch.setattr(registry, "entry_points", listed)
-    assert "ksigma" in registry.baselines()
+    monkeypatch.setattr(plugins, "entry_points", lambda **_: [broken])
+    assert "ksigma" in registry.list_baselines()
     assert "broken" in caplog.text
-    with pytest.raises(ModuleNotFoundError):
-        registry.get("broken")
+    with pytest.raises(UsageError, match=r'plug-in "broken" of .* cannot be loaded: ModuleNotFoundError'):
+        registry.get_baseline("broken")
 
 
 def test_an_entry_point_to_something_else_is_refused(announced, monkeypatch) -> None:
     wrong = EntryPoint(name="wrong", value="faultset.baselines.methods.rules.ksigma:KSigma", group=registry.GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda **_: [wrong])
+    monkeypatch.setattr(plugins, "entry_points", lambda **_: [wrong])
     with pytest.raises(UsageError, match='must name the class of the baseline "wrong"'):
-        registry.get("wrong")
+        registry.get_baseline("wrong")
+
+
+def test_a_made_baseline_has_the_type_of_its_task() -> None:
+    assert isinstance(registry.get_detector("ksigma", level=0.01), Detector)
+    assert isinstance(registry.get_localizer("random", seed=3), Localizer)
+    assert isinstance(registry.get_diagnoser("constant-pair"), Diagnoser)
+    with pytest.raises(UsageError, match='"ksigma" is for detection, not for localization'):
+        registry.get_localizer("ksigma")
+
+
+def test_an_unknown_need_and_a_trigger_of_a_detector_are_refused(announced) -> None:
+    with pytest.raises(UsageError, match=r"needs \['onset'\]; choose from \('labels', 'sli'\)"):
+        announce(needs=("onset",))(Mine)
+    with pytest.raises(UsageError, match="only a localizer has a trigger"):
+        announce(trigger="ksigma")(Mine)
+
+
+def test_every_trigger_is_a_detector() -> None:
+    found = {spec.name: spec.trigger for spec in registry.list_baselines().values() if spec.trigger}
+    assert found == {"max-z": "max-z-detector", "pdiagnose": "pdiagnose-trigger", "sli-rule": "sli-rule-detector"}
+    assert all(registry.get_baseline(name).task == "detection" for name in found.values())
+
+
+def test_the_package_exports_what_it_lists() -> None:
+    import faultset.baselines as package
+
+    assert package.get_baseline is registry.get_baseline
+    assert all(hasattr(package, name) for name in package.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'get'"):
+        package.get  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_a_ranking_without_positive_scores_abstains() -> None:

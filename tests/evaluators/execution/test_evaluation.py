@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.baselines.api.registry import get
+from faultset.baselines.api.registry import get_baseline
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.execution.dataset_source import DatasetSource
@@ -31,7 +31,9 @@ NAMES = ("ksigma", "always-yes", "clock", "random", "max-z", "most-frequent")
 
 def plan_of(dataset: Path, workers: int, names: tuple[str, ...] = NAMES, **settings) -> EvaluationPlan:
     source = DatasetSource.of(open_dataset(dataset))
-    return make_plan(source, [get(name) for name in names], EvaluationSettings(**settings), workers, get)
+    return make_plan(
+        source, [get_baseline(name) for name in names], EvaluationSettings(**settings), workers, get_baseline
+    )
 
 
 def run(plan: EvaluationPlan, workers: int) -> tuple[list[ResultRow], int]:
@@ -118,8 +120,8 @@ def test_a_dataset_without_faults_has_nothing_to_localize(example_dataset: Path)
     source = DatasetSource.of(open_dataset(example_dataset))
     calm = dataclasses.replace(source, truths=tuple(t for t in source.truths if not t.faulty))
     with pytest.raises(DataError, match="no fault episodes"):
-        make_plan(calm, [get("max-z")], EvaluationSettings(), 1, get)
-    plan = make_plan(calm, [get("max-z"), get("ksigma")], EvaluationSettings(), 1, get)
+        make_plan(calm, [get_baseline("max-z")], EvaluationSettings(), 1, get_baseline)
+    plan = make_plan(calm, [get_baseline("max-z"), get_baseline("ksigma")], EvaluationSettings(), 1, get_baseline)
     assert {spec.name for spec in plan.specs} == {"ksigma"}
 
 

@@ -19,7 +19,7 @@ import cloudpickle
 import pytest
 
 from faultset.baselines.api.contract import Detection, Untrained
-from faultset.baselines.api.registry import BaselineSpec, get
+from faultset.baselines.api.registry import BaselineSpec, get_baseline
 from faultset.core.errors import PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
@@ -113,9 +113,9 @@ def spec_of(cls: type) -> BaselineSpec:
 
 
 def plan_of(dataset: Path, specs: Any = NAMES, workers: int = 2, kept: Any = (), **settings: Any) -> EvaluationPlan:
-    found = [get(spec) if isinstance(spec, str) else spec for spec in specs]
+    found = [get_baseline(spec) if isinstance(spec, str) else spec for spec in specs]
     source = DatasetSource.of(open_dataset(dataset))
-    return make_plan(source, found, EvaluationSettings(calibrate=True, **settings), workers, get, kept=kept)
+    return make_plan(source, found, EvaluationSettings(calibrate=True, **settings), workers, get_baseline, kept=kept)
 
 
 def answers(rows: list[ResultRow]) -> list[ResultRow]:
@@ -212,8 +212,8 @@ def test_methods_that_run_away_cost_a_row_each_and_nobody_else_notices(example_d
     truth = next(truth for truth in source.truths if truth.faulty)
     alone = dataclasses.replace(source, truths=(truth,))
     limits = RunLimits(timeout_s=20.0, memory_bytes=700 << 20)
-    specs = [*map(get, NAMES), *map(spec_of, BAD)]
-    plan = make_plan(alone, specs, EvaluationSettings(limits=limits), 1, get)
+    specs = [*map(get_baseline, NAMES), *map(spec_of, BAD)]
+    plan = make_plan(alone, specs, EvaluationSettings(limits=limits), 1, get_baseline)
     with local_client(1) as client:
         rows = run_plan(plan, client)
     found = {row.baseline: (row.status, row.reason) for row in rows}

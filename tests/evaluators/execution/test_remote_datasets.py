@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from faultset.baselines.api.registry import get
+from faultset.baselines.api.registry import get_baseline
 from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.cli.evaluate import evaluate
@@ -162,7 +162,7 @@ def test_workers_elsewhere_fetch_for_themselves(server):
         remote_client(vars(cluster)["scheduler"].address, None) as client,
         opened_elsewhere(url, None) as source,
     ):
-        rows = run_plan(make_plan(source, [get("ksigma")], EvaluationSettings(), 1, get), client)
+        rows = run_plan(make_plan(source, [get_baseline("ksigma")], EvaluationSettings(), 1, get_baseline), client)
     assert {row.status for row in rows} == {"ok"}
     assert any("telemetry" in path for path in asked)
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 Task = Literal["detection", "localization", "rca"]
-Need = Literal["onset", "sli", "labels"]
+Need = Literal["labels", "sli"]
+"""labels: `fit` is given all training episodes with their answers; sli: the requests of the clients may be read."""
 CONSECUTIVE = 2
 
 
@@ -202,6 +203,10 @@ class Labelled:
     system_level: str | None
     fault_type: str | None
     """None: no fault."""
+    causes: tuple[str, ...] = ()
+    """All services at fault, `service` first."""
+    onset_ns: int | None = None
+    """When the fault began, UTC nanoseconds; None where there is none, or it is not known."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""The list of baselines: what each one is, and how to make it.
+"""The baselines that are installed: what each one is, and how to make it.
 
 A baseline is announced twice: the decorator `baseline` attaches a `BaselineSpec` to its class, and an entry
 point in the group `faultset.baselines` names the class, so that it is found without being imported first.
@@ -10,19 +10,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeVar, get_args
 
 from faultset.baselines.api.contract import Detector, Diagnoser, Localizer, Need, Task
 from faultset.core.errors import UsageError
+from faultset.core.plugins import load_plugin, load_plugins, plugins
 from faultset.core.suggestions import unknown_name
 
 GROUP = "faultset.baselines"
-Kind = Literal["named", "control", "rule", "method"]
+Kind = Literal["named", "method", "own", "rule", "control"]
 Speed = Literal["instant", "fast", "slow"]
+METHOD_OF_TASK = {"detection": "detect", "localization": "localize", "rca": "diagnose"}
 
 _log = logging.getLogger(__name__)
 _announced: dict[str, BaselineSpec] = {}
+_reported: set[str] = set()
 _Class = TypeVar("_Class", bound=type)
 
 
@@ -36,13 +38,13 @@ class BaselineSpec:
     paper: str
     """Citation, or a word on why there is none."""
     kind: Kind
-    """named: one of the three in the AIOpsLab paper; control: ignores the evidence, or looks at one trivial
-    sign of it; rule: plain condition on telemetry; method: another published method or a variant."""
+    """named: one of the three in the AIOpsLab paper; method: another published method; own: our variant of a published
+    method; rule: plain condition on telemetry; control: ignores the evidence, or looks at one trivial sign of it."""
     tables: tuple[str, ...]
     """Tables of an episode that it reads; it answers, if less well, when one is missing."""
     needs: frozenset[str]
-    """What it must be told beyond the telemetry: the true onset, the requests of the clients (`sli`), or the
-    answers of the training episodes (`labels`)."""
+    """What it is given beyond telemetry: the requests of the clients (`sli`), or the answers of the training episodes
+    (`labels`), which also decide what `fit` is given; see `faultset.baselines.api.contract`."""
     stochastic: bool
     """Whether the factory takes a `seed`."""
     speed: Speed
@@ -51,10 +53,15 @@ class BaselineSpec:
     """Where it differs from the paper, one sentence each."""
     factory: Callable[..., Detector | Localizer | Diagnoser]
     complexity: str = ""
-    """Cost of one answer, for instance "O(series · steps)"; empty where nobody worked it out."""
+    """Cost of one answer, for instance "O(series · steps)"; empty where it is not known."""
+    trigger: str | None = None
+    """Of a localizer: the detector that its paper starts it with. It is scored with that alarm too."""
 
     def build(self, *, seed: int = 0, **parameters: Any) -> Detector | Localizer | Diagnoser:
-        """Make a baseline; `seed` only reaches those that draw random numbers."""
+        """Make a baseline; `seed` only reaches those that draw random numbers.
+
+        `get_detector`, `get_localizer` and `get_diagnoser` return a narrower type.
+        """
         if self.stochastic:
             parameters["seed"] = seed
         return self.factory(**parameters)
@@ -73,8 +80,15 @@ def baseline(
     stochastic: bool = False,
     departures: Iterable[str] = (),
     complexity: str = "",
+    trigger: str | None = None,
 ) -> Callable[[_Class], _Class]:
-    """Announce the decorated class as the baseline `name`; a name can be taken only once."""
+    """Announce the decorated class as the baseline `name`; the fields of `BaselineSpec` say what the rest means.
+
+    Raises
+    ------
+    UsageError
+        The name is taken, or the class does not fit its task.
+    """
 
     def announce(cls: _Class) -> _Class:
         spec = BaselineSpec(
@@ -90,6 +104,7 @@ def baseline(
             departures=tuple(departures),
             factory=cls,
             complexity=complexity,
+            trigger=trigger,
         )
         _check(spec)
         for attribute in ("name", "needs", "tables"):
@@ -101,54 +116,95 @@ def baseline(
     return announce
 
 
-def baselines() -> dict[str, BaselineSpec]:
-    """List every baseline that is installed or announced in this process, by name."""
-    for entry in entry_points(group=GROUP):
-        if entry.name not in _announced:
-            try:
-                _load(entry)
-            except Exception:
-                # One broken distribution must not hide all others; asking for it by name shows the error.
-                _log.warning("baseline %s of %s cannot be loaded", entry.name, entry.value, exc_info=True)
+def list_baselines() -> dict[str, BaselineSpec]:
+    """Return every baseline that is installed or announced in this process, by name.
+
+    A plug-in that cannot be loaded, or is no baseline, is left out with a warning; `get_baseline` raises the error.
+    """
+    for name, loaded in load_plugins(GROUP).items():
+        try:
+            _register(name, loaded)
+        except UsageError as error:
+            if name not in _reported:
+                _reported.add(name)
+                _log.warning("%s", error)
     return dict(sorted(_announced.items()))
 
 
-def get(name: str) -> BaselineSpec:
+def get_baseline(name: str) -> BaselineSpec:
     """Look a baseline up by name.
 
     Raises
     ------
     UsageError
-        When there is no such baseline; the sentence names the closest one.
+        There is no such baseline (the sentence names the nearest), or its plug-in cannot be loaded.
     """
+    if name not in _announced and name in plugins(GROUP):
+        _register(name, load_plugin(GROUP, name, kind="baseline"))
     if name not in _announced:
-        for entry in entry_points(group=GROUP, name=name):
-            _load(entry)
-    if name not in _announced:
-        raise unknown_name("baseline", name, baselines())
+        raise unknown_name("baseline", name, list_baselines())
     return _announced[name]
 
 
-def _load(entry: EntryPoint) -> None:
-    loaded = entry.load()
+def get_detector(name: str, *, seed: int = 0, **parameters: Any) -> Detector:
+    """Make the detector of that name.
+
+    Raises
+    ------
+    UsageError
+        There is none of that name, or the baseline is for another task.
+    """
+    made = _spec_for("detection", name).build(seed=seed, **parameters)
+    assert isinstance(made, Detector)
+    return made
+
+
+def get_localizer(name: str, *, seed: int = 0, **parameters: Any) -> Localizer:
+    """Make the localizer of that name; errors are those of `get_detector`."""
+    made = _spec_for("localization", name).build(seed=seed, **parameters)
+    assert isinstance(made, Localizer)
+    return made
+
+
+def get_diagnoser(name: str, *, seed: int = 0, **parameters: Any) -> Diagnoser:
+    """Make the diagnoser of that name; errors are those of `get_detector`."""
+    made = _spec_for("rca", name).build(seed=seed, **parameters)
+    assert isinstance(made, Diagnoser)
+    return made
+
+
+def _spec_for(task: Task, name: str) -> BaselineSpec:
+    spec = get_baseline(name)
+    if spec.task != task:
+        raise UsageError(f'the baseline "{name}" is for {spec.task}, not for {task}; see "faultset list baselines"')
+    return spec
+
+
+def _register(name: str, loaded: Any) -> None:
     spec = loaded if isinstance(loaded, BaselineSpec) else getattr(loaded, "spec", None)
-    if not isinstance(spec, BaselineSpec) or spec.name != entry.name:
+    if not isinstance(spec, BaselineSpec) or spec.name != name:
+        plugin = plugins(GROUP)[name]
         raise UsageError(
-            f'entry point "{entry.name}" in {GROUP} must name the class of the baseline "{entry.name}", but '
-            f"{entry.value} is not; decorate it with faultset.baselines.api.registry.baseline"
+            f'entry point "{name}" of {plugin.distribution} must name the class of the baseline "{name}", but '
+            f"{plugin.value} is not; decorate it with faultset.baselines.baseline"
         )
     _check(spec)
     _announced[spec.name] = spec
 
 
 def _check(spec: BaselineSpec) -> None:
-    method = {"detection": "detect", "localization": "localize", "rca": "diagnose"}.get(spec.task)
+    method = METHOD_OF_TASK.get(spec.task)
     if method is None:
         raise UsageError(f'baseline "{spec.name}" has the task "{spec.task}"; choose from {get_args(Task)}')
     if isinstance(spec.factory, type) and not hasattr(spec.factory, method):
         raise UsageError(f'baseline "{spec.name}" is for {spec.task} but its class has no method "{method}"')
+    unknown = spec.needs - {*get_args(Need)}
+    if unknown:
+        raise UsageError(f'baseline "{spec.name}" needs {sorted(unknown)}; choose from {get_args(Need)}')
     if spec.task == "rca" and "labels" not in spec.needs:
         raise UsageError(f'baseline "{spec.name}" is for rca and learns from answers; add needs=("labels",)')
+    if spec.trigger is not None and spec.task != "localization":
+        raise UsageError(f'baseline "{spec.name}" is for {spec.task}; only a localizer has a trigger')
     owner = _announced.get(spec.name)
     if owner is not None and _origin(owner) != _origin(spec):
         raise UsageError(f'two baselines are called "{spec.name}": {_origin(owner)} and {_origin(spec)}; rename one')

@@ -163,7 +163,7 @@ class Order:
 
 def _run(order: Order, stack: ExitStack):
     """Open, check, plan and carry out, in the order in which mistakes are cheapest to find."""
-    from faultset.baselines.api.registry import get
+    from faultset.baselines.api.registry import get_baseline
     from faultset.core import progress
     from faultset.evaluators.cli import options
     from faultset.evaluators.execution import scheduling
@@ -181,7 +181,7 @@ def _run(order: Order, stack: ExitStack):
             machine_pool().prestart(order.workers)
         specs = options.chosen_baselines(order.names)
         source = source_of()
-        make_plan(source, specs, order.settings, order.workers, get)
+        make_plan(source, specs, order.settings, order.workers, get_baseline)
         about = {"digest": source.digest, "code": code_version(), "split": order.settings.split or ""}
         checkpoint = stack.enter_context(Checkpoint(order.folder, about))
         kept = checkpoint.begin({truth.episode: truth for truth in source.truths}, fresh=order.fresh)
@@ -192,7 +192,7 @@ def _run(order: Order, stack: ExitStack):
             shared = None if source.url else str(source.folder)
             client = running.enter_context(scheduling.remote_client(order.scheduler, shared))
             workers = scheduling.remote_workers(client)
-        plan = make_plan(source, specs, order.settings, workers, get, kept=kept)
+        plan = make_plan(source, specs, order.settings, workers, get_baseline, kept=kept)
         _announce(plan, scheduling.dashboard_of(client), order)
         methods = len(plan.specs)
         what = f"{methods} {'baseline' if methods == 1 else 'baselines'}, {len(source.truths)} episodes"

@@ -9,7 +9,7 @@ import click
 from faultset.core.console import command, json_option, show_records
 
 TASKS = ("detection", "localization", "rca")
-_ORDER = {"named": 0, "method": 1, "rule": 2, "control": 3}
+_ORDER = {"named": 0, "method": 1, "own": 2, "rule": 3, "control": 4}
 
 
 @command("baselines", short_help="List the detection, localization and root cause methods.")
@@ -22,14 +22,14 @@ def baselines(task: str | None, as_json: bool) -> None:
     Example:
       faultset list baselines --task localization
     """
-    from faultset.baselines.api.registry import baselines as registered
+    from faultset.baselines.api.registry import list_baselines
 
     if task is not None:
         from faultset.core.suggestions import unknown_name
 
         if task not in TASKS:
             raise unknown_name("task", task, TASKS)
-    specs = [spec for spec in registered().values() if task in (None, spec.task)]
+    specs = [spec for spec in list_baselines().values() if task in (None, spec.task)]
     specs.sort(key=lambda spec: (spec.task, _ORDER.get(spec.kind, 9), spec.name))
     records: list[dict[str, Any]] = [
         {

@@ -34,7 +34,7 @@ def chosen_tasks(texts: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
 
 GROUPS = ("default", "all", "named", "methods", "rules", "controls")
 """What can be given instead of names: everything but slow methods, everything, or one kind."""
-_KINDS = {"named": "named", "methods": "method", "rules": "rule", "controls": "control"}
+_KINDS = {"named": ("named",), "methods": ("method", "own"), "rules": ("rule",), "controls": ("control",)}
 
 
 def chosen_baselines(texts: Iterable[str]) -> list[BaselineSpec]:
@@ -42,30 +42,30 @@ def chosen_baselines(texts: Iterable[str]) -> list[BaselineSpec]:
 
     "default" is everything that is installed except what is declared slow and is not one of the named methods.
     """
-    from faultset.baselines.api.registry import baselines, get
+    from faultset.baselines.api.registry import get_baseline, list_baselines
 
     wanted = names(texts) or ["default"]
     chosen: dict[str, BaselineSpec] = {}
     for name in wanted:
         if name in GROUPS:
-            chosen |= {spec.name: spec for spec in baselines().values() if _belongs(spec, name)}
+            chosen |= {spec.name: spec for spec in list_baselines().values() if _belongs(spec, name)}
         else:
-            chosen[name] = get(name)
+            chosen[name] = get_baseline(name)
     return [chosen[name] for name in sorted(chosen)] if any(n in GROUPS for n in wanted) else list(chosen.values())
 
 
 def left_out(chosen: Iterable[BaselineSpec]) -> list[str]:
     """Name the slow baselines that a choice does not hold."""
-    from faultset.baselines.api.registry import baselines
+    from faultset.baselines.api.registry import list_baselines
 
     there = {spec.name for spec in chosen}
-    return [name for name, spec in baselines().items() if spec.speed == "slow" and name not in there]
+    return [name for name, spec in list_baselines().items() if spec.speed == "slow" and name not in there]
 
 
 def _belongs(spec: BaselineSpec, group: str) -> bool:
     if group == "default":
         return spec.speed != "slow" or spec.kind in ("named", "control")
-    return group == "all" or spec.kind == _KINDS[group]
+    return group == "all" or spec.kind in _KINDS[group]
 
 
 def chosen_delays(text: str | None) -> tuple[float, ...]:

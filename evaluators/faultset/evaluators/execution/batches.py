@@ -25,7 +25,6 @@ from faultset.evaluators.execution.runners.messages import (
     Blob,
     FitRequest,
     TrainingLabel,
-    TrainingLabels,
 )
 from faultset.evaluators.execution.runners.runner_pool import machine_pool
 from faultset.evaluators.execution.runners.runner_process import RunnerOutcome, RunnerProcess, next_number
@@ -48,8 +47,6 @@ class FitBatch:
     """Training episodes with one, for baselines that need labels."""
     labels: tuple[TrainingLabel, ...]
     """What is true of all of them, healthy ones first."""
-    summary: TrainingLabels
-    """Labels of the faulty ones in sum."""
     runs: tuple[int, ...]
     """Numbers of the baseline runs in the context."""
 
@@ -83,7 +80,6 @@ class FitBatch:
             seed=run.seed,
             episodes=folders if labelled else folders[: len(self.healthy)] if run.learns else (),
             labels=self.labels if labelled else (),
-            summary=self.summary,
         )
 
 

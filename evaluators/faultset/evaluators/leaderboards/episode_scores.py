@@ -17,7 +17,7 @@ from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 
-KIND_ORDER = ("named", "method", "rule", "control")
+KIND_ORDER = ("named", "method", "own", "rule", "control")
 
 
 class Setting(NamedTuple):

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from faultset.baselines.api.contract import Labelled
-from faultset.baselines.api.registry import get
+from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.methods.diagnosis.diagnosers import ConstantPair
 from faultset.baselines.methods.diagnosis.signatures import MOST_Z, signature
 from faultset.datasets.format.schemas import TABLES
@@ -123,7 +123,7 @@ def lessons(moved, example) -> list[Labelled]:
 
 @pytest.mark.parametrize("name", TAUGHT)
 def test_a_kind_of_fault_is_recognised_on_a_service_never_seen(name: str, lessons, moved) -> None:
-    taught: Any = get(name).build().fit(lessons)  # type: ignore[arg-type]
+    taught: Any = get_baseline(name).build().fit(lessons)  # type: ignore[arg-type]
     for metric, pair in ((MEMORY, LEAK), (THREADS, HOG)):
         found = taught.diagnose(moved("recommendation", metric, 4.0), 0)
         assert (found.system_level, found.fault_type) == pair
@@ -134,8 +134,8 @@ def test_a_kind_of_fault_is_recognised_on_a_service_never_seen(name: str, lesson
 @pytest.mark.parametrize("name", TAUGHT)
 def test_the_order_of_lessons_does_not_matter(name: str, lessons, moved) -> None:
     view = moved("geo", MEMORY, 3.0)
-    one: Any = get(name).build(seed=3).fit(lessons)  # type: ignore[arg-type]
-    other: Any = get(name).build(seed=3).fit(lessons[::-1])  # type: ignore[arg-type]
+    one: Any = get_baseline(name).build(seed=3).fit(lessons)  # type: ignore[arg-type]
+    other: Any = get_baseline(name).build(seed=3).fit(lessons[::-1])  # type: ignore[arg-type]
     found, again = one.diagnose(view, 0), other.diagnose(view, 0)
     assert (found.system_level, found.fault_type) == (again.system_level, again.fault_type)
 

@@ -95,7 +95,7 @@ def dropped(seed: int = 0, services: tuple[str, ...] = SERVICES, target: str = "
 
 
 def ask(name: str, view: EpisodeView, second: float = 72) -> Ranking:
-    found: Any = registry.get(name).build()
+    found: Any = registry.get_baseline(name).build()
     return found.localize(view, view.view[0] + round(second * SECOND))
 
 
@@ -111,7 +111,7 @@ def test_baro_finds_its_own_change_point_where_errors_and_delays_jump(world: Wor
         series[service, "delay"] = series[service, "delay"] + np.where(np.arange(120) >= 70, 30.0, 0.0)
     series["db", "heap"] = series["db", "heap"] - np.where(np.arange(120) >= 70, 90.0, 0.0)
     view = world(series)
-    detector: Any = registry.get("baro-change-point").build()
+    detector: Any = registry.get_baseline("baro-change-point").build()
     found: Detection = detector.detect(view)
     assert found.alarm_ns is not None
     assert 70 * SECOND < found.alarm_ns - view.view[0] <= 74 * SECOND
@@ -122,7 +122,7 @@ def test_baro_finds_its_own_change_point_where_errors_and_delays_jump(world: Wor
 
 
 def test_the_scale_of_the_future_does_not_move_the_change_point(world: World) -> None:
-    detector: Any = registry.get("baro-change-point").build()
+    detector: Any = registry.get_baseline("baro-change-point").build()
     series = healthy_series(1)
     before = detector.detect(world(series))
     for key in series:
@@ -164,7 +164,7 @@ def test_the_answer_follows_the_service_and_not_its_name(name: str, world: World
 @pytest.mark.parametrize("name", LOCALIZERS)
 def test_the_answer_needs_no_truth(name: str, example, faulty, alter) -> None:
     def localize(view: EpisodeView) -> Ranking:
-        built: Any = registry.get(name).build()
+        built: Any = registry.get_baseline(name).build()
         return built.localize(view, view.reference[1] + (view.view[1] - view.reference[1]) // 2)
 
     alone = alter(faulty, {})

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from faultset.baselines.api.contract import Ranking
-from faultset.baselines.api.registry import get
+from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.features.metric_alarms import MetricAlarm
 from faultset.baselines.methods.localization.traces.nezha import follows_lost, span_depths
 from faultset.baselines.traces.events import (
@@ -119,7 +119,7 @@ ALARM_S = 60
 
 
 def asked(method: str, view: EpisodeView) -> Ranking:
-    return get(method).build().localize(view, view.view[0] + ALARM_S * SECOND)  # type: ignore[union-attr]
+    return get_baseline(method).build().localize(view, view.view[0] + ALARM_S * SECOND)  # type: ignore[union-attr]
 
 
 def usual(number: int) -> Sequence[Any]:

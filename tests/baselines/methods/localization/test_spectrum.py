@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from faultset.baselines.api.contract import Ranking
-from faultset.baselines.api.registry import get
+from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.methods.localization.traces.spectrum import spectrum_scores
 from faultset.baselines.methods.localization.traces.trace_rca import jaccard, severities
 from faultset.baselines.traces.abnormal_traces import trace_health
@@ -89,7 +89,7 @@ def calls(**changed: Mapping[str, Any]) -> list[Call]:
 
 def asked(view: EpisodeView, name: str) -> Ranking:
     onset = view.reference[1] + (view.view[1] - view.reference[1]) // 2
-    return get(name).build().localize(view, onset)  # type: ignore[union-attr]
+    return get_baseline(name).build().localize(view, onset)  # type: ignore[union-attr]
 
 
 def first(view: EpisodeView, name: str) -> str:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from faultset.baselines.api.contract import Ranking
-from faultset.baselines.api.registry import get
+from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.methods.rules.event_logs import blame
 from faultset.datasets.format.schemas import TABLES
 
@@ -39,7 +39,7 @@ def told(example, faulty, alter):
         view = alter(
             faulty, {"events": lambda rows: table("events", warnings), "logs": lambda rows: table("logs", logs)}
         )
-        return get("event-log").build().localize(view, at(60))  # type: ignore[union-attr]
+        return get_baseline("event-log").build().localize(view, at(60))  # type: ignore[union-attr]
 
     return ask
 

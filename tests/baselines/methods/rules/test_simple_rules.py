@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
+from faultset.baselines.api.contract import Labelled
 from faultset.baselines.features.series_scores import rank_by_series
 from faultset.baselines.methods.controls.single_indicators import LoudestLog, SeriesStopped
 from faultset.baselines.methods.controls.uninformed import (
@@ -22,6 +25,7 @@ from faultset.baselines.methods.rules.ksigma import KSigma
 from faultset.baselines.methods.rules.max_z import MaxZ
 from faultset.baselines.methods.rules.sli_rules import SLIRule, SLIRuleDetector, depths, judge, ochiai
 from faultset.baselines.stats.scaling import deviations, mean_and_sd, median_and_iqr, sustained
+from faultset.datasets.views import EpisodeView
 
 SECOND = 1_000_000_000
 PATTERN = np.array([0, 2, 1, -1, 0, 2, 1, -1], dtype=float)
@@ -93,6 +97,10 @@ def test_loudest_log_hears_levels_and_words(example, faulty) -> None:
     assert next(iter(ranking.pods)).startswith(f"{label['targets'][0]}-")
 
 
+def labelled(view: EpisodeView, **truth: Any) -> Labelled:
+    return Labelled(view=view, service=None, system_level=None, fault_type=None, **truth)
+
+
 def test_constants_are_constant(example) -> None:
     for episode in example.episodes:
         view = example.view(episode)
@@ -106,7 +114,9 @@ def test_clock_strikes_when_the_healthy_phase_ends(example, faulty) -> None:
     start, end = view.view
     assert Clock().detect(view).alarm_ns == start + 60 * SECOND
     assert Clock(share=0.75).detect(view).alarm_ns == start + 90 * SECOND
-    assert Clock().fit_onsets([0.6, 0.7]).detect(view).alarm_ns == start + round(0.65 * (end - start))
+    onsets = [start + round(share * (end - start)) for share in (0.6, 0.7)]
+    training = [labelled(view, onset_ns=onset) for onset in (onsets[0], None, onsets[1])]
+    assert Clock().fit(training).detect(view).alarm_ns == start + round(0.65 * (end - start))
 
 
 def test_random_detector_alarms_as_often_as_told(example, faulty) -> None:
@@ -126,11 +136,12 @@ def test_random_ranking_depends_on_seed_and_episode_but_not_on_order(example) ->
     assert set(next(iter(orders))) == set(one.services)
 
 
-def test_most_frequent_knows_only_what_it_was_told(example, faulty) -> None:
+def test_most_frequent_counts_the_causes_of_its_training_episodes(example, faulty) -> None:
     view = example.view(faulty)
     assert MostFrequent().localize(view, 0).abstains
-    told = MostFrequent().fit_labels({"rate": 2, "geo": 5, "elsewhere": 9})
-    assert told.localize(view, 0).ordered == ("geo", "rate")
+    causes = [("rate", "geo"), ("geo",), (), ("elsewhere",), ("elsewhere",), ("elsewhere",)]
+    fitted = MostFrequent().fit([labelled(view, causes=found) for found in causes])
+    assert fitted.localize(view, 0).scores == {"geo": 2.0, "rate": 1.0}
 
 
 def test_depth_is_the_longest_way_from_the_entry_and_cycles_end() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Ranking, Untrained
+from faultset.baselines.api.contract import Detection, Labelled, Ranking, Untrained
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.windows import step_ends
@@ -99,28 +100,38 @@ class RandomDetector(Untrained):
     paper="None; a control",
     kind="control",
     tables=(),
+    needs=("labels",),
     speed="instant",
     complexity="O(T)",
 )
-class Clock(Untrained):
+class Clock:
     """Control: alarm when faults begin on average.
 
-    That is when the healthy phase ends, of which the reference is a declared share; or the mean of what
-    `fit_onsets` was told.
+    That is the mean onset of the training episodes, as a share of the view; without any, it is the end of the healthy
+    phase, of which the reference is a declared share.
 
     Parameters
     ----------
     share
-        Onset as a share of the view's length, instead of the declared one.
+        Onset as a share of the view's length, instead of the learned one.
     """
+
+    name: str
+    needs: frozenset[str]
+    tables: tuple[str, ...]
 
     def __init__(self, *, share: float | None = None) -> None:
         self.share = share
         self.onset_: float | None = None
 
-    def fit_onsets(self, shares: Sequence[float]) -> Self:
-        """Learn the mean onset from training episodes, as shares of the view's length."""
-        self.onset_ = float(np.mean(shares)) if len(shares) else None
+    def fit(self, training: Sequence[Labelled]) -> Self:
+        """Learn the mean onset from the episodes that have one."""
+        shares = []
+        for item in training:
+            if item.onset_ns is not None:
+                start_ns, end_ns = item.view.view
+                shares.append((item.onset_ns - start_ns) / (end_ns - start_ns))
+        self.onset_ = float(np.mean(shares)) if shares else None
         return self
 
     def detect(self, episode: EpisodeView) -> Detection:
@@ -165,21 +176,23 @@ class RandomRanking(Untrained):
     paper="None; a control",
     kind="control",
     tables=(),
+    needs=("labels",),
     speed="instant",
     complexity="O(V)",
 )
-class MostFrequent(Untrained):
-    """Control: blame whoever was to blame most often in the training episodes.
+class MostFrequent:
+    """Control: blame the service that was at fault most often in the training episodes; abstain without any."""
 
-    It is the one baseline that is told truths, through `fit_labels`; without them it abstains.
-    """
+    name: str
+    needs: frozenset[str]
+    tables: tuple[str, ...]
 
     def __init__(self) -> None:
         self.counts_: dict[str, int] = {}
 
-    def fit_labels(self, counts: Mapping[str, int]) -> Self:
-        """Learn how often each service was the cause."""
-        self.counts_ = dict(counts)
+    def fit(self, training: Sequence[Labelled]) -> Self:
+        """Count how often each service was at fault."""
+        self.counts_ = dict(sorted(Counter(cause for item in training for cause in item.causes).items()))
         return self
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:

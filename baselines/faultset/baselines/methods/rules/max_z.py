@@ -101,6 +101,7 @@ class MaxZDetector(Untrained):
     kind="control",
     tables=("metrics",),
     speed="instant",
+    trigger="max-z-detector",
     complexity="O(S·T)",
     departures=(
         "Two-sided, on metrics only, and a deviation must last for three samples.",

@@ -11,9 +11,8 @@ from faultset.core.errors import DataError, UsageError
 from faultset.evaluators.execution.baseline_runs import BaselineRun, RunContext
 from faultset.evaluators.execution.batches import EpisodeBatch, FitBatch
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.alarm_sources import trigger_of
 from faultset.evaluators.execution.planning.folds import CROSS, Fold, cross_folds, folds_of_split
-from faultset.evaluators.execution.planning.training_labels import label_of, majority_label_of, summarize_labels
+from faultset.evaluators.execution.planning.training_labels import label_of, majority_label_of
 from faultset.evaluators.execution.runners.messages import Blob
 from faultset.evaluators.execution.runners.runner_process import RunLimits
 from faultset.evaluators.results.provenance import code_version, library_versions, settings_hash
@@ -234,7 +233,7 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
             seed=seed,
             spec=payload,
             settings=settings_hash({"baseline": spec.name, **settings.for_rows()}),
-            trigger=trigger_of(spec),
+            trigger=spec.trigger,
             learns=getattr(spec.factory, "fit", None) is not Untrained.fit,
         )
         for seed in seeds
@@ -291,7 +290,6 @@ def _fits(
             healthy=tuple(source.location(episode) for episode in fold.train),
             faulty=tuple(source.location(episode) for episode in fold.faulty_train),
             labels=tuple(label_of(truths[episode]) for episode in (*fold.train, *fold.faulty_train)),
-            summary=summarize_labels([truths[episode] for episode in fold.faulty_train]),
             runs=part,
         )
         for part in divide(sorted(needed), workers)

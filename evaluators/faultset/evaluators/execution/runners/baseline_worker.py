@@ -18,7 +18,6 @@ from faultset.evaluators.execution.runners.messages import (
     FitRequest,
     RunnerReady,
     RunnerReply,
-    TrainingLabels,
 )
 
 if TYPE_CHECKING:
@@ -141,18 +140,7 @@ class _BaselineWorker:
             fitted = spec.build(seed=request.seed).fit(training)
         if fitted is None:
             raise InvalidAnswer("fit must return the baseline itself, got None")
-        if spec.kind == "control":
-            fitted = _teach(fitted, request.summary)
         return cloudpickle.dumps(fitted)
-
-
-def _teach(control: Any, summary: TrainingLabels) -> Any:
-    """Give a control what it is made of: how often each service was a root cause, or when faults began."""
-    if hasattr(control, "fit_labels"):
-        control = control.fit_labels(dict(summary.cause_counts))
-    if hasattr(control, "fit_onsets"):
-        control = control.fit_onsets(list(summary.onset_shares))
-    return control
 
 
 def describe(error: BaseException) -> str:

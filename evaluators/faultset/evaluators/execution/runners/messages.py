@@ -11,21 +11,13 @@ Action = Literal["detect", "localize", "diagnose"]
 
 
 class TrainingLabel(NamedTuple):
-    """What is true of one training episode, as diagnosers are given it."""
+    """What is true of one training episode; the fields of `Labelled` but its view."""
 
     service: str | None
     system_level: str | None
     fault_type: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingLabels:
-    """The labels of all training episodes with a fault in sum, as controls are given them."""
-
-    cause_counts: tuple[tuple[str, int], ...] = ()
-    """(service, episodes in which it is a root cause)."""
-    onset_shares: tuple[float, ...] = ()
-    """Where in each view the fault began, from 0 to 1."""
+    causes: tuple[str, ...] = ()
+    onset_ns: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +53,6 @@ class FitRequest:
     """Folders of the training episodes."""
     labels: tuple[TrainingLabel, ...] = ()
     """What is true of each episode, for a baseline that needs labels."""
-    summary: TrainingLabels = TrainingLabels()
 
 
 @dataclass(frozen=True, kw_only=True)

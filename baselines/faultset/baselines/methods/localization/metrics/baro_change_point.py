@@ -132,7 +132,7 @@ def change_of(runs: RunLengths, windows: Windows, alarm_ns: int) -> int:
     title="BARO, its own change point",
     task="localization",
     paper=_PAPER,
-    kind="method",
+    kind="own",
     tables=("metrics",),
     speed="instant",
     complexity="O(T·R·d² + S·T·log T), S series",

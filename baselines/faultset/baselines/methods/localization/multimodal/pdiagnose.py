@@ -130,6 +130,7 @@ class PDiagnoseTrigger(Untrained):
     kind="named",
     tables=("metrics", "logs", "spans"),
     speed="fast",
+    trigger="pdiagnose-trigger",
     complexity="O(S·T·n + L + N)",
     departures=_DEPARTURES,
 )

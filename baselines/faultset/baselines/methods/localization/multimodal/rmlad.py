@@ -197,7 +197,7 @@ def _rank_correlation(series: Matrix, target: Matrix) -> Matrix:
     title="RMLAD, each service against its own logs",
     task="localization",
     paper=_PAPER,
-    kind="method",
+    kind="own",
     tables=("metrics", "logs"),
     stochastic=True,
     speed="slow",
