@@ -182,7 +182,7 @@ def test_a_missing_extra_is_one_sentence_that_names_it(run):
     assert result.exit_code == 2
     assert result.stderr == (
         'Error: this needs the package "networkx", which comes with the extra "evaluate"; '
-        "run: pip install 'faultset[evaluate]'\n"
+        "run: pip install 'faultset[evaluate]', or in a clone pip install '.[evaluate]'\n"
     )
 
 

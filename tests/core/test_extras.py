@@ -61,6 +61,9 @@ def third_party_imports(path: Path) -> Iterator[tuple[str, bool]]:
                 yield name, id(node) not in later
 
 
+installed = functools.cache(packages_distributions)
+
+
 @functools.cache
 def owners(module: str) -> frozenset[str]:
     """Return the distributions that may bring a module."""
@@ -74,7 +77,7 @@ def owners(module: str) -> frozenset[str]:
     for prefix, name in shared.items():
         if f"{module}.".startswith(f"{prefix}."):
             return frozenset({name})
-    return frozenset(map(distribution, packages_distributions().get(module.partition(".")[0], ())))
+    return frozenset(map(distribution, installed().get(module.partition(".")[0], ())))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -110,7 +113,7 @@ def test_a_dataset_can_be_read_with_the_few_packages_that_the_page_names() -> No
     allowed = set(map(distribution, named[1].split()))
     missing = [
         module
-        for module, brought_by in packages_distributions().items()
+        for module, brought_by in installed().items()
         if {distribution(name) for name in brought_by} & BASE.union(*OPTIONAL.values()) - allowed
     ]
     program = f"""

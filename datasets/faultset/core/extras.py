@@ -18,6 +18,6 @@ def missing_extra(error: ModuleNotFoundError) -> UsageError | None:
         if package in packages:
             return UsageError(
                 f'this needs the package "{package}", which comes with the extra "{extra}"; '
-                f"run: pip install 'faultset[{extra}]'"
+                f"run: pip install 'faultset[{extra}]', or in a clone pip install '.[{extra}]'"
             )
     return None
