@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,8 @@ _NAMES = "Comma-separated names, or all."
     "--apps",
     required=True,
     metavar="NAMES",
-    shell_complete=complete_names("faultset.apps", "all", "hotel"),
-    help=f"Applications to run. {_NAMES} Or app files.",
+    shell_complete=complete_names("faultset.apps", "all"),
+    help=f"Applications to run. {_NAMES} Or paths of folders and files.",
 )
 @click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn, balanced, when left out.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("faultset-data"), show_default=True)
@@ -96,7 +95,6 @@ def collect(
       collect --faults target-port,revoke-auth --apps hotel --profile quick -j 4 --out data/
       collect --faults all --apps hotel --platform kubernetes
     """
-    from faultset.collector.apps import app_names
     from faultset.collector.campaigns.session import Session
     from faultset.collector.plans.plan import Phases, profile_phases
     from faultset.collector.plans.request import Request, plan_campaign
@@ -107,7 +105,7 @@ def collect(
     phases = Phases(**{**vars(base), **given})
     request = Request(
         faults=_names(faults),
-        apps=tuple(_ours(app_names())) if apps == "all" else _names(apps),
+        apps=_deployed_here() if apps == "all" else _names(apps),
         targets=_names(targets or ""),
         platform=platform,
         seed=seed,
@@ -127,10 +125,10 @@ def collect(
     Session(request, plans, out, jobs=jobs, fresh=fresh, settings=settings).run()
 
 
-def _ours(names: tuple[str, ...]) -> Iterator[str]:
-    from faultset.collector.apps import load_app
+def _deployed_here() -> tuple[str, ...]:
+    from faultset.collector.apps import load_apps
 
-    return (name for name in names if load_app(name).deployed is None)
+    return tuple(name for name, app in load_apps().items() if app.deployed is None)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ def apps(as_json: bool) -> None:
     Example:
       faultset list apps
     """
-    from faultset.collector.apps import app_names, load_app
+    from faultset.collector.apps import load_apps
     from faultset.core.console import show_records
 
     rows = [
@@ -80,7 +80,6 @@ def apps(as_json: bool) -> None:
             "mixes": list(spec.mixes),
             "default_mix": spec.default_mix,
         }
-        for name in app_names()
-        for spec in [load_app(name)]
+        for name, spec in load_apps().items()
     ]
     show_records(rows, columns=["app", "title", "runs", "services", "mixes", "default_mix"], as_json=as_json)

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container
-from faultset.collector.faults.stores import administer, flush_caches
+from faultset.collector.faults.stores import account_of, administer, driver_of, flush_caches
 from faultset.collector.faults.targets import code_services, databases, logic_services, networked_services
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.builds import GOOD
-from faultset.collector.runtime.stores.server import ACCOUNT_RIGHTS
 
 
 def harmless_change(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
@@ -47,9 +46,8 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
     kind = int(rng.integers(3)) if platform.app.deployed is None else int(rng.integers(1, 3))
     if kind == 0:
         store = str(rng.choice(databases(platform.app)))
-        account = "admin" if platform.app.services[store].auth == "password" else "app"
-        rights = ("ACL", "SETUSER", account, *ACCOUNT_RIGHTS)
-        administer(platform, store, rights, undo=rights)
+        account = account_of(platform.app, store)
+        administer(platform, store, driver_of(platform.app, store).rewrite(account))
         caches = flush_caches(platform, store)
         for consumer in platform.app.consumers(store):
             _restart(platform, consumer)

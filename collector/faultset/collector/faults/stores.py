@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from faultset.collector.faults.pods import last_end, pod_of, pods_of
 from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.runtime.stores.driver import Account, AdminChange, StoreDriver
+from faultset.collector.runtime.stores.drivers import store_driver
 from faultset.collector.runtime.stores.server import admin_command
+from faultset.collector.spec.app import AppSpec
 
 
-def administer(platform: Platform, store: str, words: Sequence[str], *, undo: Sequence[str] | None = None) -> str:
+def driver_of(app: AppSpec, store: str) -> StoreDriver:
+    """Return the driver of a store of ours."""
+    name = app.service(store).store_driver
+    assert name is not None
+    return store_driver(name)
+
+
+def account_of(app: AppSpec, store: str) -> Account:
+    """Return the account with which services use a store."""
+    return driver_of(app, store).account(password=app.services[store].auth == "password")
+
+
+def administer(platform: Platform, store: str, change: AdminChange) -> str:
     """Run a store command as its administrator, with the command that takes it back."""
-    port = platform.app.services[store].port
-    undo_argv = admin_command(port, *undo) if undo else None
-    return platform.exec(pod_of(platform, store), admin_command(port, *words), undo=undo_argv)
+    name, port = driver_of(platform.app, store).name, platform.app.services[store].port
+    argv, undo = (admin_command(name, port, *words) for words in change)
+    return platform.exec(pod_of(platform, store), argv, undo=undo)
 
 
 def flush_caches(platform: Platform, store: str) -> tuple[str, ...]:
@@ -27,7 +42,7 @@ def flush_caches(platform: Platform, store: str) -> tuple[str, ...]:
         {c for consumer in app.consumers(store) for c in app.stores(consumer) if app.services[c].kind == "cache"}
     )
     for cache in caches:
-        administer(platform, cache, ("FLUSHALL",), undo=("FLUSHALL",))
+        administer(platform, cache, driver_of(app, cache).flush())
     return tuple(caches)
 
 

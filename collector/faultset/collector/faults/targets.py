@@ -32,14 +32,18 @@ def databases(app: AppSpec) -> tuple[str, ...]:
     return tuple(name for name, service in app.services.items() if service.kind == "database")
 
 
+def _own_databases(app: AppSpec) -> tuple[str, ...]:
+    return tuple(name for name in databases(app) if app.services[name].store_driver is not None)
+
+
 def databases_with_password(app: AppSpec) -> tuple[str, ...]:
     """Return the databases whose clients log in with a password."""
-    return tuple(name for name in databases(app) if app.services[name].auth == "password")
+    return tuple(name for name in _own_databases(app) if app.services[name].auth == "password")
 
 
 def databases_without_password(app: AppSpec) -> tuple[str, ...]:
     """Return the databases whose clients use an account that needs no password."""
-    return tuple(name for name in databases(app) if app.services[name].auth == "open")
+    return tuple(name for name in _own_databases(app) if app.services[name].auth == "open")
 
 
 def consumer_names(app: AppSpec, store: str) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from faultset.collector.load.generator import Generator
 from faultset.collector.load.http_server import serve_http
 from faultset.collector.load.results import ResultFile
 from faultset.collector.load.schedule import Schedule
+from faultset.collector.runtime.app_code import read_app
 from faultset.collector.runtime.environment import allow_many_files
-from faultset.collector.spec.files import parse
 from faultset.core.errors import FaultsetError
 
 _REPLY_S = 0.1
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.rate <= 0:
         parser.error(f"--rate must be above zero; found {arguments.rate:g}")
     try:
-        app = parse(arguments.app.read_text(encoding="utf-8"), str(arguments.app))
+        app = read_app(arguments.app.read_text(encoding="utf-8"), str(arguments.app))
         schedule = Schedule(app, arguments.mix, arguments.seed)
     except FaultsetError as error:
         print(f"Error: {error}", file=sys.stderr)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from faultset.collector.apps import is_file, load_app
+from faultset.collector.apps import is_path, load_app
 from faultset.collector.faults.registry import FaultSpec, faults, get_fault
 from faultset.collector.plans.plan import NoFaultKind, Phases, Plan
 from faultset.collector.platforms import PLATFORMS
@@ -139,7 +139,7 @@ def plan_campaign(request: Request, *, run: int = 1) -> list[Plan]:
     files: dict[str, str] = {}
     for name in request.apps:
         app = load_app(name)
-        if is_file(name):
+        if is_path(name):
             files[app.name] = str(Path(name).absolute())
         if app.deployed is not None and request.platform != "kubernetes":
             raise UsageError(

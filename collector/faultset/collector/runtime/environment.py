@@ -1,4 +1,4 @@
-"""What a process of the application is told by the platform through its environment."""
+"""Settings that the platform gives to a process of the application through its environment."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from faultset.collector.runtime.builds import installed_build
-
-SPEC_PATH = "/etc/faultset/app.yaml"
+from faultset.collector.spec.containers import SPEC_PATH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +19,9 @@ class Environment:
     Attributes
     ----------
     address:
-        Where to listen and from where to connect (POD_IP); everywhere when it is not told.
+        Where to listen and from where to connect (POD_IP); everywhere when it is not given.
     hosts:
-        JSON file of service names and addresses (FAULTSET_HOSTS); DNS when it is not told.
+        JSON file of service names and addresses (FAULTSET_HOSTS); DNS when it is not given.
     namespace:
         Where the pod runs (POD_NAMESPACE), by which spans of several episodes can be told apart.
     build:

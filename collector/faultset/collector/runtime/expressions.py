@@ -48,8 +48,3 @@ def _each(source: Getter, value: Getter) -> Getter:
         return [value({**known, "item": item}) for item in source(known) or ()]
 
     return gather
-
-
-def go_list(values: list[str]) -> str:
-    """Return a list of texts as Go prints it."""
-    return f"[{' '.join(values)}]"

@@ -1,7 +1,6 @@
 """`faultset-service NAME`: one service of an application, with the behaviour that its spec describes.
 
-It starts, logs and fails in the order and with the texts of the Go program that it stands for. Everything is made
-inside `main`, so that a process which has imported this module can be forked.
+Everything is made inside `main`, so that a process which has imported this module can be forked.
 """
 
 from __future__ import annotations
@@ -19,23 +18,26 @@ from pathlib import Path
 
 from aiohttp import web
 
-from faultset.collector.runtime import registry
+from faultset.collector.runtime.app_code import persona_of, read_app
 from faultset.collector.runtime.builds import defects
+from faultset.collector.runtime.context import ServiceContext
 from faultset.collector.runtime.environment import Environment, allow_many_files, environment
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.names import Names
-from faultset.collector.runtime.http.server import Handler, Served, http_handler, rpc_handler
-from faultset.collector.runtime.operations import Surroundings, compile_operation
+from faultset.collector.runtime.operations import compile_operation
+from faultset.collector.runtime.persona import Registration, RegistrationError, StartLog
+from faultset.collector.runtime.request_handlers import HttpHandler, http_handler, rpc_handler
 from faultset.collector.runtime.signals.logs import Log
 from faultset.collector.runtime.signals.metrics import Metrics
 from faultset.collector.runtime.signals.tracing import Tracing
-from faultset.collector.runtime.stores.startup import open_databases, read_indexes, store_clients
+from faultset.collector.runtime.store_startup import open_databases, read_indexes, store_clients
+from faultset.collector.runtime.stores.driver import ClientContext
 from faultset.collector.spec.app import AppSpec, ServiceSpec
-from faultset.collector.spec.files import parse
+from faultset.collector.spec.containers import METRICS_PORT
 from faultset.core.errors import FaultsetError, UsageError
 
-METRICS_PORT = 9464
 _DRAIN_S = 5.0
+_LEAK_PAUSE_S = 0.25
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,16 +47,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     random.seed()
     allow_many_files()
-    told = environment()
+    given = environment()
     try:
-        app = _load(told.spec)
+        app = _load(given.spec)
         service = app.service(arguments.name)
         if not service.program[0].endswith("service"):
             raise UsageError(f"{service.name} is a {service.kind}, not a service; run {' '.join(service.program)}")
     except FaultsetError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
-    return asyncio.run(_run(app, service, told))
+    return asyncio.run(_run(app, service, given))
 
 
 def _load(path: str) -> AppSpec:
@@ -62,18 +64,18 @@ def _load(path: str) -> AppSpec:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot read the application's spec: {error}; set FAULTSET_APP to its path") from None
-    return parse(text, path)
+    return read_app(text, path)
 
 
-async def _run(app: AppSpec, service: ServiceSpec, told: Environment) -> int:
+async def _run(app: AppSpec, service: ServiceSpec, given: Environment) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    if service.kind == "infrastructure":
-        await registry.run(host=told.listen, port=service.port, stop=stop)
+    if service.runs is not None:
+        await persona_of(app).programs[service.runs](host=given.listen, port=service.port, stop=stop)
         return 0
-    running = _Running(app, service, told)
+    running = _RunningService(app, service, given)
     life = asyncio.create_task(running.start())
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait((life, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -85,21 +87,23 @@ async def _run(app: AppSpec, service: ServiceSpec, told: Environment) -> int:
     return 0
 
 
-class _Running:
+class _RunningService:
     """One running service."""
 
-    def __init__(self, app: AppSpec, service: ServiceSpec, told: Environment):
-        self.app, self.service, self.told = app, service, told
-        self.log = Log(app.log_level)
-        self.names = Names(told.hosts)
+    def __init__(self, app: AppSpec, service: ServiceSpec, given: Environment):
+        self.app, self.service, self.given = app, service, given
+        self.persona = persona_of(app)
+        self.log = Log(self.persona, app.log_level)
+        self.start_log = StartLog(self.persona, self.log, app, service, given.telemetry)
+        self.names = Names(given.hosts)
         self.metrics = Metrics()
         self.tracing = Tracing(
             service=service.name,
-            pod=told.pod,
-            endpoint=told.telemetry,
-            local=told.address,
+            pod=given.pod,
+            endpoint=given.telemetry,
+            local=given.address,
             sampling=app.trace_sampling,
-            namespace=told.namespace,
+            namespace=given.namespace,
         )
         self.runners: list[web.ServerRunner] = []
         self.leak: list[bytearray] = []
@@ -107,80 +111,50 @@ class _Running:
 
     async def start(self) -> None:
         """Go through the start-up sequence; return when requests are served."""
-        log, service, line = self.log, self.service, self._line
-        wrong = defects(self.told.build)
+        app, service, given, start_log = self.app, self.service, self.given, self.start_log
+        wrong = defects(given.build)
         await self._serve(METRICS_PORT, self._exposition)
-        log.info(line(28), "Tune: setGCPercent to 100")
-        log.info(line(30), "Reading config...")
+        start_log.report("starting")
         if wrong.leak_mib_s:
             self.leaking = asyncio.create_task(self._leak(wrong.leak_mib_s))
-        stores = store_clients(
-            self.app,
-            service,
-            names=self.names,
-            local=self.told.address,
-            metrics=self.metrics,
-            port=wrong.database_port,
-        )
-        await open_databases(self.app, service, stores, log)
-        self._announce_tracing()
+        clients = ClientContext(names=self.names, local=given.address, metrics=self.metrics, texts=self.persona)
+        stores = store_clients(app, service, clients, database_port=wrong.database_port)
+        await open_databases(app, service, stores, start_log)
+        start_log.report("connecting")
         caller = Caller(
-            ports={name: other.port for name, other in self.app.services.items()},
+            ports={name: other.port for name, other in app.services.items()},
             names=self.names,
-            local=self.told.address,
+            local=given.address,
             tracing=self.tracing,
             metrics=self.metrics,
+            texts=self.persona,
         )
-        around = Surroundings(
-            caller=caller,
-            stores=stores,
-            databases={name: other.database or name for name, other in self.app.services.items()},
-            indexes={},
-            log=log,
-            tracing=self.tracing,
+        context = ServiceContext(
+            caller=caller, stores=stores, indexes={}, log=self.log, tracing=self.tracing, persona=self.persona
         )
-        log.info(line(75), "Starting server...")
-        around.indexes.update(await read_indexes(self.app, service, stores, log))
-        await self._listen(around)
+        start_log.report("serving")
+        context.indexes.update(await read_indexes(app, service, stores, start_log))
+        await self._listen(context)
         await self._register()
 
-    def _line(self, number: int) -> str:
-        return f"{self.service.caller}:{number}"
-
-    def _announce_tracing(self) -> None:
-        log, line, target = self.log, self._line, (self.told.telemetry or "none").rpartition("//")[2]
-        log.info(line(49), f"Read target port: {self.service.port}")
-        log.info(line(50), f"Read consul address: {self._registry_address()}")
-        log.info(line(51), f"Read jaeger address: {target}")
-        log.info(line(59), f"Initializing jaeger agent [service name: {self.service.name} | host: {target}]...")
-        log.info("tracing/tracer.go:39", "Jaeger client: adjusted sample ratio 1.000000")
-        log.info(line(64), "Jaeger agent initialized")
-        log.info(line(66), f"Initializing consul agent [host: {self._registry_address()}]...")
-        log.info(line(71), "Consul agent initialized")
-
-    def _registry_address(self) -> str:
-        name = self.app.registry
-        return f"{name}:{self.app.services[name].port}" if name else "none"
-
-    async def _listen(self, around: Surroundings) -> None:
+    async def _listen(self, context: ServiceContext) -> None:
         operations = {
-            name: Served(run=compile_operation(operation, around), log=operation.log, caller=operation.caller)
-            for name, operation in self.service.operations.items()
+            name: compile_operation(name, operation, context) for name, operation in self.service.operations.items()
         }
         make = http_handler if self.service.kind == "frontend" else rpc_handler
         handler = make(operations, log=self.log, tracing=self.tracing, metrics=self.metrics)
         await self._serve(self.service.port, handler)
 
-    async def _serve(self, port: int, handler: Handler) -> None:
+    async def _serve(self, port: int, handler: HttpHandler) -> None:
         runner = web.ServerRunner(
             web.Server(handler, handler_cancellation=True, access_log=None), shutdown_timeout=_DRAIN_S
         )
         await runner.setup()
         try:
-            await web.TCPSite(runner, self.told.listen, port, backlog=1024).start()
+            await web.TCPSite(runner, self.given.listen, port, backlog=1024).start()
         except OSError as error:
             reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
-            self.log.fatal(self._line(86), f"failed to listen: listen tcp :{port}: bind: {reason}")
+            self.start_log.report("port-taken", taken_port=port, error=reason)
         self.runners.append(runner)
 
     async def _exposition(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -192,32 +166,28 @@ class _Running:
         )
 
     async def _register(self) -> None:
-        service, name = self.service, self.app.registry
-        if name is None or service.registry_name is None:
+        service, given = self.service, self.given
+        if self.app.registry is None or service.registry_name is None:
             return
-        identity, address = str(uuid.uuid4()), self.told.listen
-        caller = "registry/registry.go"
-        self.log.info(
-            f"{caller}:91",
-            f"Trying to register service [ name: {service.registry_name}, id: {identity}, "
-            f"address: {address}:{service.port} ]",
+        registration = Registration(
+            app=self.app,
+            service=service,
+            identity=str(uuid.uuid4()),
+            address=given.listen,
+            local_address=given.address,
+            names=self.names,
         )
-        entry = {"ID": identity, "Name": service.registry_name, "Address": address, "Port": service.port}
+        facts = {"name": service.registry_name, "identity": registration.identity, "address": given.listen}
+        self.start_log.report("registering", **facts)
         try:
-            await registry.register(
-                entry,
-                registry=name,
-                port=self.app.services[name].port,
-                names=self.names,
-                local=self.told.address,
-            )
-        except registry.RegistrationError as error:
-            self.log.fatal(self._line(92), f"failed register: {error}")
-        self.log.info(f"{caller}:99", "Successfully registered in consul")
+            await self.persona.register(registration)
+        except RegistrationError as error:
+            self.start_log.report("registration-failed", error=error, **facts)
+        self.start_log.report("registered", **facts)
 
     async def _leak(self, mib_s: float) -> None:
         while True:
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(_LEAK_PAUSE_S)
             self.leak.append(bytearray(os.urandom(4096) * max(1, round(mib_s * 64))))
 
     async def end(self) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import BeforeValidator, Field
 
 from faultset.collector.spec.collections import Collection
-from faultset.collector.spec.steps import Call, Frozen, Steps, stores_of, written
+from faultset.collector.spec.steps import CalledOperation, FrozenModel, Steps
 from faultset.collector.spec.workload import Mix, RequestSpec
-from faultset.core.errors import UsageError
+from faultset.core.suggestions import unknown_name
 
 Kind = Literal["frontend", "logic", "cache", "database", "infrastructure"]
 
@@ -23,23 +23,33 @@ class Entry(NamedTuple):
     port: int
 
 
-class Operation(Frozen):
-    """What a service does for one RPC (`/geo.Geo/Nearby`) or HTTP endpoint (`/hotels`)."""
+class Operation(FrozenModel):
+    """What a service does for one RPC (`/geo.Geo/Nearby`) or HTTP endpoint (`/hotels`, `/product/{id}`).
 
-    log: str
-    caller: str
-    work_ms: float = 0.0
-    steps: Annotated[Steps, PlainSerializer(written)]
+    Attributes
+    ----------
+    log
+        Text of the line that every request writes; the operation's own name when left out.
+    location
+        Place in the modelled source that the operation's log lines name.
+    work_ms
+        CPU time in milliseconds that it takes on top of what it costs anyway.
+    """
+
+    log: str = ""
+    location: str = ""
+    work_ms: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    steps: Steps
 
 
-class Seed(Frozen):
+class Seed(FrozenModel):
     """A collection that the service fills at its start when the store has none."""
 
     store: str
     collection: str
 
 
-class Index(Frozen):
+class Index(FrozenModel):
     """A collection kept in memory, read once at the service's start; empty when that read fails."""
 
     store: str
@@ -47,7 +57,7 @@ class Index(Frozen):
     error: str
 
 
-class Deployed(Frozen):
+class Deployed(FrozenModel):
     """Where an application runs that somebody else has deployed.
 
     Attributes
@@ -65,22 +75,42 @@ class Deployed(Frozen):
     reported: dict[str, str] = Field(default_factory=dict)
 
 
-class ServiceSpec(Frozen):
+class LoadSpec(FrozenModel):
+    """How requests are sent: the name of a load driver, and what it needs to know."""
+
+    driver: str = "http"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class ServiceSpec(FrozenModel):
     """One service: what runs in its container, and what that program does.
 
-    Of a service that somebody else has deployed only name, kind and relations are told. Its name is the value of the
+    Of a service that somebody else has deployed only name, kind and relations are given. Its name is the value of the
     application's label; `objects` gives the names of its Deployment and Service where they differ.
+
+    Attributes
+    ----------
+    program
+        Command of the container. An absolute path runs a program of the image (on the embedded platform: of this
+        machine), about which the runtime knows nothing: it has no operations, spans or metrics of ours.
+    runs
+        Name of a program of the application's own code (`Persona.programs`) that takes the place of operations.
+    location
+        File of the modelled source that the log lines of its start name.
+    registry_name
+        Name under which it registers with the application's registry.
     """
 
     name: str
     kind: Kind
     container: str = ""
     program: tuple[str, ...] = ()
-    port: int = 0
+    runs: str | None = None
+    port: int = Field(default=0, ge=0, le=65535)
     objects: dict[str, str] = Field(default_factory=dict)
     callees: tuple[str, ...] = ()
     image: str | None = None
-    caller: str = "cmd/main.go"
+    location: str = ""
     registry_name: str | None = None
     stores: tuple[str, ...] = ()
     claim: str | None = None
@@ -90,13 +120,13 @@ class ServiceSpec(Frozen):
     seeds: tuple[Seed, ...] = ()
     indexes: dict[str, Index] = Field(default_factory=dict)
     operations: dict[str, Operation] = Field(default_factory=dict)
-    cpu_limit: float = 1.0
-    memory_limit_mib: int = 256
+    cpu_limit: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
+    memory_limit_mib: int = Field(default=256, gt=0)
 
     @cached_property
     def calls(self) -> tuple[str, ...]:
-        """Services that it calls: those that are told, then those of its operations, in order of first appearance."""
-        return tuple(dict.fromkeys((*self.callees, *(call.service for call in self.rpc_calls()))))
+        """Services that it calls: those that are given, then those of its operations, in order of first appearance."""
+        return tuple(dict.fromkeys((*self.callees, *(call.service for call in self.operations_called()))))
 
     @property
     def reads_store_at_start(self) -> bool:
@@ -108,12 +138,17 @@ class ServiceSpec(Frozen):
         """Whether its process has a metrics endpoint of its own."""
         return self.kind in ("frontend", "logic")
 
-    def rpc_calls(self) -> Iterator[Call]:
+    @property
+    def store_driver(self) -> str | None:
+        """Name of the store driver that its program starts; None when it is no store of ours."""
+        program, name = (*self.program, "", "")[:2]
+        return name or None if program == "faultset-store" else None
+
+    def operations_called(self) -> Iterator[CalledOperation]:
         """Yield the calls of all its operations."""
         for operation in self.operations.values():
             for step in operation.steps:
-                if isinstance(step.does, Call):
-                    yield step.does
+                yield from step.operations_called()
 
 
 def _named(value: Any) -> Any:
@@ -124,21 +159,32 @@ def _named(value: Any) -> Any:
     return value
 
 
-class AppSpec(Frozen):
+class AppSpec(FrozenModel):
     """A whole application.
 
-    Everything that depends on the application is here; the runtime, the manifests and the load know none of it.
+    Everything that depends on the application is here or in its own code; the runtime, the manifests and the load know
+    none of it.
+
+    Attributes
+    ----------
+    code
+        Where its own steps and its persona are: the name of a package, or the path of a folder, with `operations.py`
+        or `persona.py`; none when it needs neither.
+    registry
+        Service by which services announce themselves when they start, in the way that the persona knows.
     """
 
     name: str
     title: str
     version: str
     image: str = "faultset/app:1.0.0"
+    code: str | None = None
     deployed: Deployed | None = None
     label_key: str = "app"
     log_level: Literal["trace", "info"] = "trace"
     trace_sampling: float = Field(default=1.0, ge=0.0, le=1.0)
     registry: str | None = None
+    load: LoadSpec = LoadSpec()
     entry: Entry
     services: Annotated[dict[str, ServiceSpec], BeforeValidator(_named)]
     requests: dict[str, RequestSpec]
@@ -155,7 +201,7 @@ class AppSpec(Frozen):
     def service(self, name: str) -> ServiceSpec:
         """Return one service; raise UsageError with the nearest name for an unknown one."""
         if name not in self.services:
-            raise UsageError(unknown("service", name, self.services, f"app {self.name}"))
+            raise unknown_name(f"service of {self.name}", name, self.services)
         return self.services[name]
 
     def stores(self, service: str) -> tuple[str, ...]:
@@ -170,55 +216,5 @@ class AppSpec(Frozen):
     def mix(self, name: str) -> Mix:
         """Return one mix; raise UsageError with the nearest name for an unknown one."""
         if name not in self.mixes:
-            raise UsageError(unknown("mix", name, self.mixes, f"app {self.name}"))
+            raise unknown_name(f"mix of {self.name}", name, self.mixes)
         return self.mixes[name]
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> AppSpec:
-        known = set(self.services)
-        _need(self.entry.service, known, "entry")
-        _need(self.default_mix, set(self.mixes), "default_mix")
-        if self.registry is not None:
-            _need(self.registry, known, "registry")
-        for mix_name, mix in self.mixes.items():
-            for request in mix.shares:
-                _need(request, set(self.requests), f"mix {mix_name}")
-        for service in self.services.values():
-            self._check_service(service, known)
-        return self
-
-    def _check_service(self, service: ServiceSpec, known: set[str]) -> None:
-        where = f"service {service.name}"
-        for store in service.stores:
-            _need(store, known, where)
-        for rule in (*service.seeds, *service.indexes.values()):
-            _need(rule.store, set(service.stores), where)
-            _need(rule.collection, set(self.services[rule.store].collections), where)
-        for name, operation in service.operations.items():
-            for store in stores_of(operation.steps):
-                _need(store, set(service.stores), f"{where}, operation {name}")
-            for step in operation.steps:
-                index = getattr(step.does, "index", None)
-                if index is not None:
-                    _need(index, set(service.indexes), f"{where}, operation {name}")
-        for callee in service.callees:
-            _need(callee, known, where)
-        if self.deployed is None and not (service.container and service.program and service.port):
-            raise ValueError(f"{where} needs container, program and port, since we deploy it")
-        for call in service.rpc_calls():
-            _need(call.service, known, where)
-            _need(call.operation, set(self.services[call.service].operations), f"{where}, call")
-
-
-def _need(name: str, known: set[str], where: str) -> None:
-    if name not in known:
-        raise ValueError(f"{where} names {name!r}, which is not among {', '.join(sorted(known)) or 'none'}")
-
-
-def unknown(what: str, name: str, known: Mapping[str, Any] | tuple[str, ...], where: str) -> str:
-    """Sentence for a name that does not exist."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, list(known), n=1)
-    hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(known)}"
-    return f'{where} has no {what} "{name}"; {hint}'

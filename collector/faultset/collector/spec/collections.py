@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from faultset.collector.spec.steps import Frozen
+from faultset.collector.spec.steps import FrozenModel
 
 
-class Generated(Frozen):
+class Generated(FrozenModel):
     """Documents for the indices `i` from `first` to `last`, or only for multiples of a number among them.
 
     A field is a constant, a text in which `{i}` stands for the index, a list or mapping of such, or one of the rules
@@ -24,7 +22,7 @@ class Generated(Frozen):
     fields: dict[str, Any]
 
 
-class Collection(Frozen):
+class Collection(FrozenModel):
     """Documents of one collection and the field that identifies them.
 
     In an `appended` collection several documents may have the same key.
@@ -60,10 +58,3 @@ def _value(value: Any, index: int) -> Any:
             return [_value(part, index) for part in value]
         case _:
             return value
-
-
-def nights(first: str, last: str) -> list[tuple[str, str]]:
-    """Pairs of consecutive days (`YYYY-MM-DD`) from `first` to `last`."""
-    day, end = datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
-    days = [day + datetime.timedelta(days=count) for count in range((end - day).days + 1)]
-    return [(str(one), str(next_one)) for one, next_one in itertools.pairwise(days)]

@@ -1,21 +1,14 @@
-"""Ordinary Kubernetes manifests of an application.
-
-Containers find the whole spec at `SPEC_PATH` (environment variable FAULTSET_APP names another place) and a database
-its files at `DATA_PATH` (FAULTSET_DATA names another place). No probes, as in the applications modelled.
-"""
+"""Ordinary Kubernetes manifests of an application, without probes, as in the applications modelled."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from faultset.collector.spec.app import AppSpec, ServiceSpec
+from faultset.collector.spec.containers import DATA_PATH, METRICS_PORT, SPEC_PATH
 from faultset.collector.spec.files import write
 
 Manifest = dict[str, Any]
-
-SPEC_PATH = "/etc/faultset/app.yaml"
-DATA_PATH = "/data/db"
-METRICS_PORT = 9464
 
 
 def manifests(app: AppSpec, *, telemetry_endpoint: str, image_pull: str = "IfNotPresent") -> list[Manifest]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import bisect
 import datetime
 import itertools
+import math
+import string
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from faultset.collector.spec.steps import Frozen
+from faultset.collector.spec.steps import FrozenModel
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-class IntegerDraw(Frozen):
+class IntegerDraw(FrozenModel):
     """A whole number from `low` to `high`, both possible, then shifted and scaled: base + scale * n."""
 
     kind: Literal["integer"]
@@ -24,13 +26,19 @@ class IntegerDraw(Frozen):
     base: float | None = None
     scale: float = 1.0
 
+    @model_validator(mode="after")
+    def _is_ordered(self) -> IntegerDraw:
+        if self.low > self.high:
+            raise ValueError(f"low must not be above high; found {self.low} and {self.high}")
+        return self
+
     def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
         """Draw one value."""
         number = int(rng.integers(self.low, self.high + 1))
         return str(number) if self.base is None else f"{self.base + self.scale * number:.4f}"
 
 
-class DateDraw(Frozen):
+class DateDraw(FrozenModel):
     """A day from `low` to `high`, or `1..most` days after an earlier field, at most `high`."""
 
     kind: Literal["date"]
@@ -60,11 +68,17 @@ class DateDraw(Frozen):
         return str(start + datetime.timedelta(days=int(rng.integers(1, max(most, 1) + 1))))
 
 
-class ChoiceDraw(Frozen):
+class ChoiceDraw(FrozenModel):
     """One of several values, with weights."""
 
     kind: Literal["choice"]
     values: dict[str, float]
+
+    @model_validator(mode="after")
+    def _has_weight(self) -> ChoiceDraw:
+        if not all(0 <= weight < math.inf for weight in self.values.values()) or not any(self.values.values()):
+            raise ValueError("the weights of a choice are zero or more, and one of them is above zero")
+        return self
 
     def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
         """Draw one value."""
@@ -72,7 +86,7 @@ class ChoiceDraw(Frozen):
         return names[bisect.bisect_right(bounds, rng.random() * bounds[-1])]
 
 
-class TextDraw(Frozen):
+class TextDraw(FrozenModel):
     """A text made of earlier fields: `{name}` stands for the field."""
 
     kind: Literal["text"]
@@ -83,10 +97,14 @@ class TextDraw(Frozen):
         return self.text.format_map(drawn)
 
 
+def _names_in(template: str) -> list[str]:
+    return [name for _, name, _, _ in string.Formatter().parse(template) if name]
+
+
 Draw = Annotated[IntegerDraw | DateDraw | ChoiceDraw | TextDraw, Field(discriminator="kind")]
 
 
-class RequestSpec(Frozen):
+class RequestSpec(FrozenModel):
     """One kind of request: where it goes and how its query parameters are drawn, in this order.
 
     Parameters whose name begins with `_` are drawn for later ones and not sent. One that the path names in braces
@@ -97,6 +115,21 @@ class RequestSpec(Frozen):
     path: str
     parameters: dict[str, Draw] = Field(default_factory=dict)
     body: Literal["query", "form", "json"] = "query"
+
+    @model_validator(mode="after")
+    def _names_what_is_drawn(self) -> RequestSpec:
+        drawn: list[str] = []
+        for name, rule in self.parameters.items():
+            for used in _names_in(rule.text) if isinstance(rule, TextDraw) else ():
+                if used not in drawn:
+                    raise ValueError(f"the text of {name} names {used!r}, which is no parameter before it")
+            if isinstance(rule, DateDraw) and rule.after is not None and rule.after not in drawn:
+                raise ValueError(f"{name} comes after {rule.after!r}, which is no parameter before it")
+            drawn.append(name)
+        for name in _names_in(self.path):
+            if name not in drawn or name.startswith("_"):
+                raise ValueError(f"the path names {name!r}, which is no parameter that is sent")
+        return self
 
     @property
     def endpoint(self) -> str:
@@ -111,7 +144,7 @@ class RequestSpec(Frozen):
         return {name: value for name, value in drawn.items() if not name.startswith("_")}
 
 
-class Mix(Frozen):
+class Mix(FrozenModel):
     """Shares of the kinds of requests; they add up to one."""
 
     title: str
@@ -119,6 +152,9 @@ class Mix(Frozen):
 
     @model_validator(mode="after")
     def _adds_up(self) -> Mix:
+        for name, share in self.shares.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"a share is between 0 and 1; found {share:g} for {name}")
         total = sum(self.shares.values())
         if not 0.999 < total < 1.001:
             raise ValueError(f"the shares of a mix add up to 1; found {total:g}")

@@ -26,6 +26,8 @@ ENTRIES = (
     "faultset.collector.runtime.stores.server",
     "faultset.collector.runtime.work",
     "faultset.collector.load.process",
+    "faultset.collector.apps.hotel.operations",
+    "faultset.collector.apps.hotel.persona",
     "faultset.collector.agent.server",
     "faultset.collector.agent.in_pod",
 )

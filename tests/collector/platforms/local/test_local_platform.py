@@ -18,8 +18,8 @@ from faultset.collector.platforms.api.platform import Delay, Loss, Partition
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.local.api_server.object_store import ObjectNotFound
 from faultset.collector.platforms.local.platform import LocalPlatform
+from faultset.collector.runtime.app_code import read_app
 from faultset.collector.runtime.stores.server import admin_command
-from faultset.collector.spec.files import parse
 from faultset.core.errors import PlatformError
 
 SHOP = """
@@ -27,10 +27,12 @@ name: shop
 title: Shop
 version: 1.0.0
 image: faultset/app:1.0.0
+code: faultset.collector.apps.hotel
 registry: registry
 entry: [registry, 8500]
 services:
-  registry: {kind: infrastructure, container: registry-main, program: [faultset-service, registry], port: 8500}
+  registry: {kind: infrastructure, container: registry-main, program: [faultset-service, registry], runs: consul,
+             port: 8500}
   cart-db: {kind: database, container: cart-mongo, program: [faultset-store, mongodb], port: 27017, claim: cart-pvc}
 requests:
   leader: {method: GET, path: /v1/status/leader, parameters: {}}
@@ -49,7 +51,7 @@ class Shop:
         self.folder = folder
         self.journal = Journal(folder / "journal.jsonl")
         self.platform = LocalPlatform(
-            parse(SHOP, "test"),
+            read_app(SHOP, "test"),
             folder / "scratch",
             journal=self.journal,
             seed=5,
@@ -227,8 +229,8 @@ def test_an_unknown_program_fails_as_on_a_cluster(shop):
 def test_what_is_changed_by_a_command_is_undone_by_a_command(shop):
     shop.platform.exec(
         shop.pod("cart-db"),
-        admin_command(27017, "SET", "fault", "on"),
-        undo=admin_command(27017, "SET", "fault", "off"),
+        admin_command("mongodb", 27017, "SET", "fault", "on"),
+        undo=admin_command("mongodb", 27017, "SET", "fault", "off"),
     )
     assert "on" in shop.store("GET", "fault")
     shop.platform.delete("Pod", shop.pod("cart-db"), grace_period_s=0)

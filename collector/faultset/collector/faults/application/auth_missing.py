@@ -12,9 +12,11 @@ import numpy as np
 
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.stores import (
+    account_of,
     administer,
     consumer_fails,
     consumer_failures,
+    driver_of,
     flush_caches,
     restart_consumers,
 )
@@ -36,15 +38,11 @@ from faultset.collector.platforms.api.platform import Platform
 def auth_missing(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Require a password of an account that had none, then restart the consumers, which do not know it."""
     password = rng.bytes(9).hex()
-    administer(
-        platform,
-        target,
-        ("ACL", "SETUSER", "app", "resetpass", f">{password}"),
-        undo=("ACL", "SETUSER", "app", "nopass"),
-    )
+    account = account_of(platform.app, target)
+    administer(platform, target, driver_of(platform.app, target).require_password(account, password))
     caches = flush_caches(platform, target)
     return {
-        "account": "app",
+        "account": account.username,
         "password": password,
         "flushed": caches,
         "restarted": restart_consumers(platform, target),

@@ -8,15 +8,16 @@ import numpy as np
 
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.stores import (
+    account_of,
     administer,
     consumer_fails,
     consumer_failures,
+    driver_of,
     flush_caches,
     restart_consumers,
 )
 from faultset.collector.faults.targets import consumer_names, databases_with_password
 from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.runtime.stores.server import ACCOUNT_RIGHTS
 
 
 @fault(
@@ -32,11 +33,7 @@ from faultset.collector.runtime.stores.server import ACCOUNT_RIGHTS
 )
 def revoke_auth(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Take all rights from the account with which the database is used, then restart its consumers."""
-    administer(
-        platform,
-        target,
-        ("ACL", "SETUSER", "admin", "-@all"),
-        undo=("ACL", "SETUSER", "admin", *ACCOUNT_RIGHTS),
-    )
+    account = account_of(platform.app, target)
+    administer(platform, target, driver_of(platform.app, target).revoke(account))
     caches = flush_caches(platform, target)
-    return {"account": "admin", "flushed": caches, "restarted": restart_consumers(platform, target)}
+    return {"account": account.username, "flushed": caches, "restarted": restart_consumers(platform, target)}

@@ -26,7 +26,7 @@ def _system() -> Row:
 
 
 def _redis() -> Row:
-    from faultset.collector.runtime.stores.server import redis_programs
+    from faultset.collector.runtime.stores.redis_driver import redis_programs
 
     try:
         return requirement("Redis server", True, redis_programs().server, "")

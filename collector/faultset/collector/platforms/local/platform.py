@@ -26,7 +26,7 @@ from faultset.collector.platforms.local.relay.impairments import Network
 from faultset.collector.platforms.local.telemetry.source import TelemetrySource
 from faultset.collector.platforms.local.undo import LocalPerformer
 from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
-from faultset.collector.runtime.stores.server import redis_programs
+from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError

@@ -1,4 +1,4 @@
-"""Calls to other services: no deadline, no retry, and failures told as gRPC tells them."""
+"""Calls to other services: no deadline, no retry, and failures with the status codes of gRPC."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
 from faultset.collector.runtime.http.connections import Connections
-from faultset.collector.runtime.http.names import Names, dial_error
+from faultset.collector.runtime.http.error_texts import ErrorTexts
+from faultset.collector.runtime.http.names import Names
 from faultset.collector.runtime.http.status import Code, RpcError, response_class
 from faultset.collector.runtime.signals.metrics import NO_RESPONSE, Metrics
 from faultset.collector.runtime.signals.tracing import Tracing, fail, headers_of
@@ -31,8 +32,16 @@ class Caller:
     """
 
     def __init__(
-        self, *, ports: Mapping[str, int], names: Names, local: str | None, tracing: Tracing, metrics: Metrics
+        self,
+        *,
+        ports: Mapping[str, int],
+        names: Names,
+        local: str | None,
+        tracing: Tracing,
+        metrics: Metrics,
+        texts: ErrorTexts,
     ):
+        self._texts = texts
         self._ports = ports
         self._names = names
         self._tracing = tracing
@@ -59,7 +68,7 @@ class Caller:
             raise
         except asyncio.CancelledError:
             code = Code.CANCELED
-            fail(span, "context canceled")
+            fail(span, self._texts.call_given_up())
             raise
         finally:
             span.set_attributes({"response_code": int(code), "response_class": response_class(code)})
@@ -78,16 +87,15 @@ class Caller:
             ):
                 return str(response.status), await response.text("utf-8")
         except aiohttp.ClientConnectorError as error:
-            address = f"{self._names.last.get(service, service)}:{port}"
-            reason = dial_error(error.os_error, address)
-            text = f'connection error: desc = "transport: Error while dialing {reason}"'
-            raise RpcError(Code.UNAVAILABLE, text) from None
+            raise self._unreachable(service, error.os_error) from None
         except aiohttp.ServerTimeoutError:
-            address = f"{self._names.last.get(service, service)}:{port}"
-            text = f'connection error: desc = "transport: Error while dialing dial tcp {address}: i/o timeout"'
-            raise RpcError(Code.UNAVAILABLE, text) from None
+            raise self._unreachable(service, TimeoutError()) from None
         except (aiohttp.ClientError, ConnectionError):
-            raise RpcError(Code.UNAVAILABLE, "transport is closing") from None
+            raise RpcError(Code.UNAVAILABLE, self._texts.call_failed(None)) from None
+
+    def _unreachable(self, service: str, error: OSError) -> RpcError:
+        address = f"{self._names.last.get(service, service)}:{self._ports[service]}"
+        return RpcError(Code.UNAVAILABLE, self._texts.call_failed(self._texts.connection_failed(error, address)))
 
     async def close(self) -> None:
         """Close idle connections."""

@@ -13,6 +13,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 class UnknownHostError(OSError):
     """A name that no service has."""
 
+    def __init__(self, host: str):
+        super().__init__(f"there is no host {host}")
+        self.host = host
+
 
 class Names(AbstractResolver):
     """Resolves the names of services, also for aiohttp.
@@ -49,7 +53,7 @@ class Names(AbstractResolver):
                 self._known = json.load(file)
             self._version = version
         if name not in self._known:
-            raise UnknownHostError(f"lookup {name}: no such host")
+            raise UnknownHostError(name)
         return self._known[name]
 
     async def resolve(
@@ -78,31 +82,6 @@ async def _from_dns(name: str) -> str:
         found = await loop.getaddrinfo(name, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
-            raise UnknownHostError(f"lookup {name}: no such host") from None
+            raise UnknownHostError(name) from None
         raise OSError(f"lookup {name}: {error.strerror}") from None
     return str(found[0][4][0])
-
-
-def dial_error(error: BaseException | None, address: str) -> str:
-    """Return Go's text for a connection that could not be made.
-
-    Parameters
-    ----------
-    error:
-        What the event loop raised.
-    address:
-        Address and port that were dialled.
-    """
-    match error:
-        case UnknownHostError():
-            return f"dial tcp: {error}"
-        case ConnectionRefusedError():
-            return f"dial tcp {address}: connect: connection refused"
-        case ConnectionResetError():
-            return f"dial tcp {address}: connect: connection reset by peer"
-        case TimeoutError():
-            return f"dial tcp {address}: i/o timeout"
-        case OSError(strerror=str() as reason) if reason:
-            return f"dial tcp {address}: connect: {reason.lower()}"
-        case _:
-            return f"dial tcp {address}: {error}"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.spec.files import parse
+from faultset.collector.runtime.app_code import read_app
 from faultset.collector.spec.manifests import manifests
 
 
@@ -62,4 +62,4 @@ def test_every_workload_is_selected_by_its_service_and_has_no_probe(objects: lis
 
 def test_the_spec_travels_in_a_config_map(objects: list[dict[str, Any]]) -> None:
     (config,) = [o for o in objects if o["kind"] == "ConfigMap"]
-    assert parse(config["data"]["app.yaml"], "config") == load_app("hotel")
+    assert read_app(config["data"]["app.yaml"], "config") == load_app("hotel")

@@ -12,14 +12,14 @@ from faultset.collector.apps import load_app
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from hotel_stage import Nursery, Stage
 from span_receiver import Receiver
+from stage import Stage, WarmParent
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
+def warm_parent() -> Iterator[WarmParent]:
     """The warm parent, shared by all tests."""
-    made = Nursery()
+    made = WarmParent()
     yield made
     made.close()
 
@@ -33,8 +33,8 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, nursery: Nursery, receiver: Receiver) -> Iterator[Stage]:
+def stage(tmp_path: Path, warm_parent: WarmParent, receiver: Receiver) -> Iterator[Stage]:
     """HotelReservation, nothing started."""
-    made = Stage(tmp_path, load_app("hotel"), nursery, receiver.endpoint)
+    made = Stage(tmp_path, load_app("hotel"), warm_parent, receiver.endpoint)
     yield made
     made.close()

@@ -7,36 +7,31 @@ import json
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 
+from faultset.collector.runtime.context import RequestContext
 from faultset.collector.runtime.http.status import BadRequest, Code, RpcError, http_status, response_class
-from faultset.collector.runtime.operations import Scope
+from faultset.collector.runtime.operations import ServedOperation
 from faultset.collector.runtime.signals.logs import Log
 from faultset.collector.runtime.signals.metrics import Metrics
 from faultset.collector.runtime.signals.tracing import Tracing, fail, ids_of
+from faultset.collector.spec.routes import find_route
 
-_GONE = 499
+_CLIENT_GONE = 499
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Served:
-    """One operation as the server sees it."""
-
-    run: Callable[[Scope], Awaitable[Any]]
-    log: str
-    caller: str
+HttpHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 def _json(status: int, value: Any) -> web.Response:
     return web.Response(status=status, body=json.dumps(value).encode(), content_type="application/json")
 
 
-def rpc_handler(operations: Mapping[str, Served], *, log: Log, tracing: Tracing, metrics: Metrics) -> Handler:
+def rpc_handler(
+    operations: Mapping[str, ServedOperation], *, log: Log, tracing: Tracing, metrics: Metrics
+) -> HttpHandler:
     """Return the handler of a service that others call."""
     active = metrics.active("POST")
 
@@ -51,12 +46,11 @@ def rpc_handler(operations: Mapping[str, Served], *, log: Log, tracing: Tracing,
             return failed(Code.UNIMPLEMENTED, f"unknown service {service}")
         body = await request.read()
         span, context = tracing.server(path, request.headers, {"component": "gRPC"})
-        ids = ids_of(span)
-        log.trace(served.caller, f"{served.log} {ids}")
+        log.trace(served.location, f"{served.log} {ids_of(span)}")
         start, code, message = time.perf_counter(), Code.OK, ""
         active.inc()
         try:
-            return _json(200, await served.run(Scope(known=json.loads(body), context=context, ids=ids)))
+            return _json(200, await served.run(RequestContext(values=json.loads(body), trace=context)))
         except RpcError as error:
             code, message = error.code, error.description
         except BadRequest as error:
@@ -79,34 +73,40 @@ def rpc_handler(operations: Mapping[str, Served], *, log: Log, tracing: Tracing,
     return handle
 
 
-def http_handler(operations: Mapping[str, Served], *, log: Log, tracing: Tracing, metrics: Metrics) -> Handler:
+def http_handler(
+    operations: Mapping[str, ServedOperation], *, log: Log, tracing: Tracing, metrics: Metrics
+) -> HttpHandler:
     """Return the handler of a frontend; its spans never carry an error, whatever it answers."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        method, path = request.method, request.path
-        served = operations.get(path)
-        if served is None:
+        method = request.method
+        route = find_route(request.path, operations)
+        if route is None:
+            log.warning(request.path, f"no operation serves {method} {request.path}")
             return web.Response(status=404, text="404 page not found\n")
+        path, served = route.operation, operations[route.operation]
         attributes = {"component": "net/http", "http.method": method, "http.url": str(request.url)}
         span, context = tracing.server(f"HTTP {method} {path}", request.headers, attributes)
-        ids = ids_of(span)
-        log.trace(served.caller, f"{served.log} {ids}")
+        log.trace(served.location, f"{served.log} {ids_of(span)}")
         start, response = time.perf_counter(), None
         active = metrics.active(method)
         active.inc()
         try:
-            response = await answer(served, Scope(known=dict(request.query), context=context, ids=ids))
+            response = await answer(served, request, route.values, context)
             return response
         finally:
-            status = _GONE if response is None else response.status
+            status = _CLIENT_GONE if response is None else response.status
             active.dec()
             span.set_attribute("http.status_code", status)
             span.end()
             metrics.server(path, method, str(status)).observe(time.perf_counter() - start)
 
-    async def answer(served: Served, scope: Scope) -> web.Response:
+    async def answer(
+        served: ServedOperation, request: web.BaseRequest, in_path: Mapping[str, str], context: Any
+    ) -> web.Response:
         try:
-            return _json(200, await served.run(scope))
+            values = {**request.query, **await _body_values(request), **in_path}
+            return _json(200, await served.run(RequestContext(values=values, trace=context)))
         except BadRequest as error:
             return web.Response(status=error.status, text=f"{error}\n")
         except RpcError as error:
@@ -116,3 +116,21 @@ def http_handler(operations: Mapping[str, Served], *, log: Log, tracing: Tracing
             return web.Response(status=500, text=f"{error}\n")
 
     return handle
+
+
+async def _body_values(request: web.BaseRequest) -> dict[str, Any]:
+    """Return the fields of a form or of a JSON object in the body."""
+    if not request.can_read_body:
+        return {}
+    body = await request.read()
+    if request.content_type == "application/x-www-form-urlencoded":
+        return dict(parse_qsl(body.decode(), keep_blank_values=True))
+    if request.content_type == "application/json":
+        try:
+            values = json.loads(body)
+        except ValueError:
+            raise BadRequest(400, "the body is not JSON") from None
+        if not isinstance(values, dict):
+            raise BadRequest(400, "the body is not a JSON object")
+        return values
+    return {}

@@ -9,8 +9,8 @@ import urllib.request
 from collections import Counter, defaultdict
 
 import pytest
-from hotel_stage import Process, Stage
 from span_receiver import ReceivedSpan, Receiver
+from stage import Process, Stage
 
 from faultset.collector.spec.workload import Mix
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hotel_stage import Stage
+from stage import Stage
 
 
 def cpu_s(pid: int) -> float:

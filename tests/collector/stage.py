@@ -17,16 +17,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.runtime.stores.server import redis_programs
+from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.files import write
 
-FOLDERS = [str(Path(__file__).parents[3] / part) for part in ("collector", "datasets")]
+FOLDERS = [str(Path(__file__).parents[2] / part) for part in ("collector", "datasets")]
 BASIC = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(FOLDERS)}
 
 
 class Process:
-    """One started program, which is a child of the nursery."""
+    """One started program, which is a child of the warm_parent."""
 
     def __init__(self, pid: int, log: Path):
         self.pid, self._log = pid, log
@@ -38,7 +38,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs; one that has ended stays a zombie of the nursery."""
+        """Whether it runs; one that has ended stays a zombie of the warm_parent."""
         try:
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
         except FileNotFoundError:
@@ -55,12 +55,12 @@ class Process:
         os.kill(self.pid, number)
 
 
-class Nursery:
+class WarmParent:
     """The warm parent of all programs."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("nursery.py"))],
+            [sys.executable, str(Path(__file__).with_name("warm_parent.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=BASIC,
@@ -87,8 +87,8 @@ class Nursery:
 class Stage:
     """Addresses, a hosts file and the programs that were started."""
 
-    def __init__(self, folder: Path, app: AppSpec, nursery: Nursery, telemetry: str | None = None):
-        self.folder, self.app, self.nursery, self.telemetry = folder, app, nursery, telemetry
+    def __init__(self, folder: Path, app: AppSpec, warm_parent: WarmParent, telemetry: str | None = None):
+        self.folder, self.app, self.warm_parent, self.telemetry = folder, app, warm_parent, telemetry
         self.prefix = f"127.77.{random.randrange(1, 250)}"
         self.addresses = {
             name: f"{self.prefix}.{number}" for number, name in enumerate([*app.services, "outside"], start=1)
@@ -107,7 +107,7 @@ class Stage:
         """Return what a platform puts into the environment of a pod."""
         data = self.folder / "data" / name
         data.mkdir(parents=True, exist_ok=True)
-        told = {
+        given = {
             **BASIC,
             "POD_NAME": f"{name}-6d9c8b7f4-x2k4f",
             "POD_IP": self.addresses[name],
@@ -116,7 +116,7 @@ class Stage:
             "FAULTSET_DATA": str(data),
             "FAULTSET_BUILD": build,
         }
-        return told | ({"OTEL_EXPORTER_OTLP_ENDPOINT": self.telemetry} if self.telemetry else {})
+        return given | ({"OTEL_EXPORTER_OTLP_ENDPOINT": self.telemetry} if self.telemetry else {})
 
     def start(self, name: str, *, build: str = "1.0.0", argv: list[str] | None = None) -> Process:
         """Start the program of a service."""
@@ -127,7 +127,7 @@ class Stage:
             "cwd": str(self.folder),
             "log": str(log),
         }
-        process = Process(self.nursery.fork(order), log)
+        process = Process(self.warm_parent.fork(order), log)
         self._started.append(process)
         return process
 
@@ -172,8 +172,8 @@ class Stage:
 
     def search(self, **change: str) -> tuple[int, str]:
         """Search for hotels where there are some."""
-        asked = {"inDate": "2015-04-09", "outDate": "2015-04-11", "lat": "38.0", "lon": "-122.12"} | change
-        return self.ask("/hotels", "GET", 20.0, **asked)
+        parameters = {"inDate": "2015-04-09", "outDate": "2015-04-11", "lat": "38.0", "lon": "-122.12"} | change
+        return self.ask("/hotels", "GET", 20.0, **parameters)
 
     def redis(self, store: str, *words: str) -> str:
         """Run a command in a store as its administrator."""

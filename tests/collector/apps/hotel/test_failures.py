@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 
 import pytest
-from hotel_stage import Process, Stage
 from span_receiver import Receiver
+from stage import Process, Stage
 
 from faultset.collector.runtime.stores.server import admin_command
 
@@ -20,7 +20,7 @@ def ended(stage: Stage, process: Process, what: str, timeout_s: float = 30.0) ->
 
 def administer(stage: Stage, store: str, *words: str) -> None:
     """Run a store command as a fault does, inside the store's pod."""
-    argv = admin_command(stage.app.services[store].port, *words)
+    argv = admin_command("mongodb", stage.app.services[store].port, *words)
     assert ended(stage, stage.start(store, argv=argv), "the store command") == 0, stage.logs()
 
 

@@ -1,7 +1,4 @@
-"""The service registry: a process that must be up when a service starts, and by which nothing is routed.
-
-`run` is the registry itself (it stands for consul); `register` is what a service does at its start.
-"""
+"""Consul's place: a process that must be up when a service starts, and by which nothing is routed."""
 
 from __future__ import annotations
 
@@ -15,28 +12,32 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from faultset.collector.runtime.http.names import Names, dial_error
-from faultset.collector.runtime.signals.logs import write_all
+from faultset.collector.runtime.http.error_texts import ErrorTexts
+from faultset.collector.runtime.persona import Registration, RegistrationError
+from faultset.collector.runtime.signals.logs import timestamp, write_all
 
-PATIENCE_S = 10.0
-"""How long a starting service waits for the registry, so that a deployment may start everything at once."""
+START_TIMEOUT_S = 10.0
+"""How long a starting service waits for Consul, so that a deployment may start everything at once."""
 
 _REDIAL_S = 0.1
 _PATH = "/v1/agent/service/register"
 
 
-class RegistrationError(Exception):
-    """The registry could not be reached."""
-
-
-async def register(
-    entry: dict[str, Any], *, registry: str, port: int, names: Names, local: str | None, patience_s: float = PATIENCE_S
-) -> None:
-    """Announce a service; raise RegistrationError when the registry is not there in time."""
-    deadline = time.monotonic() + patience_s
-    url = f"http://{registry}:{port}{_PATH}"
+async def register(registration: Registration, texts: ErrorTexts) -> None:
+    """Announce a service; raise RegistrationError when Consul is not there in time."""
+    service, registry = registration.service, registration.app.registry
+    assert registry is not None
+    address = f"{registry}:{registration.app.services[registry].port}"
+    entry = {
+        "ID": registration.identity,
+        "Name": service.registry_name,
+        "Address": registration.address,
+        "Port": service.port,
+    }
+    deadline = time.monotonic() + START_TIMEOUT_S
+    url = f"http://{address}{_PATH}"
     while True:
-        reason = await _put(url, entry, registry, port, names, local)
+        reason = await _put(url, entry, registration, texts)
         if reason is None:
             return
         if time.monotonic() > deadline:
@@ -44,9 +45,8 @@ async def register(
         await asyncio.sleep(_REDIAL_S)
 
 
-async def _put(
-    url: str, entry: dict[str, Any], registry: str, port: int, names: Names, local: str | None
-) -> str | None:
+async def _put(url: str, entry: dict[str, Any], registration: Registration, texts: ErrorTexts) -> str | None:
+    local, names = registration.local_address, registration.names
     connector = aiohttp.TCPConnector(
         local_addr=(local, 0) if local else None, resolver=names, use_dns_cache=False, happy_eyeballs_delay=None
     )
@@ -58,19 +58,17 @@ async def _put(
         ):
             return None if response.status == 200 else f"Unexpected response code: {response.status}"
     except aiohttp.ClientConnectorError as error:
-        return dial_error(error.os_error, f"{names.last.get(registry, registry)}:{port}")
+        return texts.connection_failed(error.os_error, f"{names.last.get(error.host, error.host)}:{error.port}")
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
         return str(error) or "i/o timeout"
 
 
-async def run(*, host: str, port: int, stop: asyncio.Event) -> None:
+async def serve(*, host: str, port: int, stop: asyncio.Event) -> None:
     """Serve until stopped."""
     services: dict[str, dict[str, Any]] = {}
 
     def log(message: str) -> None:
-        now = time.time()
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-        write_all(1, f"{stamp}.{int(now * 1000) % 1000:03d}Z [INFO]  {message}\n".encode())
+        write_all(1, f"{timestamp(time.time())} [INFO]  {message}\n".encode())
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         path = request.path

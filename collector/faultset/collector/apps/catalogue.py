@@ -1,0 +1,95 @@
+"""Applications by name, by folder or by file.
+
+An application is announced in the entry-point group `faultset.apps` as a package that has an `app.yaml`, and may have
+`operations.py` and `persona.py`; or as the path of a YAML file. It can also be named by the path of such a folder or
+file, without being installed.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from faultset.collector.runtime.app_code import read_app
+from faultset.collector.spec.app import AppSpec
+from faultset.core.errors import UsageError
+from faultset.core.plugins import load_plugin, load_plugins, plugins
+
+GROUP = "faultset.apps"
+_FILE = "app.yaml"
+_log = logging.getLogger(__name__)
+
+
+def app_names() -> tuple[str, ...]:
+    """Return the names of the applications that are installed."""
+    return tuple(plugins(GROUP))
+
+
+def load_apps() -> dict[str, AppSpec]:
+    """Return every installed application that can be read; a warning says what is wrong with any other."""
+    loaded = {}
+    for name, plugin in load_plugins(GROUP).items():
+        try:
+            loaded[name] = _from_plugin(name, plugin)
+        except UsageError as error:
+            _log.warning("%s", error)
+    return loaded
+
+
+def load_app(name: str) -> AppSpec:
+    """Return one application, by its name or by the path of its folder or its YAML file.
+
+    Raises
+    ------
+    UsageError
+        Nothing has that name (names the nearest), or what it names cannot be read or is wrong.
+    """
+    if is_path(name):
+        return _from_path(Path(name))
+    return _from_plugin(name, load_plugin(GROUP, name, kind="app"))
+
+
+def is_path(name: str) -> bool:
+    """Say whether an application is named by the path of a folder or a file."""
+    return "/" in name or name in (".", "..") or name.endswith((".yaml", ".yml"))
+
+
+def _from_path(path: Path) -> AppSpec:
+    is_folder = path.is_dir()
+    file, code = path / _FILE if is_folder else path, str(path.resolve()) if is_folder and _has_code(path) else None
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"an app file is wanted at {file}, but it cannot be read ({reason})") from None
+    return read_app(text, str(file), code=code, workload_of=_workload)
+
+
+def _from_plugin(name: str, plugin: object) -> AppSpec:
+    file, code = (files(plugin) / _FILE, _code(plugin)) if isinstance(plugin, ModuleType) else (plugin, None)
+    if not isinstance(file, Traversable) or not file.is_file():
+        raise UsageError(
+            f'the app "{name}" must be a package with an {_FILE}, or the path of a YAML file; found {plugin}'
+        )
+    app = read_app(file.read_text(encoding="utf-8"), f"app {name}", code=code, workload_of=_workload)
+    if app.name != name:
+        raise UsageError(f'the app "{name}" calls itself "{app.name}" in {file}; the two must be the same')
+    return app
+
+
+def _code(package: ModuleType) -> str | None:
+    return package.__name__ if _has_code(files(package)) else None
+
+
+def _has_code(folder: Traversable) -> bool:
+    return any((folder / name).is_file() for name in ("operations.py", "persona.py"))
+
+
+def _workload(name: str) -> dict[str, Any]:
+    """Return requests and mixes of an installed application."""
+    app = load_app(name).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {key: app[key] for key in ("requests", "mixes", "default_mix")}

@@ -1,0 +1,9 @@
+"""Applications that somebody else has deployed on a cluster: names and relations only."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+ASTRONOMY_SHOP = files(__name__) / "astronomy-shop.yaml"
+HOTEL_DEATHSTARBENCH = files(__name__) / "hotel-deathstarbench.yaml"
+SOCIAL_DEATHSTARBENCH = files(__name__) / "social-deathstarbench.yaml"

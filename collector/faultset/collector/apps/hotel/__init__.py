@@ -1,0 +1,1 @@
+"""HotelReservation: its spec (`app.yaml`), its own steps, and the persona of the programs it stands for."""

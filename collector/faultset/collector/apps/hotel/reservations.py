@@ -1,0 +1,172 @@
+"""Steps that look for free rooms and reserve them, through a cache."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+from typing import Any, NoReturn
+
+from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
+from faultset.collector.runtime.expressions import getter
+from faultset.collector.runtime.steps.step import Step
+from faultset.collector.runtime.stores.driver import StoreError
+from faultset.collector.spec.steps import FrozenModel
+
+_BOOKED = "booked"
+"""Note of `Availability` for `Insert`: reserved rooms by hotel and night."""
+
+
+def nights(first: str, last: str) -> list[tuple[str, str]]:
+    """Return the pairs of consecutive days (`YYYY-MM-DD`) from `first` to `last`."""
+    day, end = datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
+    days = [day + datetime.timedelta(days=count) for count in range((end - day).days + 1)]
+    return [(str(one), str(next_one)) for one, next_one in itertools.pairwise(days)]
+
+
+class SpanNames(FrozenModel):
+    """Names of the client spans of `Availability`; `{key}` stands for hotel and night."""
+
+    capacity_cache: str | None = None
+    capacity_store: str | None = None
+    bookings_cache: str | None = None
+    bookings_store: str | None = None
+
+
+class Availability(Step):
+    """Keys whose capacity has `count` places free on every night of a stay, through a cache."""
+
+    keyword = "availability"
+    keys: Any
+    nights: tuple[Any, Any]
+    count: Any
+    cache: str
+    capacity_cache_error: str
+    bookings_cache_error: str
+    store: str
+    capacity: str
+    bookings: str
+    store_error: str
+    spans: SpanNames = SpanNames()
+    save: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves the keys."""
+        keys_of, count_of = getter(self.keys), getter(self.count)
+        first_of, last_of = getter(self.nights[0]), getter(self.nights[1])
+        lookup = _Lookup(self, service, location)
+
+        async def handle(request: RequestContext) -> None:
+            keys = [str(key) for key in keys_of(request.values) or ()]
+            first, last = str(first_of(request.values)), str(last_of(request.values))
+            free: list[str] = []
+            if keys:
+                capacity = await lookup.capacities(request, keys, (first, last))
+                days = nights(first, last)
+                rooms = {f"{key}_{one}_{other}": (key, one, other) for key in keys for one, other in days}
+                booked = await lookup.booked(request, rooms) if rooms else {}
+                wanted = int(count_of(request.values) or 1)
+                full = {rooms[name][0] for name, taken in booked.items() if taken + wanted > capacity[rooms[name][0]]}
+                free = [key for key in keys if key not in full]
+                request.notes[_BOOKED] = booked
+            request.values[self.save] = free
+
+        return handle
+
+
+class _Lookup:
+    """Reads capacities and bookings of one `Availability`."""
+
+    def __init__(self, step: Availability, service: ServiceContext, location: str):
+        self._step, self._service, self._location = step, service, location
+        self._cache, self._store = service.stores[step.cache], service.stores[step.store]
+
+    async def capacities(self, request: RequestContext, keys: list[str], stay: tuple[str, str]) -> dict[str, int]:
+        """Return the number of rooms of each hotel."""
+        step, spans = self._step, self._step.spans
+        names = [f"{key}_cap" for key in keys]
+        found = await self._cached(request, spans.capacity_cache, step.capacity_cache_error, names)
+        missing = [key for key, text in zip(keys, found, strict=True) if text is None]
+        capacity = {key: int(text) for key, text in zip(keys, found, strict=True) if text is not None}
+        if missing:
+            try:
+                with self._service.store_span(request, step.store, spans.capacity_store):
+                    documents = await self._store.find_many(step.capacity, missing)
+            except StoreError as error:
+                self._panic(self._service.persona.format_list(missing), stay, error)
+            for key, text in zip(missing, documents, strict=True):
+                capacity[key] = json.loads(text)["number"] if text else 0
+                self._cache.set_later(f"{key}_cap", str(capacity[key]))
+        return capacity
+
+    async def booked(self, request: RequestContext, rooms: dict[str, tuple[str, str, str]]) -> dict[str, int]:
+        """Return the number of reserved rooms of each hotel and night."""
+        step, names = self._step, list(rooms)
+        found = await self._cached(request, step.spans.bookings_cache, step.bookings_cache_error, names)
+        counts: dict[str, int] = {}
+        for name, text in zip(names, found, strict=True):
+            if text is not None:
+                counts[name] = int(text)
+                continue
+            key, first, last = rooms[name]
+            span = step.spans.bookings_store
+            try:
+                with self._service.store_span(request, step.store, span and span.format(key=name)):
+                    documents = await self._store.find_appended(step.bookings, name)
+            except StoreError as error:
+                self._panic(key, (first, last), error)
+            counts[name] = sum(json.loads(document)["number"] for document in documents)
+            self._cache.set_later(name, str(counts[name]))
+        return counts
+
+    async def _cached(self, request: RequestContext, span: str | None, text: str, keys: list[str]) -> list[str | None]:
+        try:
+            with self._service.store_span(request, self._step.cache, span):
+                return await self._cache.get_many(keys)
+        except StoreError as error:
+            listed = self._service.persona.format_list(keys)
+            self._service.log.panic(self._location, text.format(keys=listed, error=error))
+
+    def _panic(self, key: str, stay: tuple[str, str], error: StoreError) -> NoReturn:
+        text = self._step.store_error.format(key=key, first=stay[0], last=stay[1], error=error)
+        self._service.log.panic(self._location, text)
+
+
+class Insert(Step):
+    """Insert one document per night when `when` is not empty, and add `count` to the cached bookings."""
+
+    keyword = "insert"
+    when: Any
+    key: Any
+    nights: tuple[Any, Any]
+    count: Any
+    document: dict[str, Any]
+    cache: str
+    store: str
+    collection: str
+    store_error: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that inserts."""
+        when, key_of, count_of = getter(self.when), getter(self.key), getter(self.count)
+        first_of, last_of, document_of = getter(self.nights[0]), getter(self.nights[1]), getter(self.document)
+        store, cache = service.stores[self.store], service.stores[self.cache]
+
+        async def handle(request: RequestContext) -> None:
+            values = request.values
+            if not when(values):
+                return
+            given = key_of(values)
+            key = str(given[0] if isinstance(given, list) else given)
+            count = int(count_of(values) or 1)
+            booked = request.notes.get(_BOOKED, {})
+            for first, last in nights(str(first_of(values)), str(last_of(values))):
+                name = f"{key}_{first}_{last}"
+                document = json.dumps({**document_of(values), "night": name, "number": count})
+                try:
+                    await store.append(self.collection, name, document)
+                except StoreError as error:
+                    service.log.panic(location, self.store_error.format(key=key, error=error))
+                cache.set_later(name, str(booked.get(name, 0) + count))
+
+        return handle

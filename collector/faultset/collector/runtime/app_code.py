@@ -1,0 +1,136 @@
+"""Reading of a spec together with the application's own code: its steps and its persona.
+
+The code is a package that can be imported, or a folder given by its path, with `operations.py` (a tuple `STEPS` of
+`Step` classes) or `persona.py` (an instance `PERSONA` of a `Persona`), or both.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from faultset.collector.runtime.persona import Persona
+from faultset.collector.runtime.steps import GENERIC_STEPS
+from faultset.collector.runtime.steps.step import Step
+from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.files import parse, read_mapping, wrong_spec
+from faultset.core.errors import UsageError
+from faultset.core.suggestions import suggest
+
+
+def read_app(
+    text: str,
+    source: str,
+    *,
+    code: str | None = None,
+    workload_of: Callable[[str], dict[str, Any]] | None = None,
+) -> AppSpec:
+    """Read a spec whose steps are the generic ones and those of its own code.
+
+    Parameters
+    ----------
+    text
+        YAML.
+    source
+        Where the text is from, for the message.
+    code
+        Where the application's own code is, for a spec that does not say it.
+    workload_of
+        See `faultset.collector.spec.files.parse`.
+
+    Raises
+    ------
+    UsageError
+        The spec is wrong, or the code cannot be imported.
+    """
+    given = read_mapping(text, source).get("code", code)
+    own = own_steps(given) if isinstance(given, str) else ()
+    steps = {step.keyword: step for step in (*GENERIC_STEPS, *own)}
+    app = parse(text, source, steps=steps, code=code, workload_of=workload_of)
+    for service in app.services.values():
+        place = ("services", service.name)
+        driver = STORE_DRIVERS.get(service.store_driver or "")
+        if service.store_driver is not None and driver is None:
+            reason = (
+                f"there is no store driver {service.store_driver!r}; {suggest(service.store_driver, STORE_DRIVERS)}"
+            )
+            raise wrong_spec(text, source, (*place, "program"), reason)
+        if driver is not None and driver.port != service.port:
+            reason = f"a {driver.name} listens on port {driver.port}; found {service.port}"
+            raise wrong_spec(text, source, (*place, "port"), reason)
+        for store in service.stores:
+            if app.deployed is None and app.services[store].store_driver is None:
+                reason = f"{store} is no store of ours: its program is not faultset-store"
+                raise wrong_spec(text, source, (*place, "stores"), reason)
+        if service.runs is not None and service.runs not in persona_of(app).programs:
+            reason = f"the application's code has no program {service.runs!r}"
+            raise wrong_spec(text, source, (*place, "runs"), reason)
+    return app
+
+
+def own_steps(code: str) -> tuple[type[Step], ...]:
+    """Return the steps that an application brings along; raise UsageError when its code is wrong."""
+    module = _own_module(code, "operations")
+    if module is None:
+        return ()
+    steps = getattr(module, "STEPS", None)
+    if not isinstance(steps, tuple) or not all(isinstance(step, type) and issubclass(step, Step) for step in steps):
+        raise UsageError(f"{module.__file__} must define STEPS, a tuple of classes that derive from Step")
+    return steps
+
+
+def persona_of(app: AppSpec) -> Persona:
+    """Return the persona of an application, the neutral one when it brings none along."""
+    module = _own_module(app.code, "persona") if app.code is not None else None
+    if module is None:
+        return Persona()
+    persona = getattr(module, "PERSONA", None)
+    if not isinstance(persona, Persona):
+        raise UsageError(f"{module.__file__} must define PERSONA, an instance of Persona")
+    return persona
+
+
+def is_folder(code: str) -> bool:
+    """Say whether an application's code is a folder given by its path, rather than a package."""
+    return "/" in code
+
+
+@functools.cache
+def _own_module(code: str, name: str) -> ModuleType | None:
+    try:
+        return _from_folder(Path(code), name) if is_folder(code) else _from_package(code, name)
+    except Exception as error:  # whatever the application's module does when it is imported
+        reason = str(error).strip().partition("\n")[0] or "no message"
+        raise UsageError(
+            f"{name}.py of the application's code {code} cannot be imported: {type(error).__name__}: {reason}; the "
+            "code must be where the service runs, as a package of the image or a folder of this machine"
+        ) from error
+
+
+def _from_package(package: str, name: str) -> ModuleType | None:
+    importlib.import_module(package)
+    full = f"{package}.{name}"
+    return importlib.import_module(full) if importlib.util.find_spec(full) is not None else None
+
+
+def _from_folder(folder: Path, name: str) -> ModuleType | None:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    path = folder / f"{name}.py"
+    if not path.exists():
+        return None
+    # a package of the folder's own, so that its modules can import each other and those of two folders differ
+    package = f"faultset_app_{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]}"
+    if package not in sys.modules:
+        made = ModuleType(package)
+        made.__path__ = [str(folder)]
+        sys.modules[package] = made
+    return importlib.import_module(f"{package}.{name}")

@@ -1,0 +1,45 @@
+"""Texts of failed connections and calls, as they stand in log lines, spans and answers."""
+
+from __future__ import annotations
+
+from faultset.collector.runtime.http.names import UnknownHostError
+
+
+class ErrorTexts:
+    """Texts that no client library in particular has; an application's persona replaces them by its own."""
+
+    def connection_failed(self, error: BaseException | None, address: str) -> str:
+        """Return the text for a connection that could not be made.
+
+        Parameters
+        ----------
+        error
+            What the event loop raised.
+        address
+            Address and port.
+        """
+        match error:
+            case UnknownHostError():
+                return f"there is no host {error.host}"
+            case TimeoutError():
+                return f"no connection to {address} in time"
+            case OSError(strerror=str() as reason) if reason:
+                return f"no connection to {address}: {reason.lower()}"
+            case _:
+                return f"no connection to {address}: {error or type(error).__name__}"
+
+    def read_timed_out(self, source: str, address: str) -> str:
+        """Return the text for an answer that did not come in time, on a connection between two addresses."""
+        return f"no answer from {address} in time"
+
+    def connection_closed(self) -> str:
+        """Return the text for a connection that the other side has closed."""
+        return "connection closed"
+
+    def call_failed(self, reason: str | None) -> str:
+        """Return the description of a call that did not reach its callee, or (without a reason) broke on the way."""
+        return reason or "the connection was closed before the answer"
+
+    def call_given_up(self) -> str:
+        """Return the description of a call whose caller has gone."""
+        return "cancelled by the caller"

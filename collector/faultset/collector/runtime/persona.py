@@ -1,0 +1,135 @@
+"""How the programs of an application present themselves: their log lines, error texts, and what they do at the start.
+
+`Persona` itself stands for no program in particular. An application whose programs stand for real ones, with lines and
+texts that its readers know, derives from it in the `persona.py` of its folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Protocol
+
+from faultset.collector.runtime.http.error_texts import ErrorTexts
+from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.signals.logs import Level, Log, LogFormat
+from faultset.collector.spec.app import AppSpec, ServiceSpec
+
+Event = Literal[
+    "starting", "opening-store", "store-opened", "login-failed", "filling-failed", "store-ready", "connecting",
+    "serving", "index-unreadable", "port-taken", "registering", "registered", "registration-failed",
+]  # fmt: skip
+"""What happens while a service starts, in this order where nothing fails."""
+
+
+class Line(NamedTuple):
+    """A log line, as templates that are filled in with the facts of an event."""
+
+    level: Level
+    location: str
+    text: str
+
+
+class RegistrationError(Exception):
+    """The application's registry could not be reached."""
+
+
+class Program(Protocol):
+    """A program of an application's own, which serves on an address until `stop` is set."""
+
+    def __call__(self, *, host: str, port: int, stop: asyncio.Event) -> Awaitable[None]:
+        """Serve."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """What a service needs to announce itself.
+
+    Attributes
+    ----------
+    identity
+        A name that no other process has.
+    address
+        Where it listens.
+    local_address
+        From where it connects; any address without.
+    """
+
+    app: AppSpec
+    service: ServiceSpec
+    identity: str
+    address: str
+    local_address: str | None
+    names: Names
+
+
+_LINES: dict[Event, tuple[Line, ...]] = {
+    "starting": (Line("info", "{service}", "starting"),),
+    "opening-store": (Line("info", "{service}", "connecting to store {store} on port {store_port}"),),
+    "login-failed": (Line("fatal", "{service}", "cannot log in to store {store}: {error}"),),
+    "filling-failed": (Line("fatal", "{service}", "cannot fill store {store}: {error}"),),
+    "store-ready": (Line("info", "{service}", "store {store} is ready"),),
+    "index-unreadable": (Line("error", "{service}", "{reason}: {error}"),),
+    "port-taken": (Line("fatal", "{service}", "cannot listen on port {taken_port}: {error}"),),
+    "registration-failed": (Line("fatal", "{service}", "cannot register with {registry}: {error}"),),
+    "serving": (Line("info", "{service}", "serving on port {port}"),),
+}
+
+
+class Persona(ErrorTexts, LogFormat):
+    """The neutral persona, and the base of others.
+
+    Attributes
+    ----------
+    lines
+        Log lines of each event; `{service}`, `{location}` (of the service's spec), `{folder}` (of the location),
+        `{port}`, `{registry}` (name and port), `{telemetry}` and the facts of the event stand for their values.
+        A line of level `fatal` or `panic` ends the process.
+    programs
+        Programs of the application's own, by the name that a service's field `runs` gives.
+    """
+
+    lines: Mapping[Event, tuple[Line, ...]] = MappingProxyType(_LINES)
+    programs: Mapping[str, Program] = MappingProxyType({})
+
+    def format_list(self, values: Iterable[str]) -> str:
+        """Return a list of keys as it stands in a log line."""
+        return ", ".join(values)
+
+    async def register(self, registration: Registration) -> None:
+        """Announce a service to the application's registry; raise RegistrationError.
+
+        The neutral persona knows no registry.
+        """
+        raise RegistrationError("the application's persona does not say how")
+
+
+class StartLog:
+    """Writes the lines that a persona has for the events of one service's start.
+
+    Parameters
+    ----------
+    telemetry
+        Where spans are sent, if they are.
+    """
+
+    def __init__(self, persona: Persona, log: Log, app: AppSpec, service: ServiceSpec, telemetry: str | None):
+        self._lines, self._log = persona.lines, log
+        registry = app.registry
+        self._facts = {
+            "service": service.name,
+            "location": service.location,
+            "folder": service.location.rpartition("/")[0],
+            "port": service.port,
+            "registry": f"{registry}:{app.services[registry].port}" if registry else "none",
+            "telemetry": (telemetry or "none").rpartition("//")[2],
+        }
+
+    def report(self, event: Event, **facts: object) -> None:
+        """Write the lines of an event."""
+        for line in self._lines.get(event, ()):
+            known = {**self._facts, **facts}
+            self._log.write(line.level, line.location.format_map(known), line.text.format_map(known))

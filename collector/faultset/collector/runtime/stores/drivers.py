@@ -1,0 +1,17 @@
+"""The store drivers by name."""
+
+from __future__ import annotations
+
+from faultset.collector.runtime.stores.driver import StoreDriver
+from faultset.collector.runtime.stores.memcached import MemcachedDriver
+from faultset.collector.runtime.stores.mongodb import MongoDriver
+from faultset.core.suggestions import unknown_name
+
+STORE_DRIVERS: dict[str, StoreDriver] = {driver.name: driver for driver in (MongoDriver(), MemcachedDriver())}
+
+
+def store_driver(name: str) -> StoreDriver:
+    """Return the driver of that name; raise UsageError, with the nearest name, when there is none."""
+    if name not in STORE_DRIVERS:
+        raise unknown_name("store driver", name, STORE_DRIVERS)
+    return STORE_DRIVERS[name]

@@ -1,0 +1,245 @@
+"""Client of a store over Redis, with the texts and time limits of the client it stands for.
+
+A refused login is an error of the connection: it never goes on as Redis' default account.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import redis.exceptions
+from redis.asyncio.connection import Connection
+
+from faultset.collector.runtime.http.connections import MAX_AGE_S
+from faultset.collector.runtime.http.error_texts import ErrorTexts
+from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
+
+_REDIAL_S = 0.1
+
+
+class RedisClientTraits(StoreDriver):
+    """In what clients of different kinds of stores over Redis differ.
+
+    Attributes
+    ----------
+    timeout_s
+        How long a client waits for a connection, and for an answer.
+    redials
+        Whether a client tries for that long to reach a server that refuses connections.
+    """
+
+    timeout_s: ClassVar[float]
+    redials: ClassVar[bool]
+
+    @abstractmethod
+    def refused_login(self) -> str:
+        """Return the client's text for a wrong account or password."""
+
+    @abstractmethod
+    def refused_command(self, store: StoreAddress, command: Sequence[str], reply: str) -> str:
+        """Return the client's text for a command for which the account has no right."""
+
+    @abstractmethod
+    def failed_connection(self, error: BaseException, address: str, texts: ErrorTexts, *, timed_out: bool) -> str:
+        """Return the client's text for a connection that could not be made."""
+
+
+class _Link(Connection):
+    """A connection from the pod's own address to an address looked up when it is made."""
+
+    def __init__(self, names: Names, local: str | None, **options: Any):
+        super().__init__(**options)
+        self._names = names
+        self._local = (local, 0) if local else None
+        self.born = time.monotonic()
+
+    async def _connect(self) -> None:
+        self.address = await self._names.address(self.host)
+        await super()._connect()
+
+    def _connection_arguments(self) -> dict[str, Any]:
+        return {"host": self.address, "port": self.port, "local_addr": self._local}
+
+    @property
+    def usable(self) -> bool:
+        reader = self._reader
+        return reader is not None and not reader.at_eof() and time.monotonic() - self.born < MAX_AGE_S
+
+
+class RedisClient:
+    """See `StoreClient`; connections live for five seconds at most.
+
+    A collection is a hash `database.collection` from key to document, an appended one a list for each key.
+    """
+
+    def __init__(self, driver: RedisClientTraits, store: StoreAddress, context: ClientContext):
+        self.driver = driver
+        self.store = store
+        self._context = context
+        self._idle: deque[_Link] = deque()
+        self._writing: dict[str, asyncio.Task[None]] = {}
+
+    async def log_in(self) -> None:
+        """Make a connection and keep it for the next command; raise StoreError."""
+        self._idle.append(await self._acquire())
+
+    async def is_empty(self, collection: str) -> bool:
+        """Say whether a collection has no document."""
+        return not await self.run("HLEN", self._key(collection))
+
+    async def has_appended(self, collection: str, key: str) -> bool:
+        """Say whether there is a document under a key of an appended collection."""
+        return bool(await self.run("EXISTS", self._key(collection, key)))
+
+    async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
+        """Insert documents by key."""
+        pairs = [part for pair in documents.items() for part in pair]
+        await self.run("HSET", self._key(collection), *pairs)
+
+    async def append(self, collection: str, key: str, document: str) -> None:
+        """Add a document to those of a key."""
+        await self.run("RPUSH", self._key(collection, key), document)
+
+    async def find(self, collection: str, key: str) -> str | None:
+        """Return one document."""
+        return await self.run("HGET", self._key(collection), key)
+
+    async def find_many(self, collection: str, keys: Sequence[str]) -> list[str | None]:
+        """Return the documents of several keys."""
+        return await self.run("HMGET", self._key(collection), *keys)
+
+    async def find_all(self, collection: str) -> list[str]:
+        """Return all documents of a collection."""
+        return await self.run("HVALS", self._key(collection))
+
+    async def find_appended(self, collection: str, key: str) -> list[str]:
+        """Return the documents of a key."""
+        return await self.run("LRANGE", self._key(collection, key), 0, -1)
+
+    async def get_many(self, keys: Sequence[str]) -> list[str | None]:
+        """Return the values of a cache."""
+        return await self.run("MGET", *keys)
+
+    def _key(self, collection: str, key: str | None = None) -> str:
+        name = f"{self.store.database}.{collection}"
+        return name if key is None else f"{name}:{key}"
+
+    async def run(self, *command: Any) -> Any:
+        """Run one command of Redis; raise StoreError."""
+        start, status = time.perf_counter(), "OK"
+        try:
+            return await self._run(command)
+        except StoreError as error:
+            status = error.kind
+            raise
+        finally:
+            labels = (self.store.name, self.driver.name, command[0], status)
+            self._context.metrics.database(*labels).observe(time.perf_counter() - start)
+
+    def set_later(self, key: str, value: str) -> None:
+        """Write a value in the background, after earlier writes of the same key; nobody learns of a failure."""
+        before = self._writing.get(key)
+
+        async def write() -> None:
+            if before is not None:
+                await asyncio.wait((before,))
+            with contextlib.suppress(StoreError):
+                await self.run("SET", key, value)
+            if self._writing.get(key) is task:
+                del self._writing[key]
+
+        task = asyncio.get_running_loop().create_task(write())
+        self._writing[key] = task
+
+    async def _run(self, command: tuple[Any, ...]) -> Any:
+        link = await self._acquire()
+        try:
+            async with asyncio.timeout(self.driver.timeout_s):
+                await link.send_command(*command, check_health=False)
+                reply = await link.read_response()
+        except redis.exceptions.NoPermissionError as error:
+            self._idle.append(link)
+            words = [str(word) for word in command]
+            raise StoreError("rights", self.driver.refused_command(self.store, words, str(error))) from None
+        except redis.exceptions.ConnectionError:
+            await link.disconnect(nowait=True)
+            raise StoreError("broken", self._context.texts.connection_closed()) from None
+        except TimeoutError:
+            local = link._writer.get_extra_info("sockname") if link._writer else None
+            await link.disconnect(nowait=True)
+            source = f"{local[0]}:{local[1]}" if local else "?"
+            text = self._context.texts.read_timed_out(source, f"{link.address}:{self.store.port}")
+            raise StoreError("timeout", text) from None
+        except redis.exceptions.ResponseError as error:
+            self._idle.append(link)
+            raise StoreError("other", str(error)) from None
+        except BaseException:
+            await link.disconnect(nowait=True)
+            raise
+        self._idle.append(link)
+        return reply
+
+    async def _acquire(self) -> _Link:
+        while self._idle:
+            link = self._idle.pop()
+            if link.usable:
+                return link
+            await link.disconnect(nowait=True)
+        return await (self._dial_until_reachable() if self.driver.redials else self._dial())
+
+    async def _dial_until_reachable(self) -> _Link:
+        deadline = time.monotonic() + self.driver.timeout_s
+        while True:
+            try:
+                return await self._dial()
+            except StoreError as error:
+                if error.kind == "login":
+                    raise
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+            await asyncio.sleep(min(_REDIAL_S, left))
+
+    async def _dial(self) -> _Link:
+        link = _Link(
+            self._context.names,
+            self._context.local,
+            host=self.store.name,
+            port=self.store.port,
+            username=self.store.account.username,
+            password=self.store.account.password,
+            protocol=2,
+            socket_timeout=None,
+            socket_connect_timeout=self.driver.timeout_s,
+            driver_info=None,
+            decode_responses=True,
+        )
+        try:
+            async with asyncio.timeout(self.driver.timeout_s):
+                await link.connect()
+        except redis.exceptions.AuthenticationError:
+            raise StoreError("login", self.driver.refused_login()) from None
+        except redis.exceptions.ResponseError as error:
+            raise StoreError("other", str(error)) from None
+        except (redis.exceptions.RedisError, OSError) as error:
+            await link.disconnect(nowait=True)
+            raise StoreError("unreachable", self._connection_text(error)) from None
+        return link
+
+    def _connection_text(self, error: BaseException) -> str:
+        cause = error.__cause__ or error.__context__ or error
+        timed_out = isinstance(error, (TimeoutError, redis.exceptions.TimeoutError))
+        address = f"{self._context.names.last.get(self.store.name, self.store.name)}:{self.store.port}"
+        return self.driver.failed_connection(cause, address, self._context.texts, timed_out=timed_out)
+
+    async def close(self) -> None:
+        """Close idle connections."""
+        while self._idle:
+            await self._idle.pop().disconnect(nowait=True)

@@ -1,0 +1,135 @@
+"""What a spec may not say although every field of it is right by itself."""
+
+from __future__ import annotations
+
+import graphlib
+import re
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from faultset.collector.spec.app import AppSpec, ServiceSpec
+from faultset.collector.spec.containers import METRICS_PORT
+from faultset.collector.spec.routes import find_route
+
+PROGRAMS = ("faultset-service", "faultset-store")
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
+
+
+class Problem(NamedTuple):
+    """Something that is wrong with a spec: where in it, and a sentence."""
+
+    place: tuple[str | int, ...]
+    reason: str
+
+
+def problems(app: AppSpec) -> Iterator[Problem]:
+    """Yield what is inconsistent in a spec, the most basic first."""
+    yield from _top_level(app)
+    for service in app.services.values():
+        yield from _relations(app, service)
+        if app.deployed is None:
+            yield from _workload(app, service)
+    if app.deployed is None:
+        yield from _claimed_twice(app)
+        yield from _call_cycle(app)
+        yield from _entry(app)
+
+
+def _unknown(place: tuple[str | int, ...], name: str, known: Collection[str]) -> Iterator[Problem]:
+    if name not in known:
+        yield Problem(place, f"it names {name!r}, which is not among {', '.join(sorted(known)) or 'none'}")
+
+
+def _top_level(app: AppSpec) -> Iterator[Problem]:
+    for name in (app.name, *app.services):
+        place = ("name",) if name == app.name else ("services", name)
+        if app.deployed is None and not _NAME.fullmatch(name):
+            yield Problem(place, f"a name has lower-case letters, digits and hyphens, 53 at most; found {name!r}")
+    yield from _unknown(("entry",), app.entry.service, app.services)
+    yield from _unknown(("default_mix",), app.default_mix, app.mixes)
+    if app.registry is not None:
+        yield from _unknown(("registry",), app.registry, app.services)
+    for name, mix in app.mixes.items():
+        for request in mix.shares:
+            yield from _unknown(("mixes", name, "shares"), request, app.requests)
+
+
+def _relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
+    place = ("services", service.name)
+    for store in service.stores:
+        yield from _unknown((*place, "stores"), store, app.services)
+    for kind, rules in (("seeds", service.seeds), ("indexes", tuple(service.indexes.values()))):
+        for rule in rules:
+            yield from _unknown((*place, kind), rule.store, service.stores)
+            if rule.store in app.services:
+                yield from _unknown((*place, kind), rule.collection, app.services[rule.store].collections)
+    for callee in service.callees:
+        yield from _unknown((*place, "callees"), callee, app.services)
+    for name, operation in service.operations.items():
+        for number, step in enumerate(operation.steps):
+            inner = (*place, "operations", name, "steps", number)
+            for store in step.stores_used():
+                yield from _unknown(inner, store, service.stores)
+            for index in step.indexes_used():
+                yield from _unknown(inner, index, service.indexes)
+            for call in step.operations_called():
+                yield from _unknown(inner, call.service, app.services)
+                if call.service in app.services:
+                    yield from _unknown(inner, call.operation, app.services[call.service].operations)
+
+
+def _workload(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
+    place = ("services", service.name)
+    if not (service.container and service.program and service.port):
+        yield Problem(place, "it needs container, program and port, since we deploy it")
+        return
+    program, *arguments = service.program
+    if "/" not in program and program not in PROGRAMS and service.image is None:
+        yield Problem(
+            (*place, "program"),
+            f"{program!r} is not in the image; a program is {' or '.join(PROGRAMS)}, an absolute path, or one of an "
+            "image of its own (field image)",
+        )
+    if program == "faultset-service":
+        yield from _unknown((*place, "program"), arguments[0] if arguments else "", app.services)
+        if service.port == METRICS_PORT:
+            yield Problem((*place, "port"), f"port {METRICS_PORT} is used twice: services export their metrics there")
+
+
+def _claimed_twice(app: AppSpec) -> Iterator[Problem]:
+    owners: dict[str, str] = {}
+    for service in app.services.values():
+        if service.claim is not None:
+            owner = owners.setdefault(service.claim, service.name)
+            if owner != service.name:
+                yield Problem(("services", service.name, "claim"), f"{owner} has the claim {service.claim!r} too")
+
+
+def _call_cycle(app: AppSpec) -> Iterator[Problem]:
+    callers: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for service in app.services.values():
+        for name, operation in service.operations.items():
+            for step in operation.steps:
+                for call in step.operations_called():
+                    callers.setdefault((call.service, call.operation), set()).add((service.name, name))
+    try:
+        graphlib.TopologicalSorter(callers).prepare()
+    except graphlib.CycleError as error:
+        circle = error.args[1]
+        path = " calls ".join(f"{service} {operation}" for service, operation in circle)
+        service, operation = circle[0]
+        yield Problem(("services", service, "operations", operation), f"calls go round in a circle: {path}")
+
+
+def _entry(app: AppSpec) -> Iterator[Problem]:
+    entry = app.services.get(app.entry.service)
+    if entry is None:
+        return
+    if entry.port and entry.port != app.entry.port:
+        yield Problem(("entry",), f"{entry.name} listens on port {entry.port}, not on {app.entry.port}")
+    if entry.program[:1] != ("faultset-service",) or entry.runs is not None:
+        return
+    for name, request in app.requests.items():
+        if find_route(request.path, entry.operations) is None:
+            served = ", ".join(entry.operations) or "nothing"
+            yield Problem(("requests", name, "path"), f"{entry.name} does not serve {request.path}; it serves {served}")

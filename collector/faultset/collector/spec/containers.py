@@ -1,0 +1,12 @@
+"""What the containers of an application find where."""
+
+from __future__ import annotations
+
+SPEC_PATH = "/etc/faultset/app.yaml"
+"""The application's spec; the environment variable FAULTSET_APP names another place."""
+
+DATA_PATH = "/data/db"
+"""The files of a database; the environment variable FAULTSET_DATA names another place."""
+
+METRICS_PORT = 9464
+"""Port on which services export their metrics."""

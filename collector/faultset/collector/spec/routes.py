@@ -1,0 +1,32 @@
+"""Paths of operations, which may have parts in braces that stand for anything but a slash: `/product/{id}`."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Route(NamedTuple):
+    """The operation that serves a path, and the values of its parts in braces."""
+
+    operation: str
+    values: dict[str, str]
+
+
+@functools.cache
+def _pattern(operation: str) -> re.Pattern[str]:
+    parts = re.split(r"\{(\w+)\}", operation)
+    return re.compile("".join(f"(?P<{part}>[^/]+)" if at % 2 else re.escape(part) for at, part in enumerate(parts)))
+
+
+def find_route(path: str, operations: Iterable[str]) -> Route | None:
+    """Return the operation that serves a path, one without braces before others; None when there is none."""
+    names = tuple(operations)
+    if path in names:
+        return Route(path, {})
+    for name in names:
+        if "{" in name and (match := _pattern(name).fullmatch(path)):
+            return Route(name, match.groupdict())
+    return None

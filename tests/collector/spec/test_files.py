@@ -1,0 +1,72 @@
+"""Specs as YAML: what is read back, and what a wrong spec is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from faultset.collector.apps import app_names, load_app
+from faultset.collector.runtime.app_code import read_app
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.files import write
+from faultset.core.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def hotel() -> AppSpec:
+    return load_app("hotel")
+
+
+@pytest.mark.parametrize("name", app_names())
+def test_a_written_spec_reads_as_the_same_app(name: str) -> None:
+    app = load_app(name)
+    assert read_app(write(app), "written") == app
+
+
+def changed(app: AppSpec, *path: str, value: Any) -> str:
+    whole = yaml.safe_load(write(app))
+    place = whole
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    return yaml.safe_dump(whole)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (("services", "geo", "port"), "many", r"services\.geo\.port"),
+        (("services", "geo", "prot"), 1, r"services\.geo\.prot: Extra inputs"),
+        (("services", "geo", "stores"), ["mongodb-gee"], r"services\.geo\.stores: it names 'mongodb-gee'"),
+        (("entry",), ["fronted", 5000], "entry: it names 'fronted'"),
+        (("default_mix",), "usual", "default_mix: it names 'usual'"),
+        (("mixes", "default", "shares"), {"search": 0.5}, "add up to 1; found 0.5"),
+        (("mixes", "default", "shares"), {"sarch": 1}, r"mixes\.default\.shares: it names 'sarch'"),
+        (
+            ("services", "search", "operations", "/search.Search/Nearby", "steps"),
+            [{"neerby": {}}],
+            "there is no step 'neerby'; known are",
+        ),
+        (
+            ("services", "search", "operations", "/search.Search/Nearby", "steps"),
+            [{"call": {"service": "geo", "operation": "/geo.Geo/Far", "send": {}, "save": "x"}}],
+            "it names '/geo.Geo/Far'",
+        ),
+        (
+            ("services", "geo", "operations", "/geo.Geo/Nearby", "steps"),
+            [{"nearby": {"index": "dots", "lat": 1, "lon": 2, "radius_km": 1, "limit": 1, "save": "x"}}],
+            "it names 'dots'",
+        ),
+    ],
+)
+def test_a_wrong_spec_is_told_where_and_why(hotel: AppSpec, path: tuple[str, ...], value: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        read_app(changed(hotel, *path, value=value), "app.yaml")
+
+
+@pytest.mark.parametrize(("text", "told"), [("a: [", "app.yaml is not YAML"), ("3", "found int")])
+def test_a_spec_that_is_no_mapping_is_refused(text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        read_app(text, "app.yaml")
