@@ -1,0 +1,81 @@
+"""The pictures of docs/gallery.md, drawn from the dataset of this repository.
+
+evaluate datasets/sample --out gallery-results && python scripts/gallery.py gallery-results
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from faultset.datasets import open_dataset
+
+ROOT = Path(__file__).resolve().parents[1]
+IMAGES = ROOT / "docs" / "images"
+COLOURS = {"ok": "#4c78a8", "other": "#e45756"}
+
+
+def draw_faults(path: Path) -> None:
+    """Draw the requests of clients in every faulty episode, with the phase in which the fault was there."""
+    dataset = open_dataset(ROOT / "datasets" / "sample")
+    faulty = [episode for episode in dataset.episodes if dataset.label(episode).fault]
+    figure, axes = plt.subplots(len(faulty), 1, figsize=(9, 1.35 * len(faulty)), sharex=True, layout="constrained")
+    for axis, episode in zip(axes, faulty, strict=True):
+        view, label = dataset.view(episode), dataset.label(episode)
+        requests = view.table("requests", columns=["scheduled", "latency_ns", "outcome"]).to_pandas()
+        seconds = (requests["scheduled"].astype("int64") - view.view[0]) / 1e9
+        latency = requests["latency_ns"].astype(float).fillna(1e10) / 1e6
+        good = (requests["outcome"] == "ok").to_numpy()
+        axis.scatter(seconds[good], latency[good], s=5, color=COLOURS["ok"], label="answered")
+        axis.scatter(seconds[~good], latency[~good], s=7, color=COLOURS["other"], marker="x", label="failed")
+        onset, undone = ((time - view.view[0]) / 1e9 for time in (label.inject_start_ns, view.view[1]))
+        axis.axvspan(onset, undone, color="#f2cf5b", alpha=0.35, lw=0, zorder=0)
+        axis.set(yscale="log", ylim=(1, 2e4), yticks=[10, 1000])
+        axis.set_title(f"{label.fault} in {', '.join(label.targets)}: {label.verdict}", loc="left", fontsize=9)
+    axes[0].legend(loc="upper left", fontsize=7, ncols=2)
+    axes[len(faulty) // 2].set_ylabel("latency of client requests [ms]")
+    axes[-1].set_xlabel("seconds since the view began; the fault is in effect where the background is yellow")
+    figure.savefig(path, dpi=110)
+
+
+def draw_leaderboard(results: Path, path: Path) -> None:
+    """Draw the first number of each leaderboard on manifest faults, with its interval and what guessing scores."""
+    leaderboard = json.loads((results / "leaderboard.json").read_text())
+    tables = [table for table in leaderboard["tables"] if table["verdict"] == "manifest" and table["task"] != "rca"]
+    heights = [len(table["entries"]) + 2 for table in tables]
+    figure, axes = plt.subplots(
+        len(tables), 1, figsize=(9, 0.22 * sum(heights)), height_ratios=heights, sharex=True, layout="constrained"
+    )
+    for axis, table in zip(axes, tables, strict=True):
+        _draw_table(axis, table)
+    axes[-1].set_xlim(-0.02, 1.02)
+    figure.savefig(path, dpi=110)
+
+
+def _draw_table(axis: Any, table: dict[str, Any]) -> None:
+    metric = table["metrics"][0]["name"]
+    entries = [entry for entry in table["entries"] if entry["metrics"][metric]["value"] is not None][::-1]
+    intervals = [entry["metrics"][metric] for entry in entries]
+    values, lows, highs = (np.array([one[key] for one in intervals], float) for key in ("value", "low", "high"))
+    colours = ["#999999" if entry["kind"] == "control" else COLOURS["ok"] for entry in entries]
+    rows = np.arange(len(entries))
+    axis.hlines(rows, lows, highs, colors=colours)
+    axis.scatter(values, rows, c=colours, s=18, zorder=3)
+    axis.set_yticks(rows, [entry["baseline"] for entry in entries], fontsize=8)
+    floor = table["floor"].get(metric)
+    if floor is not None and floor["value"] is not None:
+        axis.axvline(floor["value"], color=COLOURS["other"], lw=1, ls="--")
+    given = {"detected": "given an alarm", "oracle": "given the true onset"}[table["protocol"]]
+    shown = table["metrics"][0]["title"]
+    title = f"detection: {shown}" if table["task"] == "detection" else f"localization, {given}: {shown}"
+    axis.set_title(title, loc="left", fontsize=9)
+
+
+if __name__ == "__main__":
+    draw_faults(IMAGES / "faults.png")
+    draw_leaderboard(Path(sys.argv[1]), IMAGES / "leaderboard.png")
