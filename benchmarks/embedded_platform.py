@@ -72,7 +72,7 @@ def healthy_run(seconds: float, seed: int, telemetry: bool = True) -> dict[str, 
         "p50_ms": round(float(np.quantile(latency, 0.5)), 1),
         "p99_ms": round(float(np.quantile(latency, 0.99)), 1),
         "pss_mib": round(memory),
-        "host": host,
+        "host": host.as_record(),
     }
 
 

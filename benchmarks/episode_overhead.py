@@ -15,17 +15,17 @@ import time
 from pathlib import Path
 
 from faultset.collector.campaigns.campaign import run_campaign
-from faultset.collector.plans.plan import PROFILES, profile_phases
+from faultset.collector.plans.plan import profile_phases
 from faultset.collector.plans.request import Request, plan_campaign
-from faultset.collector.platforms import PLATFORMS
+from faultset.collector.platforms.hosts import platform_names
 from faultset.datasets.format.truth import read_label
 
 
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--profile", choices=list(PROFILES), default="quick")
-    parser.add_argument("--platform", choices=PLATFORMS, default="local")
+    parser.add_argument("--profile", choices=("quick", "standard"), default="quick")
+    parser.add_argument("--platform", choices=platform_names(), default="local")
     arguments = parser.parse_args()
     profile, platform = arguments.profile, arguments.platform
     phases = profile_phases(profile, platform)

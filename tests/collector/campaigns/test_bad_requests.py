@@ -11,7 +11,7 @@ from faultset.collector.campaigns.campaign import check_root, remove_abandoned
 from faultset.collector.cli.collect import collect
 from faultset.collector.cli.recover import recover
 from faultset.collector.episodes.working_folders import WorkingFolder
-from faultset.collector.platforms import open_site
+from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import DataError
 
 
@@ -65,7 +65,7 @@ def test_what_a_dead_run_left_is_removed_and_a_live_run_is_left_alone(tmp_path: 
     dead.note.write_text(dead.note.read_text().replace(str(dead.owner), "4194304"))
     for name in ("alive", "dead"):
         (tmp_path / "episodes" / f"{name}.incomplete").mkdir(parents=True)
-    assert remove_abandoned(tmp_path, open_site) == ["dead"]
+    assert remove_abandoned(tmp_path, open_host) == ["dead"]
     assert alive.folder.exists()
     assert not dead.folder.exists()
     assert [p.name for p in (tmp_path / "episodes").iterdir()] == ["alive.incomplete"]

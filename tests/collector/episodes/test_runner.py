@@ -13,7 +13,9 @@ from faultset.collector.apps import load_app
 from faultset.collector.episodes import health
 from faultset.collector.episodes import runner as module
 from faultset.collector.episodes.runner import EpisodeRunner
-from faultset.collector.plans.plan import Phases, Plan
+from faultset.collector.plans.plan import Plan
+from faultset.collector.platforms.api.capabilities import HostLoad
+from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.core.errors import PlatformError
@@ -84,7 +86,7 @@ def test_a_finished_episode_has_its_injection_and_recovery_proved(tmp_path: Path
     assert end_ns - start_ns == 3 * SECOND
     requests = EpisodeView(folder).requests()
     assert (pd.to_datetime(start_ns, utc=True) <= requests["scheduled"]).all()
-    assert fake(subject).journal.open_inverses() == []
+    assert fake(subject).journal.open_undo_operations() == []
     assert fake(subject).torn_down
 
 
@@ -114,7 +116,7 @@ def test_a_fault_that_is_never_confirmed_is_undone_and_the_episode_is_void(tmp_p
     subject.record.fault = replace(subject.record.fault, check=lambda platform, target, parameters, before: None)
     outcome = subject.run()
     assert "could not be confirmed" in outcome.failure
-    assert fake(subject).journal.open_inverses() == []
+    assert fake(subject).journal.open_undo_operations() == []
     assert not (tmp_path / "data" / "episodes" / "abc").exists()
 
 
@@ -136,7 +138,7 @@ def test_an_interrupt_during_the_fault_undoes_and_writes_nothing(tmp_path: Path)
     subject._interrupted = lambda: subject.record.inject_done_ns is not None
     outcome = subject.run()
     assert outcome.interrupted
-    assert fake(subject).journal.open_inverses() == []
+    assert fake(subject).journal.open_undo_operations() == []
     assert not (tmp_path / "data" / "episodes" / "abc").exists()
 
 
@@ -151,17 +153,31 @@ def test_a_bug_is_raised_after_undo_and_teardown(tmp_path: Path) -> None:
     subject.record.fault = replace(subject.record.fault, inject=buggy)
     with pytest.raises(ZeroDivisionError):
         subject.run()
-    assert fake(subject).journal.open_inverses() == []
+    assert fake(subject).journal.open_undo_operations() == []
     assert fake(subject).torn_down
 
 
 def test_an_episode_on_an_overloaded_host_is_void(tmp_path: Path) -> None:
     subject = runner(tmp_path)
-    subject.platform.host_load = lambda: {"worst_delay_ms": 9000.0}
+    fake(subject).load = HostLoad(worst_delay_ms=9000.0)
     outcome = subject.run()
     assert "too busy: 9000 ms late" in outcome.failure
     assert "--jobs" in outcome.failure
     assert not (tmp_path / "data" / "episodes" / "abc").exists()
+
+
+def test_a_host_whose_load_is_not_measured_is_recorded_as_such(tmp_path: Path) -> None:
+    subject = runner(tmp_path)
+    fake(subject).load = HostLoad(load_average=1.0)
+    assert subject.run().failure == ""
+    (row,) = [row for row in subject.record.evidence if row["check"] == "host"]
+    assert (row["passed"], row["detail"]) == (False, "how late the host was is not measured on this platform")
+
+
+def test_the_delay_of_the_collector_counts_where_nodes_are_not_measured(tmp_path: Path) -> None:
+    subject = runner(tmp_path)
+    fake(subject).load = HostLoad(collector_delay_ms=2000.0)
+    assert "too busy: 2000 ms late" in subject.run().failure
 
 
 def test_an_application_that_answers_too_slowly_is_not_healthy(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def platform(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FakePla
     rows.append({**rows[0], "time": now - 500 * SECOND, "value": 0.0})
     journal = Journal(tmp_path / "journal.jsonl")
     made = FakePlatform(load_app("hotel"), journal)
-    made.sources = lambda: [request.param("metrics", rows)]
+    made.source_kinds["metrics"] = request.param
+    made.rows["metrics"] = rows
     yield made
     journal.close()
 

@@ -68,7 +68,7 @@ def test_undo_brings_every_object_back(spec: FaultSpec, target: str, tmp_path: P
     subject.undo()
     assert spec_of(subject) == before
     assert subject.impairments == {}
-    assert subject.journal.open_inverses() == []
+    assert subject.journal.open_undo_operations() == []
 
 
 @pytest.mark.parametrize(("spec", "target"), CASES)

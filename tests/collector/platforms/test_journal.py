@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.undo import replay
-from faultset.collector.platforms.journal.undo_operations import inverse_change, inverse_of_delete, merge
+from faultset.collector.platforms.journal.undo import undo_all
+from faultset.collector.platforms.journal.undo_operations import merge, reverse_change, undo_of_delete
 from faultset.core.errors import PlatformError
 from faultset.core.json_lines import read_json_lines
 
@@ -30,7 +30,7 @@ OBJECT = {"spec": {"replicas": 1, "selector": {"a": "b"}, "ports": [{"port": 1}]
 def test_the_inverse_of_a_merge_patch_brings_the_object_back(change: dict) -> None:
     after = merge(OBJECT, change)
     assert after != OBJECT
-    assert merge(after, inverse_change(OBJECT, change)) == OBJECT
+    assert merge(after, reverse_change(OBJECT, change)) == OBJECT
 
 
 def test_merge_changes_neither_argument() -> None:
@@ -47,7 +47,7 @@ def test_a_deleted_claim_comes_back_after_its_volume_was_released() -> None:
         "spec": {"volumeName": "geo-pv"},
         "status": {"phase": "Bound"},
     }
-    release, apply = inverse_of_delete(claim)
+    release, apply = undo_of_delete(claim)
     assert release == {"verb": "release-claim", "volume": "geo-pv"}
     assert apply["object"]["metadata"] == {"name": "geo-pvc"}
     assert "status" not in apply["object"]
@@ -59,44 +59,44 @@ class Recorder:
     def __init__(self, fails_on: str = ""):
         self.done, self.fails_on = [], fails_on
 
-    def perform(self, inverse) -> None:
-        if inverse["name"] == self.fails_on:
+    def execute(self, operation) -> None:
+        if operation["name"] == self.fails_on:
             raise PlatformError("no")
-        self.done.append(inverse["name"])
+        self.done.append(operation["name"])
 
 
 def test_what_was_begun_is_undone_newest_first_even_when_the_act_never_ended(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     for name in ("one", "two"):
-        with journal.act("patch", {}, [{"verb": "patch", "name": name}]):
+        with journal.operation("patch", {}, [{"verb": "patch", "name": name}]):
             pass
-    with pytest.raises(RuntimeError), journal.act("patch", {}, [{"verb": "patch", "name": "three"}]):
+    with pytest.raises(RuntimeError), journal.operation("patch", {}, [{"verb": "patch", "name": "three"}]):
         raise RuntimeError("torn")
-    performer = Recorder()
-    replay(journal, performer.perform)
-    assert performer.done == ["three", "two", "one"]
-    replay(journal, performer.perform)
-    assert len(performer.done) == 3
+    executor = Recorder()
+    undo_all(journal, executor.execute)
+    assert executor.done == ["three", "two", "one"]
+    undo_all(journal, executor.execute)
+    assert len(executor.done) == 3
 
 
 def test_a_journal_read_again_after_a_crash_knows_what_is_open(tmp_path: Path) -> None:
     path = tmp_path / "j"
     journal = Journal(path)
-    with journal.act("patch", {}, [{"verb": "patch", "name": "one"}]):
+    with journal.operation("patch", {}, [{"verb": "patch", "name": "one"}]):
         pass
     path.write_bytes(path.read_bytes() + b'{"seq": 9, "sta')
     again = Journal(path)
-    assert [seq for seq, _ in again.open_inverses()] == [1]
+    assert [seq for seq, _ in again.open_undo_operations()] == [1]
     assert len(read_json_lines(path)) == 2
 
 
 def test_one_failing_undo_does_not_keep_the_others_and_stays_open(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     for name in ("one", "two"):
-        with journal.act("patch", {}, [{"verb": "patch", "name": name}]):
+        with journal.operation("patch", {}, [{"verb": "patch", "name": name}]):
             pass
-    performer = Recorder(fails_on="two")
+    executor = Recorder(fails_on="two")
     with pytest.raises(PlatformError, match="faultset recover"):
-        replay(journal, performer.perform)
-    assert performer.done == ["one"]
-    assert [seq for seq, _ in journal.open_inverses()] == [2]
+        undo_all(journal, executor.execute)
+    assert executor.done == ["one"]
+    assert [seq for seq, _ in journal.open_undo_operations()] == [2]

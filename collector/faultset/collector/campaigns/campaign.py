@@ -18,7 +18,7 @@ from typing import IO, Any
 from faultset.collector.episodes.messages import EpisodeAssignment, EpisodeOutcome, PhaseReport, read_message
 from faultset.collector.episodes.working_folders import working_folders
 from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms.api.host import Site
+from faultset.collector.platforms.hosts import PlatformHost
 from faultset.core.errors import DataError
 
 CAMPAIGNS = "campaigns"
@@ -98,13 +98,13 @@ def check_root(root: Path) -> None:
         )
 
 
-def remove_abandoned(root: Path, site_of: Callable[[str], Site | None]) -> list[str]:
+def remove_abandoned(root: Path, host_of: Callable[[str], PlatformHost | None]) -> list[str]:
     """Undo and remove what killed runs left; return the episodes concerned.
 
     Parameters
     ----------
-    site_of
-        Returns the place of a platform, or None to leave its episodes alone this time.
+    host_of
+        Returns the host of a platform, or None to leave its episodes alone this time.
 
     Raises
     ------
@@ -113,9 +113,9 @@ def remove_abandoned(root: Path, site_of: Callable[[str], Site | None]) -> list[
     """
     removed = []
     for folder in working_folders(root):
-        site = site_of(folder.platform) if folder.is_abandoned() else None
-        if site is not None:
-            site.undo_abandoned(folder.journal)
+        host = host_of(folder.platform) if folder.is_abandoned() else None
+        if host is not None:
+            host.undo_abandoned(folder.journal)
             removed.append(folder.note.stem)
             folder.release()
     for unfinished in (root / "episodes").glob("*.incomplete"):

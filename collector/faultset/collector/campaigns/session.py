@@ -27,9 +27,10 @@ from faultset.collector.campaigns.campaign import (
 )
 from faultset.collector.campaigns.progress import show_progress
 from faultset.collector.faults.registry import get_fault
+from faultset.collector.faults.support import unsupported_faults
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.request import Request, campaign_id, plan_campaign
-from faultset.collector.platforms import open_site
+from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import DataError, FaultsetError, PlatformError
 from faultset.datasets.format.truth import read_label
 from faultset.datasets.format.versions import create_version, list_versions
@@ -58,7 +59,7 @@ class Session:
     ):
         self.request, self.plans, self.root = request, list(plans), root
         self._settings = dict(settings or {})
-        self._site = open_site(request.platform, self._settings)
+        self._host = open_host(request.platform, self._settings)
         self._asked_jobs = jobs
         self.jobs = jobs or 1
         self.refused: dict[str, str] = {}
@@ -79,9 +80,10 @@ class Session:
     def run(self) -> None:
         """Run the campaign and print its table."""
         check_root(self.root)
-        self._site.check()
+        for sentence in self._host.check():
+            print(sentence)
         self.root.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(self.root, lambda platform: self._site if platform == self.request.platform else None)
+        remove_abandoned(self.root, lambda platform: self._host if platform == self.request.platform else None)
         self.jobs = self._jobs()
         self._refuse()
         path = write_campaign(self.root, self.campaign, self.plans, asdict(self.request), self.refused)
@@ -96,7 +98,7 @@ class Session:
                     self.plans,
                     self.root,
                     jobs=self.jobs,
-                    settings=self._site.settings,
+                    settings=self._host.settings,
                     watch=watch,
                     stopping=lambda: bool(self._stopping),
                 )
@@ -111,12 +113,12 @@ class Session:
             if self._asked_jobs and self._asked_jobs > 1:
                 print("one episode at a time: they share an application that runs already", file=sys.stderr)
             return 1
-        return self._asked_jobs or self._site.default_jobs()
+        return self._asked_jobs or self._host.episode_capacity()
 
     def _refuse(self) -> None:
         """Leave out the faults that the platform cannot make; none may be left out that was named."""
         wanted = {plan.fault: get_fault(plan.fault) for plan in self.plans if plan.fault}
-        self.refused = self._site.refusals(list(wanted.values()))
+        self.refused = unsupported_faults(self._host, wanted.values())
         for fault, reason in self.refused.items():
             if fault in self.request.faults:
                 raise PlatformError(f"fault {fault} cannot be made here: {reason}")

@@ -1,4 +1,4 @@
-"""Options that say which cluster to use, and how."""
+"""Options that become settings of a platform."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-
-from faultset.core.errors import UsageError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -26,19 +24,6 @@ def cluster_options(command: _Command) -> _Command:
     return command
 
 
-def cluster_settings(
-    platform: str, context: str | None, prometheus_url: str | None, jaeger_url: str | None, image: str | None
-) -> dict[str, str]:
-    """Return the settings that were given.
-
-    Raises
-    ------
-    UsageError
-        They were given for a platform that has no cluster.
-    """
-    given = {"context": context, "prometheus_url": prometheus_url, "jaeger_url": jaeger_url, "repository": image}
-    settings = {name: value for name, value in given.items() if value is not None}
-    if settings and platform != "kubernetes":
-        option = "--" + next(iter(settings)).replace("_", "-").replace("repository", "image")
-        raise UsageError(f"{option} is for --platform kubernetes, but the platform is {platform}; leave it out")
-    return settings
+def platform_settings(**given: Any) -> dict[str, Any]:
+    """Return the settings of a platform that were given; whether it has them is for the platform to say."""
+    return {name: value for name, value in given.items() if value is not None}

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from faultset.collector.cli.cluster import cluster_options, cluster_settings
+from faultset.collector.cli.cluster import cluster_options, platform_settings
 from faultset.core.completion import complete_names
 from faultset.core.console import DURATION, command
 
@@ -96,10 +96,11 @@ def collect(
       collect --faults all --apps hotel --platform kubernetes
     """
     from faultset.collector.campaigns.session import Session
-    from faultset.collector.plans.plan import Phases, profile_phases
+    from faultset.collector.plans.plan import profile_phases
     from faultset.collector.plans.request import Request, plan_campaign
+    from faultset.collector.platforms.api.profiles import Phases
 
-    settings = cluster_settings(platform, context, prometheus_url, jaeger_url, image)
+    settings = platform_settings(context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image)
     base = profile_phases(profile, platform)
     given = {f"{name}_s": value for name, value in lengths.items() if value is not None}
     phases = Phases(**{**vars(base), **given})

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from faultset.collector.cli.cluster import cluster_options, cluster_settings
+from faultset.collector.cli.cluster import cluster_options, platform_settings
 from faultset.core.console import command, json_option
+
+if TYPE_CHECKING:
+    from faultset.collector.platforms.api.requirements import Requirement
+    from faultset.collector.platforms.hosts import PlatformHost
 
 
 @command("doctor")
@@ -31,39 +35,41 @@ def doctor(
       faultset doctor
       faultset doctor --platform kubernetes --install-telemetry
     """
-    from faultset.collector.platforms import PLATFORMS
     from faultset.collector.platforms.api.requirements import unmet
+    from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
     from faultset.core.console import show_records
     from faultset.core.errors import PlatformError, UsageError
-    from faultset.core.suggestions import unknown_name
 
-    if platform not in PLATFORMS:
-        raise unknown_name("platform", platform, PLATFORMS)
-    settings = cluster_settings(platform, context, prometheus_url, jaeger_url, image)
-    if install_telemetry and platform != "kubernetes":
-        raise UsageError("--install-telemetry is for --platform kubernetes, but the platform is local; add it")
-    rows = _rows(platform, settings, install_telemetry)
-    show_records(rows, columns={"check": "check", "ok": "ok", "found": "found", "remedy": "remedy"}, as_json=as_json)
+    settings = platform_settings(context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image)
+    host = open_host(platform, settings)
+    if install_telemetry:
+        if not isinstance(host, TelemetryInstaller):
+            raise UsageError(f"--install-telemetry does not apply to platform {platform}; leave it out")
+        click.echo(host.install_telemetry(), err=True)
+    rows = host.requirements()
+    if not unmet(rows):
+        rows.append(_faults(host))
+    columns = {"check": "check", "ok": "ok", "found": "found", "remedy": "remedy"}
+    show_records([vars(row) for row in rows], columns=columns, as_json=as_json)
     wrong = unmet(rows)
     if wrong:
-        raise PlatformError(f"{len(wrong)} of {len(rows)} checks failed; first: {wrong[0]['check']}")
+        raise PlatformError(f"{len(wrong)} of {len(rows)} checks failed; first: {wrong[0].check}")
     if not as_json:
-        place = "this machine can run the embedded platform" if platform == "local" else "this cluster can run episodes"
-        lacking = ", ".join(row["check"] for row in rows if not row["ok"])
-        click.echo(f"{place}; not all is there: {lacking}" if lacking else place)
+        lacking = ", ".join(row.check for row in rows if not row.ok)
+        sentence = f"platform {platform} can run episodes here"
+        click.echo(f"{sentence}; not all is there: {lacking}" if lacking else sentence)
 
 
-def _rows(platform: str, settings: dict[str, str], install_telemetry: bool) -> list[dict[str, Any]]:
-    if platform == "local":
-        from faultset.collector.platforms.local.checks import checks
+def _faults(host: PlatformHost) -> Requirement:
+    from faultset.collector.faults.registry import faults
+    from faultset.collector.faults.support import unsupported_faults
+    from faultset.collector.platforms.api.requirements import Requirement
 
-        return checks()
-    from faultset.collector.platforms.kubernetes.api.client import Api
-    from faultset.collector.platforms.kubernetes.doctor.checks import check_cluster
-    from faultset.collector.platforms.kubernetes.telemetry.stack_objects import install_telemetry as install
-
-    api = Api(context=settings.pop("context", None), patience_s=10.0)
-    if install_telemetry:
-        install(api)
-        click.echo("installed Prometheus, Jaeger and kube-state-metrics; recover --telemetry removes them", err=True)
-    return check_cluster(api, **settings)
+    known = faults()
+    reasons: dict[str, list[str]] = {}
+    for name, reason in unsupported_faults(host, known.values()).items():
+        reasons.setdefault(reason, []).append(name)
+    found = f"{len(known) - sum(map(len, reasons.values()))} of {len(known)} can be made"
+    found += "".join(f"; not {', '.join(names)}: {reason}" for reason, names in reasons.items())
+    remedy = "--faults all leaves the rest out; docs/kubernetes.md says what they need"
+    return Requirement("faults", not reasons, found, remedy, needed=False)

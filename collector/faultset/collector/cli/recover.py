@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from faultset.collector.cli.cluster import cluster_settings
+from faultset.collector.cli.cluster import platform_settings
 from faultset.core.console import command
 
 
@@ -28,21 +28,17 @@ def recover(out: Path, platform: str, context: str | None, telemetry: bool) -> N
       faultset recover --platform kubernetes
     """
     from faultset.collector.campaigns.campaign import check_root, remove_abandoned
-    from faultset.collector.platforms import open_site
+    from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
     from faultset.core.errors import UsageError
 
-    settings = cluster_settings(platform, context, None, None, None)
-    if telemetry and platform != "kubernetes":
-        raise UsageError("--telemetry is for --platform kubernetes, but the platform is local; add it")
-    site = open_site(platform, settings)
+    host = open_host(platform, platform_settings(context=context))
     check_root(out)
-    removed = remove_abandoned(out, lambda name: site if name == platform else open_site(name))
-    strays = site.remove_strays()
+    removed = remove_abandoned(out, lambda name: host if name == platform else open_host(name))
+    orphans = host.remove_orphans()
     if telemetry:
-        from faultset.collector.platforms.kubernetes.api.client import Api
-        from faultset.collector.platforms.kubernetes.telemetry.stack_objects import remove_telemetry
-
-        strays += remove_telemetry(Api(context=context))
-    said = [f"removed what was left of {len(removed)} episodes"] if removed else []
-    said += [f"removed {', '.join(strays)}"] if strays else []
-    click.echo("; ".join(said) or "nothing was left behind")
+        if not isinstance(host, TelemetryInstaller):
+            raise UsageError(f"--telemetry does not apply to platform {platform}; leave it out, or choose another")
+        orphans += host.remove_telemetry()
+    sentences = [f"removed what was left of {len(removed)} episodes"] if removed else []
+    sentences += [f"removed {', '.join(orphans)}"] if orphans else []
+    click.echo("; ".join(sentences) or "nothing was left behind")

@@ -10,7 +10,7 @@ import numpy as np
 from faultset.collector.faults.deployments import container_of, patch_container
 from faultset.collector.faults.stores import account_of, administer, driver_of, flush_caches
 from faultset.collector.faults.targets import code_services, databases, logic_services, networked_services
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.api.platform import EpisodePlatform, Platform
 from faultset.collector.runtime.builds import GOOD
 
 
@@ -24,7 +24,7 @@ def harmless_change(platform: Platform, rng: np.random.Generator) -> dict[str, A
     return {"change": setting, "service": service, "value": value}
 
 
-def disturb(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
+def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, Any]:
     """Make one harmless change that clients may notice: more load, or a rollout of another good build."""
     if rng.random() < 0.5:
         factor = round(float(rng.uniform(1.3, 1.8)), 2)

@@ -17,8 +17,7 @@ SETTLE_NS = 1_500_000_000
 
 def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataFrame:
     """Return the client requests scheduled in `[start_ns, end_ns)`."""
-    source = next(source for source in platform.sources() if source.table == "requests")
-    batches = list(source.snapshot(start_ns, end_ns))
+    batches = list(platform.sources["requests"].snapshot(start_ns, end_ns))
     if not batches:
         return pd.DataFrame({"scheduled": [], "outcome": [], "endpoint": [], "latency_ns": []})
     return pa.Table.from_batches(batches).to_pandas()

@@ -15,7 +15,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.episodes.messages import EpisodeAssignment, EpisodeMessage, EpisodeOutcome, PhaseReport
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.episodes.working_folders import WorkingFolder
-from faultset.collector.platforms import open_site
+from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.core.errors import FaultsetError
 
@@ -46,7 +46,7 @@ def main() -> None:
         journal.close()
     if outcome.failure and not outcome.interrupted:
         outcome = outcome.model_copy(update={"logs": _keep_for_diagnosis(working, assignment.root)})
-    if outcome.retriable or not journal.open_inverses():
+    if outcome.retriable or not journal.open_undo_operations():
         working.release()
     _send(outcome)
 
@@ -57,7 +57,10 @@ def _run(
     plan = assignment.plan
     journal.note("plan", **json.loads(plan.to_json()))
     app = load_app(plan.app_file or plan.app).model_copy(update={"trace_sampling": plan.trace_sampling})
-    platform = open_site(plan.platform, assignment.settings).make(plan, app, working.folder, journal)
+    host = open_host(plan.platform, assignment.settings)
+    platform = host.create_platform(
+        app, working.folder, journal, episode=plan.episode, seed=plan.seed, step_s=plan.step_s
+    )
     runner = EpisodeRunner(
         plan,
         platform,

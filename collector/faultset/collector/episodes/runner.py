@@ -15,7 +15,9 @@ from faultset.collector.episodes.state_machine import SECOND, Command, EpisodeMa
 from faultset.collector.episodes.writer import write_episode
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.plan import Plan, draw
-from faultset.collector.platforms.api.platform import ObjectNotFound, Platform
+from faultset.collector.platforms.api.capabilities import host_load
+from faultset.collector.platforms.api.objects import ObjectNotFound
+from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.verdicts.verdict import Judgement
 from faultset.core.errors import FaultsetError, PlatformError, UsageError
@@ -45,7 +47,7 @@ class EpisodeRunner:
     def __init__(
         self,
         plan: Plan,
-        platform: Platform,
+        platform: EpisodePlatform,
         journal: Journal,
         root: Path,
         *,
@@ -233,10 +235,12 @@ class EpisodeRunner:
         )
 
     def _collect(self) -> None:
-        load = self.platform.host_load()
-        late_ms = max(load.get("worst_delay_ms", 0.0), load.get("worst_scrape_lag_ms", 0.0))
-        self.record.add_evidence("host", "host", late_ms <= LARGEST_DELAY_MS, f"{late_ms:.0f} ms late at worst")
-        if late_ms > LARGEST_DELAY_MS:
+        late_ms = host_load(self.platform).worst_ms
+        if late_ms is None:
+            self.record.add_evidence("host", "host", False, "how late the host was is not measured on this platform")
+        else:
+            self.record.add_evidence("host", "host", late_ms <= LARGEST_DELAY_MS, f"{late_ms:.0f} ms late at worst")
+        if late_ms is not None and late_ms > LARGEST_DELAY_MS:
             raise PlatformError(
                 f"the host was too busy: {late_ms:.0f} ms late at worst, {LARGEST_DELAY_MS:.0f} ms are allowed; "
                 "run fewer episodes at a time with --jobs"

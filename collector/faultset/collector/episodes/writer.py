@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.api.capabilities import host_load
+from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.verdicts.sli import as_seen_at
 from faultset.collector.verdicts.verdict import Judgement, judge
 from faultset.datasets.format.context import EpisodeContext
@@ -24,12 +25,9 @@ def _finished(batch: pa.RecordBatch, end_ns: int) -> pa.RecordBatch:
     return batch.filter(pa.array(ends < end_ns))
 
 
-def _table(platform: Platform, name: str, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-    for source in platform.sources():
-        if source.table != name:
-            continue
-        for batch in source.snapshot(start_ns, end_ns):
-            yield _finished(batch, end_ns) if name == "spans" else batch
+def _table(platform: EpisodePlatform, name: str, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
+    for batch in platform.sources[name].snapshot(start_ns, end_ns) if name in platform.sources else ():
+        yield _finished(batch, end_ns) if name == "spans" else batch
 
 
 def _seen_requests(requests: pa.Table, end_ns: int) -> pa.Table:
@@ -39,7 +37,7 @@ def _seen_requests(requests: pa.Table, end_ns: int) -> pa.Table:
 
 
 def write_episode(
-    root: Path, record: EpisodeRecord, bounds: ViewBounds, platform: Platform, journal: Path
+    root: Path, record: EpisodeRecord, bounds: ViewBounds, platform: EpisodePlatform, journal: Path
 ) -> Judgement:
     """Write the episode's telemetry, context and truth into the dataset and return the verdict.
 
@@ -68,7 +66,7 @@ def write_episode(
                 view_start_ns=bounds.start_ns,
                 view_end_ns=bounds.end_ns,
                 reference_end_ns=bounds.reference_end_ns,
-                source_intervals_s={source.table: source.interval_s for source in platform.sources()},
+                source_intervals_s={name: source.interval_s for name, source in platform.sources.items()},
                 services=tuple(app.services),
                 calls=tuple(app.calls),
                 workload_entry=app.entry[0],
@@ -91,7 +89,9 @@ def write_episode(
     return judgement
 
 
-def _label(record: EpisodeRecord, bounds: ViewBounds, platform: Platform, judgement: Judgement) -> dict[str, Any]:
+def _label(
+    record: EpisodeRecord, bounds: ViewBounds, platform: EpisodePlatform, judgement: Judgement
+) -> dict[str, Any]:
     plan, fault = record.plan, record.fault
     causes: list[dict[str, Any]] = []
     if fault and plan.target:
@@ -127,6 +127,6 @@ def _label(record: EpisodeRecord, bounds: ViewBounds, platform: Platform, judgem
         "profile": plan.profile,
         "workload": {"mix": plan.mix, "rate_rps": plan.rate_rps},
         "seed": plan.seed,
-        "host": {**platform.host_load(), "parallel": record.parallel, "durations_s": record.durations_s},
+        "host": {**host_load(platform).as_record(), "parallel": record.parallel, "durations_s": record.durations_s},
         "clock_offsets": {table: round(1e9 * offset_s) for table, offset_s in platform.clock_offsets_s().items()},
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from faultset.collector.platforms.api.platform import Object, Platform
+from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.api.platform import Platform
 
 RECREATE: dict[str, Any] = {"type": "Recreate", "rollingUpdate": None}
 """Strategy under which the old pod goes first, as when an operator deletes and applies a Deployment."""

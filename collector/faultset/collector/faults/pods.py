@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from faultset.collector.platforms.api.platform import Object, Platform
+from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.api.platform import Platform
 from faultset.core.errors import PlatformError
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from faultset.collector.platforms.api.capabilities import Capability
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
@@ -27,7 +28,6 @@ GROUP = "faultset.faults"
 NOOP = "noop"
 ALL = "all"
 
-Need = Literal["loss", "delay", "partition", "kill", "resize", "runtime"]
 Parameters = dict[str, Any]
 Inject = Callable[[Platform, str, np.random.Generator], Parameters]
 Observe = Callable[[Platform, str], Any]
@@ -77,8 +77,7 @@ class FaultSpec:
     also_accepted
         Names besides the target that count as right answers.
     needs
-        What the platform must be able to do: impair packets (`loss`, `delay`, `partition`), kill a container's
-        process (`kill`), resize a running pod (`resize`), or run the application on programs of ours (`runtime`).
+        What the platform must be able to do; see `Capability`.
     """
 
     name: str
@@ -94,7 +93,7 @@ class FaultSpec:
     observe: Observe | None
     repeat_s: float | None
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]]
-    needs: frozenset[Need]
+    needs: frozenset[Capability]
 
 
 _log = logging.getLogger(__name__)
@@ -114,7 +113,7 @@ def fault(
     root_cause_kind: str = "Deployment",
     repeat_s: float | None = None,
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]] = lambda app, target: (),
-    needs: tuple[Need, ...] = (),
+    needs: tuple[Capability, ...] = (),
 ) -> Callable[[Inject], Inject]:
     """Register the decorated function as a fault; see `FaultSpec` for the parameters.
 
@@ -127,7 +126,7 @@ def fault(
     _require_permitted(name, system_level=(system_level, SystemLevel), fault_type=(fault_type, FaultType))
     _require_permitted(name, category=(category, Category))
     for need in needs:
-        _require_permitted(name, needs=(need, Need))
+        _require_permitted(name, needs=(need, Capability))
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in (NOOP, ALL):
         raise ValueError(f'a fault cannot be called "{name}"; use lower-case words joined by hyphens')
     _require_arguments(name, "check", check, "platform, target, parameters, before")

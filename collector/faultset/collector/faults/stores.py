@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from faultset.collector.faults.pods import last_end, pod_of, pods_of
+from faultset.collector.platforms.api.capabilities import CommandExecutor, require
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.stores.driver import Account, AdminChange, StoreDriver
 from faultset.collector.runtime.stores.drivers import store_driver
@@ -29,7 +30,7 @@ def administer(platform: Platform, store: str, change: AdminChange) -> str:
     """Run a store command as its administrator, with the command that takes it back."""
     name, port = driver_of(platform.app, store).name, platform.app.services[store].port
     argv, undo = (admin_command(name, port, *words) for words in change)
-    return platform.exec(pod_of(platform, store), argv, undo=undo)
+    return require(platform, CommandExecutor).exec(pod_of(platform, store), argv, undo=undo)
 
 
 def flush_caches(platform: Platform, store: str) -> tuple[str, ...]:

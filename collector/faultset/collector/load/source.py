@@ -23,10 +23,6 @@ class RequestSource:
     def __init__(self, path: Path):
         self._path = path
 
-    def ready(self) -> bool:
-        """Say whether a request has been sent."""
-        return len(read_results(self._path)[1]) > 0
-
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the requests that were scheduled in `[start_ns, end_ns)`."""
         endpoints, records = read_results(self._path)

@@ -9,42 +9,25 @@ from typing import Any, Literal
 
 import numpy as np
 
+from faultset.collector.platforms.api.profiles import Phases
+from faultset.collector.platforms.hosts import load_host_class
+from faultset.core.suggestions import unknown_name
+
 NoFaultKind = Literal["plain", "disturbed", "sham"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Phases:
-    """Lengths of an episode's phases in seconds.
-
-    The view is baseline plus fault; the reference window is its healthy begin.
-    """
-
-    warmup_s: float
-    baseline_s: float
-    fault_s: float
-    cooldown_s: float
-
-    @property
-    def view_s(self) -> float:
-        """Length of the view, which is the same in every episode of a campaign."""
-        return self.baseline_s + self.fault_s
-
-    @property
-    def reference_s(self) -> float:
-        """Length of the window at the begin of the view in which no fault can be."""
-        return 0.8 * self.baseline_s
-
-
-QUICK = Phases(warmup_s=8.0, baseline_s=45.0, fault_s=45.0, cooldown_s=5.0)
-STANDARD = Phases(warmup_s=30.0, baseline_s=180.0, fault_s=180.0, cooldown_s=30.0)
-STANDARD_ON_CLUSTER = Phases(warmup_s=30.0, baseline_s=300.0, fault_s=300.0, cooldown_s=30.0)
-"""Longer, so that a scrape every five seconds still gives about fifty reference samples."""
-PROFILES: dict[str, Phases] = {"quick": QUICK, "standard": STANDARD}
-
-
 def profile_phases(profile: str, platform: str) -> Phases:
-    """Return the lengths that a profile stands for on a platform."""
-    return STANDARD_ON_CLUSTER if (profile, platform) == ("standard", "kubernetes") else PROFILES[profile]
+    """Return the lengths that a profile stands for on a platform.
+
+    Raises
+    ------
+    UsageError
+        The platform has no such profile, or there is no such platform.
+    """
+    profiles = load_host_class(platform).profiles
+    if profile not in profiles:
+        raise unknown_name("profile", profile, profiles)
+    return profiles[profile]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,9 @@ import numpy as np
 
 from faultset.collector.apps import is_path, load_app
 from faultset.collector.faults.registry import FaultSpec, faults, get_fault
-from faultset.collector.plans.plan import NoFaultKind, Phases, Plan
-from faultset.collector.platforms import PLATFORMS
+from faultset.collector.plans.plan import NoFaultKind, Plan
+from faultset.collector.platforms.api.profiles import Phases
+from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
@@ -129,8 +130,7 @@ def plan_campaign(request: Request, *, run: int = 1) -> list[Plan]:
     UsageError
         Unknown names, impossible lengths, or nothing to do.
     """
-    if request.platform not in PLATFORMS:
-        raise unknown_name("platform", request.platform, PLATFORMS)
+    host_class = load_host_class(request.platform)
     check_phases(request.phases, request.step_s)
     if not request.rate_rps > 0:
         raise UsageError(f"--rate must be more than 0 requests per second, but is {request.rate_rps:g}")
@@ -141,7 +141,7 @@ def plan_campaign(request: Request, *, run: int = 1) -> list[Plan]:
         app = load_app(name)
         if is_path(name):
             files[app.name] = str(Path(name).absolute())
-        if app.deployed is not None and request.platform != "kubernetes":
+        if app.deployed is not None and not host_class.runs_deployed_apps:
             raise UsageError(
                 f"app {app.name} is deployed on a cluster, but the platform is {request.platform}; "
                 "add --platform kubernetes"

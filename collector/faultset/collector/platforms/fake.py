@@ -12,10 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from faultset.collector.platforms.api.platform import Impairment, Object, ObjectNotFound, Source
+from faultset.collector.platforms.api.capabilities import HostLoad
+from faultset.collector.platforms.api.impairments import Impairment
+from faultset.collector.platforms.api.objects import Object, ObjectNotFound
+from faultset.collector.platforms.api.sources import Source
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.journaled_verbs import JournaledVerbs
-from faultset.collector.platforms.journal.undo import Performer, replay
+from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
+from faultset.collector.platforms.journal.undo import UndoExecutor, undo_all
 from faultset.collector.platforms.journal.undo_operations import merge
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.manifests import manifests
@@ -30,10 +33,6 @@ class FakeSource:
         self.table, self.rows = table, rows
         self.interval_s: float | None = 1.0
 
-    def ready(self) -> bool:
-        """Always."""
-        return True
-
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows whose time lies in the window."""
         schema = pa.schema([field for field in TABLES[self.table] if field.name != "episode"])
@@ -45,7 +44,7 @@ class FakeSource:
         """Nothing to close."""
 
 
-class FakePlatform(JournaledVerbs):
+class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
     """See the module; `calls` lists all verbs in order."""
 
     name = "fake"
@@ -58,6 +57,8 @@ class FakePlatform(JournaledVerbs):
         self.calls: list[tuple[Any, ...]] = []
         self.impairments: dict[str, Impairment] = {}
         self.rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
+        self.source_kinds: dict[str, type[FakeSource]] = {}
+        self.load = HostLoad(load_average=0.0, worst_delay_ms=0.0)
         self._numbers = itertools.count(1)
         self.torn_down = False
 
@@ -97,7 +98,7 @@ class FakePlatform(JournaledVerbs):
             if found_kind == kind and wanted <= found["metadata"].get("labels", {}).items()
         ]
 
-    def run_in(self, pod: str, argv: Sequence[str]) -> str:
+    def run_command(self, pod: str, argv: Sequence[str]) -> str:
         """Note it."""
         self.calls.append(("exec", pod, tuple(argv)))
         return ""
@@ -132,16 +133,17 @@ class FakePlatform(JournaledVerbs):
             raise PlatformError(f"waited {timeout_s:g} s for {what}")
 
     def undo(self) -> None:
-        """Replay the journal."""
-        replay(self.journal, _FakePerformer(self).perform)
+        """Undo what the journal holds."""
+        undo_all(self.journal, _FakeUndoExecutor(self).execute)
 
-    def sources(self) -> Sequence[Source]:
-        """Return one source a table."""
-        return [FakeSource(table, rows) for table, rows in self.rows.items()]
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """One source for each table."""
+        return {table: self.source_kinds.get(table, FakeSource)(table, rows) for table, rows in self.rows.items()}
 
-    def host_load(self) -> dict[str, Any]:
-        """Return a quiet host."""
-        return {"load_average": 0.0, "worst_delay_ms": 0.0}
+    def host_load(self) -> HostLoad:
+        """Return what it was given; a quiet host at first."""
+        return self.load
 
     def clock_offsets_s(self) -> dict[str, float]:
         """Return zeros."""
@@ -201,8 +203,8 @@ class FakePlatform(JournaledVerbs):
             deployment["status"] = {"availableReplicas": wanted, "readyReplicas": wanted, "updatedReplicas": wanted}
 
 
-class _FakePerformer(Performer):
-    patience_s = pause_s = 0.0
+class _FakeUndoExecutor(UndoExecutor):
+    timeout_s = pause_s = 0.0
 
     def __init__(self, platform: FakePlatform):
         self._platform = platform

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from datagrams import ECHO, RECEIVER, answered, is_gone, until
 
-from faultset.collector.platforms.api.platform import Delay, Loss, Partition
+from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
 from faultset.collector.platforms.api.pod_state import is_ready
 from faultset.collector.platforms.kubernetes.api.client import APPLY_PATCH, Api
 from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
@@ -250,12 +250,12 @@ def test_volumes_are_made_for_the_image_s_user_and_removed(bench: Bench, agents:
     assert bench.app not in bench.in_agent("ls", "/var/lib/faultset")
 
 
-def test_stats_tell_how_busy_nodes_are_and_what_time_they_have(bench: Bench, agents: NodeAgents) -> None:
-    stats = agents.stats()
-    assert stats["nodes"] == 1
-    assert stats["worst_delay_ms"] > 0
+def test_the_host_load_says_how_busy_nodes_are_and_what_time_they_have(bench: Bench, agents: NodeAgents) -> None:
+    load = agents.host_load()
+    assert load.nodes == 1
+    assert (load.worst_delay_ms or 0) > 0
     assert abs(agents.clock_offset_s()) < 0.5
-    assert json.dumps(stats)
+    assert json.dumps(load.as_record())
 
 
 def test_a_pod_that_is_deleted_while_impaired_leaves_nothing_to_do(bench: Bench, agents: NodeAgents) -> None:

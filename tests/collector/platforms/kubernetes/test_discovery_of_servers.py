@@ -78,7 +78,7 @@ def test_the_prometheus_with_container_metrics_is_preferred_and_the_others_are_n
     api_server.add_service("b/prometheus-k8s:9090", other)
     found = discover(connect(installed("", "observe/jaeger:16686", "observe/jaeger:4318")))
     assert found.prometheus.name == "Prometheus at service b/prometheus-k8s:9090"
-    assert "also found: service a/prometheus-server:80" in found.said[0]
+    assert "also found: service a/prometheus-server:80" in found.choices[0]
 
 
 def test_our_own_stack_comes_first(api_server, connect, prometheus, installed) -> None:

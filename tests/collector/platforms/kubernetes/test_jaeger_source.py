@@ -208,16 +208,8 @@ def test_a_window_long_past_is_read_once(serve, source, jaeger) -> None:
     assert asked.count("/api/services") == 1
 
 
-def test_a_jaeger_that_knows_nothing_gives_no_rows_and_is_not_ready(source) -> None:
+def test_a_jaeger_that_knows_nothing_gives_no_rows(source) -> None:
     assert _rows(source()) == []
-    assert not source().ready()
-
-
-def test_telemetry_is_ready_when_spans_of_the_application_arrive(source, jaeger) -> None:
-    jaeger.traces = [_trace(1, time.time() - T0 - 1, OTHERS)]
-    assert not source().ready()
-    jaeger.traces.append(_trace(2, time.time() - T0 - 1, MINE))
-    assert source().ready()
 
 
 def test_what_jaeger_refuses_is_said(source, jaeger) -> None:

@@ -311,15 +311,6 @@ def test_recent_samples_of_one_pod_need_one_request(serve, source, prometheus) -
     assert made.recent(CPU, "nobody-1-2", 15.0).num_rows == 0
 
 
-def test_telemetry_is_ready_when_a_pod_has_samples(source, prometheus) -> None:
-    made = source()
-    assert not made.ready()
-    prometheus.add("kube_deployment_spec_replicas", [(time.time(), 1)], namespace="shop", deployment="geo")
-    assert not made.ready()
-    prometheus.add(CPU, [(time.time() - 3, 1)], namespace="shop", pod=POD)
-    assert made.ready()
-
-
 def test_the_servers_clock_is_compared_with_ours(source, prometheus) -> None:
     prometheus.clock_ahead_s = 30.0
     assert source().clock_offset_s() == pytest.approx(30.0, abs=5.0)

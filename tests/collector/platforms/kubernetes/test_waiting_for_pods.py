@@ -67,7 +67,7 @@ def test_with_a_load_pods_are_listed_at_the_deadline_only(waiting: Waiting) -> N
     subject._load_wanted = True
     subject.wait(after(5), timeout_s=60, what="the fault to show")
     assert pods.lists == 0
-    with pytest.raises(PlatformError, match="in vain for the fault to show; pod geo-1 is Pending: ErrImagePull"):
+    with pytest.raises(PlatformError, match="success for the fault to show; pod geo-1 is Pending: ErrImagePull"):
         subject.wait(after(5), timeout_s=-1, what="the fault to show")
     assert pods.lists == 1
 

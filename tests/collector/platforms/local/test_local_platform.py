@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from faultset.collector.platforms.api.platform import Delay, Loss, Partition
+from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.local.api_server.object_store import ObjectNotFound
 from faultset.collector.platforms.local.platform import LocalPlatform
@@ -101,7 +101,7 @@ class Shop:
         return self.container("registry")["restartCount"]
 
     def reasons(self, kind: str) -> list[str]:
-        source = next(source for source in self.platform.sources() if source.table == "events")
+        source = self.platform.sources["events"]
         rows = [row for batch in source.snapshot(0, time.time_ns()) for row in batch.to_pylist()]
         return [row["reason"] for row in rows if row["kind"] == kind]
 
@@ -274,8 +274,7 @@ def test_an_impairment_disturbs_packets_until_it_is_undone(shop, impairment):
 
 
 def test_the_load_is_recorded_request_by_request(shop):
-    source = next(source for source in shop.platform.sources() if source.table == "requests")
-    assert not source.ready()
+    source = shop.platform.sources["requests"]
 
     def rows() -> list[dict]:
         return [row for batch in source.snapshot(0, time.time_ns()) for row in batch.to_pylist()]
@@ -292,7 +291,7 @@ def test_logs_of_killed_containers_are_kept(shop):
     pod, before = shop.pod("registry"), shop.restarts()
     shop.platform.kill(pod)
     shop.until(lambda: shop.restarts() > before and shop.leader() is not None)
-    source = next(source for source in shop.platform.sources() if source.table == "logs")
+    source = shop.platform.sources["logs"]
     rows = [row for batch in source.snapshot(0, time.time_ns()) for row in batch.to_pylist()]
     mine = [row for row in rows if row["pod"] == pod]
     assert {row["service"] for row in mine} == {"registry"}
@@ -300,7 +299,7 @@ def test_logs_of_killed_containers_are_kept(shop):
     assert {"info"} <= {row["level"] for row in mine}
 
 
-def test_waiting_in_vain_names_what_is_not_ready(shop):
+def test_waiting_without_success_names_what_is_not_ready(shop):
     containers = shop.platform.get("Deployment", "registry")["spec"]["template"]["spec"]["containers"]
     containers[0]["image"] = "shop/registry:9"
     change = {"strategy": {"type": "Recreate", "rollingUpdate": None}, "template": {"spec": {"containers": containers}}}
@@ -308,7 +307,7 @@ def test_waiting_in_vain_names_what_is_not_ready(shop):
     shop.until(lambda: shop.pods("registry"))
     with pytest.raises(PlatformError) as caught:
         shop.platform.wait(lambda: False, timeout_s=0.1, what="the moon")
-    assert "waited 0.1 s in vain for the moon" in str(caught.value)
+    assert "waited 0.1 s without success for the moon" in str(caught.value)
     assert "pod registry-" in str(caught.value)
     assert "ImagePull" in str(caught.value)
 
@@ -327,10 +326,11 @@ def test_undo_twice_does_no_harm(shop):
     assert shop.platform.get("Deployment", "registry")["spec"]["revisionHistoryLimit"] == 10
 
 
-def test_the_host_load_is_told(shop):
-    told = shop.platform.host_load()
-    assert told["load_average"] >= 0
-    assert told["worst_delay_ms"] >= 0
+def test_the_host_load_is_measured(shop):
+    load = shop.platform.host_load()
+    assert load.load_average >= 0
+    assert load.worst_ms == load.worst_delay_ms >= 0
+    assert load.worst_scrape_lag_ms is None
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ from faultset.collector.platforms.api.platform import Platform
     check=consumer_fails,
     observe=consumer_failures,
     also_accepted=consumer_names,
-    needs=("runtime",),
+    needs=("exec", "runtime"),
 )
 def auth_missing(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Require a password of an account that had none, then restart the consumers, which do not know it."""

@@ -29,7 +29,7 @@ from faultset.collector.platforms.api.platform import Platform
     check=consumer_fails,
     observe=consumer_failures,
     also_accepted=consumer_names,
-    needs=("runtime",),
+    needs=("exec", "runtime"),
 )
 def user_unregistered(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Delete the account with which the database is used, then restart its consumers."""

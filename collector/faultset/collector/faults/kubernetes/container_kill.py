@@ -10,6 +10,7 @@ import numpy as np
 from faultset.collector.faults.pods import container_status, last_end, pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import logic_services
+from faultset.collector.platforms.api.capabilities import ContainerKiller, require
 from faultset.collector.platforms.api.platform import Platform
 
 
@@ -44,5 +45,5 @@ def container_kill(platform: Platform, target: str, rng: np.random.Generator) ->
     """Kill the container's main process; again every twelve seconds if it runs by then."""
     pod = pod_of(platform, target)
     if "running" in container_status(platform, target).get("state", {}):
-        platform.kill(pod)
+        require(platform, ContainerKiller).kill(pod)
     return {"pod": pod}

@@ -32,7 +32,7 @@ def claim_is_pending(platform: Platform, target: str, parameters: Mapping[str, A
     check=claim_is_pending,
     root_cause_kind="PersistentVolumeClaim",
     also_accepted=consumer_names,
-    needs=("runtime",),
+    needs=("exec", "runtime"),
 )
 def redeploy_without_pv(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Deploy the store again with a new claim; the released volume still names the old one and does not bind."""

@@ -10,7 +10,9 @@ from faultset.collector.faults.network.evidence import is_impaired
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import logic_services
-from faultset.collector.platforms.api.platform import Delay, Platform
+from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
+from faultset.collector.platforms.api.impairments import Delay
+from faultset.collector.platforms.api.platform import Platform
 
 
 @fault(
@@ -26,5 +28,5 @@ from faultset.collector.platforms.api.platform import Delay, Platform
 def network_delay(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Hold back all packets that the pod sends."""
     pod, latency_s = pod_of(platform, target), round(float(rng.uniform(0.2, 0.5)), 2)
-    platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 10, 3)))
+    require(platform, NetworkImpairer).impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 10, 3)))
     return {"pod": pod, "latency_s": latency_s}

@@ -10,7 +10,9 @@ from faultset.collector.faults.network.evidence import is_impaired
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import logic_services
-from faultset.collector.platforms.api.platform import Loss, Platform
+from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
+from faultset.collector.platforms.api.impairments import Loss
+from faultset.collector.platforms.api.platform import Platform
 
 
 @fault(
@@ -27,5 +29,5 @@ from faultset.collector.platforms.api.platform import Loss, Platform
 def network_loss(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Lose a share of the packets that the pod sends."""
     pod, probability = pod_of(platform, target), round(float(rng.uniform(0.2, 0.4)), 2)
-    platform.impair(pod, Loss(probability=probability))
+    require(platform, NetworkImpairer).impair(pod, Loss(probability=probability))
     return {"pod": pod, "probability": probability}

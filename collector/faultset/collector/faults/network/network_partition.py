@@ -10,7 +10,9 @@ from faultset.collector.faults.network.evidence import is_impaired
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import logic_services
-from faultset.collector.platforms.api.platform import Partition, Platform
+from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
+from faultset.collector.platforms.api.impairments import Partition
+from faultset.collector.platforms.api.platform import Platform
 
 
 @fault(
@@ -26,5 +28,5 @@ from faultset.collector.platforms.api.platform import Partition, Platform
 def network_partition(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Let no packet pass between the pod and anyone."""
     pod = pod_of(platform, target)
-    platform.impair(pod, Partition())
+    require(platform, NetworkImpairer).impair(pod, Partition())
     return {"pod": pod}

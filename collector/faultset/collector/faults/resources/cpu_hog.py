@@ -11,6 +11,7 @@ from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.resources.cpu_use import cpu_cores
 from faultset.collector.faults.targets import logic_services
+from faultset.collector.platforms.api.capabilities import CommandExecutor, require
 from faultset.collector.platforms.api.platform import Platform
 
 
@@ -36,12 +37,12 @@ def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]
     check=uses_much_cpu,
     observe=cores_in_use,
     root_cause_kind="Pod",
-    needs=("runtime",),
+    needs=("exec", "runtime"),
 )
 def cpu_hog(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Run busy loops inside the container; with it they share the container's CPU limit."""
     pod, workers, name = pod_of(platform, target), int(rng.integers(2, 5)), f"/tmp/{rng.bytes(4).hex()}"
-    platform.exec(
+    require(platform, CommandExecutor).exec(
         pod,
         ["faultset-work", "cpu", "--workers", str(workers), "--seconds", "1800", "--pid-file", name],
         undo=["faultset-work", "stop", "--pid-file", name],

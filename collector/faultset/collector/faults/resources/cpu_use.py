@@ -7,14 +7,15 @@ import time
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.collector.platforms.api.platform import AnswersForOneSeries, Platform
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.api.sources import SeriesReader
 
 
 def _samples(platform: Platform, pod: str, metric: str, window_s: float) -> pa.Table:
     end_ns = time.time_ns()
-    source = next(source for source in platform.sources() if source.table == "metrics")
+    source = platform.sources["metrics"]
     window_s = max(window_s, 4 * (source.interval_s or 1.0))
-    if isinstance(source, AnswersForOneSeries):
+    if isinstance(source, SeriesReader):
         table = source.recent(metric, pod, window_s)
         return table.set_column(0, "time", table["time"].cast(pa.int64())).sort_by("time")
     batches = list(source.snapshot(end_ns - int(window_s * 1e9), end_ns))

@@ -1,1 +1,1 @@
-"""The platform protocol, and what a campaign asks of a platform outside of episodes."""
+"""What a platform offers to faults and episodes: objects, capabilities, sources of telemetry, requirements."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultset.collector.platforms.api.platform import Object
+from faultset.collector.platforms.api.objects import Object
 
 BACK_OFF_REASONS = frozenset(
     {"CrashLoopBackOff", "RunContainerError", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError"}

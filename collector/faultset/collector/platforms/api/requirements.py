@@ -1,29 +1,40 @@
-"""What a place must have to run episodes, as rows that say what was found and how to mend it."""
+"""What a host must have to run episodes, as rows that say what was found and how to mend it."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-Row = dict[str, Any]
 
+@dataclass(frozen=True)
+class Requirement:
+    """One thing that was looked at.
 
-def requirement(check: str, ok: bool, found: str, remedy: str, *, needed: bool = True) -> Row:
-    """Return one row.
-
-    Parameters
+    Attributes
     ----------
     check
         What was looked at.
+    ok
+        Whether it is as it should be.
     found
         What there is; where something is not needed, also what is lost without.
     remedy
-        How to mend it; left out where nothing is to be mended.
+        How to mend it; empty where nothing is to be mended.
     needed
         Whether episodes cannot run without.
     """
-    return {"check": check, "ok": ok, "needed": needed, "found": found, "remedy": "" if ok else remedy}
+
+    check: str
+    ok: bool
+    found: str
+    remedy: str = ""
+    needed: bool = True
+
+    def __post_init__(self) -> None:
+        if self.ok:
+            object.__setattr__(self, "remedy", "")
 
 
-def unmet(rows: list[Row]) -> list[Row]:
+def unmet(rows: Iterable[Requirement]) -> list[Requirement]:
     """Return the rows for which episodes cannot run."""
-    return [row for row in rows if row["needed"] and not row["ok"]]
+    return [row for row in rows if row.needed and not row.ok]

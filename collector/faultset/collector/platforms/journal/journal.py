@@ -1,7 +1,8 @@
-"""The durable record of every act on a platform, and of what undoes it.
+"""The durable record of every operation on a platform, and of what undoes it.
 
-One JSON line is flushed to disk before an act and one after it, so that a collector killed at any moment leaves
-enough to undo what it did. Records: `intent` (with the inverse), `done`, `failed`, `undone`, `note`.
+One JSON line is flushed to disk before an operation and one after it, so that a collector killed at any moment leaves
+enough to undo what it did. Records: `intent` (its undo operations are under the key `inverse`), `done`, `failed`,
+`undone`, `note`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.platforms.journal.undo_operations import Inverse
+from faultset.collector.platforms.journal.undo_operations import UndoOperation
 from faultset.core.json_lines import read_json_lines
 
 
@@ -39,11 +40,11 @@ class Journal:
         self.records.append(record)
 
     @contextmanager
-    def act(
+    def operation(
         self,
         verb: str,
         args: Mapping[str, Any],
-        inverse: Sequence[Inverse] | None = None,
+        undo: Sequence[UndoOperation] | None = None,
         visible: Sequence[str] = (),
     ) -> Iterator[int]:
         """Record an intent before the body runs and its outcome after.
@@ -52,14 +53,14 @@ class Journal:
         ----------
         verb, args
             What is about to be done.
-        inverse
+        undo
             What undoes it; empty or None when nothing does or nothing has to.
         visible
             Strings that the change itself shows to an operator of the application.
         """
         seq, self._next = self._next, self._next + 1
         intent = {"seq": seq, "state": "intent", "time_ns": time.time_ns(), "verb": verb, "args": dict(args)}
-        self._write({**intent, "inverse": list(inverse or []), "visible": list(visible)})
+        self._write({**intent, "inverse": list(undo or []), "visible": list(visible)})
         try:
             yield seq
         except BaseException as error:
@@ -68,21 +69,21 @@ class Journal:
         self._write({"seq": seq, "state": "done", "time_ns": time.time_ns()})
 
     def note(self, what: str, visible: Sequence[str] = (), **details: Any) -> None:
-        """Record something that changes nothing, such as the begin of a phase; `visible` as in `act`."""
+        """Record something that changes nothing, such as the begin of a phase; `visible` as in `operation`."""
         seq, self._next = self._next, self._next + 1
         record = {"seq": seq, "state": "note", "time_ns": time.time_ns(), "verb": what, "args": details}
         self._write({**record, "visible": list(visible)})
 
     def undone(self, seq: int) -> None:
-        """Record that the inverse of an act has been performed."""
+        """Record that an operation has been undone."""
         self._write({"seq": seq, "state": "undone", "time_ns": time.time_ns()})
 
-    def open_inverses(self) -> list[tuple[int, list[Inverse]]]:
-        """Return the acts that are still to be undone, newest first.
+    def open_undo_operations(self) -> list[tuple[int, list[UndoOperation]]]:
+        """Return the operations that are still to be undone, newest first, each with what undoes it.
 
-        An act that failed or never said that it was done counts too: it may have happened.
+        An operation that failed or has no end counts too: it may have happened.
         """
-        return open_inverses(self.records)
+        return open_undo_operations(self.records)
 
     def close(self) -> None:
         """Close the file; may be called twice."""
@@ -91,8 +92,8 @@ class Journal:
             self._file = -1
 
 
-def open_inverses(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[Inverse]]]:
-    """Return `(seq, inverse)` of the acts in `records` that nothing has undone, newest first."""
+def open_undo_operations(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[UndoOperation]]]:
+    """Return `(seq, undo operations)` of what nothing in `records` has undone, newest first."""
     undone = {record["seq"] for record in records if record["state"] == "undone"}
     intents = [record for record in records if record["state"] == "intent" and record["inverse"]]
     return [(record["seq"], list(record["inverse"])) for record in reversed(intents) if record["seq"] not in undone]

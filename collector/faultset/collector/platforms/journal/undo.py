@@ -1,4 +1,4 @@
-"""Undoing: every open inverse of a journal, newest first, and how each is performed."""
+"""How the changes that a journal holds are undone, newest first."""
 
 from __future__ import annotations
 
@@ -7,50 +7,51 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from faultset.collector.platforms.api.platform import Object, ObjectNotFound
+from faultset.collector.platforms.api.objects import Object, ObjectNotFound
 from faultset.collector.platforms.api.pod_state import is_active, waits_in_back_off
 from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal.undo_operations import UndoOperation
 from faultset.core.errors import PlatformError
 
 
-def replay(journal: Journal, perform: Callable[[Mapping[str, Any]], None]) -> None:
-    """Perform all open inverses, each noted as soon as it is done; one that fails does not keep the others back.
+def undo_all(journal: Journal, execute: Callable[[UndoOperation], None]) -> None:
+    """Undo everything that is still open, each noted as soon as it is done; a failure does not keep the others back.
 
     Parameters
     ----------
-    perform
-        Performs one inverse act; doing it twice must do no harm.
+    execute
+        Executes one undo operation; doing it twice must do no harm.
 
     Raises
     ------
     PlatformError
-        Some could not be performed; they stay open, and another replay tries them again.
+        Some could not be performed; they stay open, and another undo_all tries them again.
     """
     failed: list[str] = []
-    for seq, inverses in journal.open_inverses():
+    for seq, operations in journal.open_undo_operations():
         try:
-            for inverse in inverses:
-                perform(inverse)
+            for operation in operations:
+                execute(operation)
         except PlatformError as error:
-            failed.append(f"act {seq}: {error}")
+            failed.append(f"operation {seq}: {error}")
             continue
         journal.undone(seq)
     if failed:
         raise PlatformError(f"{len(failed)} changes could not be undone ({failed[0]}); run 'faultset recover'")
 
 
-class Performer(ABC):
-    """Performs inverse acts on a platform, each of which may be performed twice without harm.
+class UndoExecutor(ABC):
+    """Executes undo operations on a platform, each of which may be executed twice without harm.
 
     Attributes
     ----------
-    patience_s
+    timeout_s
         How long to wait for a pod to come up, or for an object to be gone.
     pause_s
         How long to wait before another look.
     """
 
-    patience_s: float
+    timeout_s: float
     pause_s: float
 
     @abstractmethod
@@ -81,21 +82,21 @@ class Performer(ABC):
     def _lift(self, pod: str) -> None:
         """End the impairment of a pod; nothing happens when there is none."""
 
-    def perform(self, inverse: Mapping[str, Any]) -> None:
-        """Perform one act; raise PlatformError when it is not possible now."""
-        match inverse["verb"]:
+    def execute(self, operation: UndoOperation) -> None:
+        """Execute one undo operation; raise PlatformError when it is not possible now."""
+        match operation["verb"]:
             case "patch":
-                self._patch_back(inverse["kind"], inverse["name"], inverse["change"])
+                self._patch_back(operation["kind"], operation["name"], operation["change"])
             case "apply":
-                self._create_again(inverse["object"])
+                self._create_again(operation["object"])
             case "release-claim":
-                self._patch("PersistentVolume", inverse["volume"], {"spec": {"claimRef": None}})
+                self._patch("PersistentVolume", operation["volume"], {"spec": {"claimRef": None}})
             case "exec":
-                self._run_in_newest(inverse["labels"], inverse["argv"])
+                self._run_in_newest(operation["labels"], operation["argv"])
             case "lift":
-                self._lift(inverse["pod"])
+                self._lift(operation["pod"])
             case verb:
-                raise PlatformError(f"the journal has an inverse {verb!r} that this release does not know")
+                raise PlatformError(f"the journal has an undo operation {verb!r} that this release does not know")
 
     def restart_waiting(self, concerns: Callable[[Object], bool] = lambda pod: True) -> None:
         """Delete the pods in question that wait in a back-off; their owners replace them at once."""
@@ -113,18 +114,18 @@ class Performer(ABC):
     def _create_again(self, wanted: Mapping[str, Any]) -> None:
         """Create an object unless it exists; one that is being deleted is waited for."""
         kind, name = wanted["kind"], wanted["metadata"]["name"]
-        deadline = time.monotonic() + self.patience_s
+        deadline = time.monotonic() + self.timeout_s
         while not self._create(wanted):
             current = self._find(kind, name)
             if current is not None and not current["metadata"].get("deletionTimestamp"):
                 return
             if time.monotonic() > deadline:
-                raise PlatformError(f'{kind} "{name}" is still being deleted after {self.patience_s:g} s')
+                raise PlatformError(f'{kind} "{name}" is still being deleted after {self.timeout_s:g} s')
             time.sleep(self.pause_s)
 
     def _run_in_newest(self, labels: Mapping[str, str], argv: Sequence[str]) -> None:
         """Run a command in the newest pod of a workload, which may have to come up first."""
-        deadline = time.monotonic() + self.patience_s
+        deadline = time.monotonic() + self.timeout_s
         while True:
             pods = [pod for pod in self._list("Pod", labels) if is_active(pod)]
             try:

@@ -1,6 +1,6 @@
-"""What undoes a change: pure functions from the state before and the change to a list of inverse acts.
+"""What undoes a change: pure functions from the state before and the change to a list of undo operations.
 
-An inverse act is a dict with a `verb`:
+An undo operation is a dict with a `verb`:
 
 - `{"verb": "patch", "kind", "name", "change"}` merge patch that brings the prior values back
 - `{"verb": "apply", "object"}` create the object again unless one of that name exists
@@ -15,7 +15,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Inverse = dict[str, Any]
+UndoOperation = dict[str, Any]
 
 _SERVER_FIELDS = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields", "selfLink")
 
@@ -33,24 +33,24 @@ def merge(target: Any, change: Any) -> Any:
     return result
 
 
-def inverse_change(current: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+def reverse_change(current: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """Return the merge patch that turns `merge(current, change)` back into `current`.
 
     Fields that the change added come back as null, lists as a whole.
     """
-    inverse: dict[str, Any] = {}
+    reverse: dict[str, Any] = {}
     for key, value in change.items():
         before = current.get(key)
         if before is None:
-            inverse[key] = None
+            reverse[key] = None
         elif isinstance(before, Mapping) and isinstance(value, Mapping):
-            inverse[key] = inverse_change(before, value)
+            reverse[key] = reverse_change(before, value)
         else:
-            inverse[key] = copy.deepcopy(before)
-    return inverse
+            reverse[key] = copy.deepcopy(before)
+    return reverse
 
 
-def inverse_of_patch(current: Mapping[str, Any], change: Mapping[str, Any]) -> list[Inverse]:
+def undo_of_patch(current: Mapping[str, Any], change: Mapping[str, Any]) -> list[UndoOperation]:
     """Return what undoes `change` on the object `current`."""
     metadata = current["metadata"]
     return [
@@ -58,12 +58,12 @@ def inverse_of_patch(current: Mapping[str, Any], change: Mapping[str, Any]) -> l
             "verb": "patch",
             "kind": current["kind"],
             "name": metadata["name"],
-            "change": inverse_change(current, change),
+            "change": reverse_change(current, change),
         }
     ]
 
 
-def inverse_of_delete(current: Mapping[str, Any]) -> list[Inverse]:
+def undo_of_delete(current: Mapping[str, Any]) -> list[UndoOperation]:
     """Return what undoes the deletion of `current`.
 
     A pod needs nothing, its owner replaces it. A claim needs its volume released first, because a volume
@@ -75,20 +75,20 @@ def inverse_of_delete(current: Mapping[str, Any]) -> list[Inverse]:
     restored.pop("status", None)
     for field in _SERVER_FIELDS:
         restored["metadata"].pop(field, None)
-    acts: list[Inverse] = []
+    operations: list[UndoOperation] = []
     if current["kind"] == "PersistentVolumeClaim":
         volume = current.get("spec", {}).get("volumeName")
         if volume:
-            acts.append({"verb": "release-claim", "volume": volume})
-    acts.append({"verb": "apply", "object": restored})
-    return acts
+            operations.append({"verb": "release-claim", "volume": volume})
+    operations.append({"verb": "apply", "object": restored})
+    return operations
 
 
-def inverse_of_exec(labels: Mapping[str, str], argv: Sequence[str]) -> list[Inverse]:
-    """Return the act that runs `argv` in whichever pod carries `labels` when the undo comes."""
+def undo_of_exec(labels: Mapping[str, str], argv: Sequence[str]) -> list[UndoOperation]:
+    """Return the operation that runs `argv` in whichever pod carries `labels` when the undo comes."""
     return [{"verb": "exec", "labels": dict(labels), "argv": list(argv)}]
 
 
-def inverse_of_impairment(pod: str) -> list[Inverse]:
+def undo_of_impairment(pod: str) -> list[UndoOperation]:
     """Return what lifts the impairment of `pod`."""
     return [{"verb": "lift", "pod": pod}]

@@ -1,68 +1,104 @@
-"""A cluster as a place for episodes."""
+"""A cluster as a host of episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from faultset.collector.faults.registry import FaultSpec
-from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.platforms.api.profiles import QUICK, Phases
+from faultset.collector.platforms.api.requirements import Requirement
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
-from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
+from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY
 from faultset.collector.spec.app import AppSpec
 
+STANDARD_ON_CLUSTER = Phases(warmup_s=30.0, baseline_s=300.0, fault_s=300.0, cooldown_s=30.0)
+"""Longer than elsewhere, so that a scrape every five seconds still gives about fifty reference samples."""
 
-class KubernetesSite:
-    """See `Site`."""
 
-    def __init__(self, settings: Mapping[str, Any]):
-        self._settings = ClusterSettings(**settings)
+class KubernetesHost:
+    """See `PlatformHost`, and `ClusterSettings` for the parameters."""
+
+    profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD_ON_CLUSTER}
+    runs_deployed_apps: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        prometheus_url: str | None = None,
+        jaeger_url: str | None = None,
+        image: str = REPOSITORY,
+        privileged: bool = True,
+    ):
+        self._settings = ClusterSettings(
+            kubeconfig=kubeconfig,
+            context=context,
+            prometheus_url=prometheus_url,
+            jaeger_url=jaeger_url,
+            image=image,
+            privileged=privileged,
+        )
+        self._probed: tuple[dict[str, str], bool] | None = None
 
     @cached_property
     def api(self) -> Api:
         """A connection to the cluster; raises PlatformError when there is none."""
         return Api(self._settings.kubeconfig, context=self._settings.context, patience_s=10.0)
 
-    def check(self) -> None:
-        """Refuse a cluster that cannot be reached, forbids what is needed, or has no Prometheus or no Jaeger."""
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What another process needs to open the same host."""
+        return asdict(self._settings)
+
+    def requirements(self) -> list[Requirement]:
+        """Look at access, permissions, telemetry servers, images, capacity and what faults need."""
+        from faultset.collector.platforms.kubernetes.doctor.checks import check_cluster
+
+        return check_cluster(self.api, self._settings, self._probe)
+
+    def check(self) -> list[str]:
+        """Look at access, permissions, Prometheus and Jaeger; return which servers will be asked."""
         from faultset.collector.platforms.kubernetes.api.permissions import check_permissions
+        from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
 
         self.api.get("/version")
         check_permissions(self.api)
         found = discover(self.api, prometheus_url=self._settings.prometheus_url, jaeger_url=self._settings.jaeger_url)
-        for sentence in found.said:
-            print(sentence)
+        return list(found.choices)
 
-    def default_jobs(self) -> int:
-        """Return as many episodes as the nodes have room for, eight at most."""
-        from faultset.collector.platforms.kubernetes.doctor.capacity import episodes_that_fit
+    def episode_capacity(self) -> int:
+        """Return as many episodes as the nodes can carry, eight at most."""
+        from faultset.collector.platforms.kubernetes.doctor.capacity import episode_capacity
 
-        return max(1, min(8, episodes_that_fit(self.api)))
+        return max(1, min(8, episode_capacity(self.api)))
 
-    def refusals(self, faults: Sequence[FaultSpec]) -> dict[str, str]:
-        """Return the faults that this cluster cannot make, with the reason."""
-        from faultset.collector.platforms.kubernetes.doctor.preflight import refusals
+    def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
+        """Return what this cluster cannot do, with the reason; runs the node agent for a moment to find out."""
+        unsupported, _ = self._probe()
+        return {need: reason for need, reason in unsupported.items() if need in needs}
 
-        refused, privileged = refusals(self.api, faults, self._settings.repository)
-        self._settings = replace(self._settings, privileged=privileged)
-        return refused
+    def _probe(self) -> tuple[dict[str, str], bool]:
+        from faultset.collector.platforms.kubernetes.doctor.preflight import unsupported_needs
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Return what another process needs to open the same site."""
-        return asdict(self._settings)
+        if self._probed is None:
+            self._probed = unsupported_needs(self.api, self._settings.image)
+            self._settings = replace(self._settings, privileged=self._probed[1])
+        return self._probed
 
-    def make(self, plan: Plan, app: AppSpec, folder: Path, journal: Journal) -> Platform:
-        """Return a platform for one episode."""
+    def create_platform(
+        self, app: AppSpec, folder: Path, journal: Journal, *, episode: str, seed: int, step_s: float
+    ) -> EpisodePlatform:
+        """Return a platform for one episode; `seed` and `step_s` are the cluster's own affair."""
         from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
 
-        return KubernetesPlatform(app, folder, journal=journal, episode=plan.episode, settings=self._settings)
+        return KubernetesPlatform(app, folder, journal=journal, episode=episode, settings=self._settings)
 
     def undo_abandoned(self, journal: Path) -> None:
         """Remove the namespaces of an episode; undo what it did to those that are not ours."""
@@ -70,8 +106,21 @@ class KubernetesSite:
 
         recover_episode(self.api, journal)
 
-    def remove_strays(self) -> list[str]:
-        """Remove namespaces of ours that have shown no sign of life for a while."""
-        from faultset.collector.platforms.kubernetes.recovery import remove_strays
+    def remove_orphans(self) -> list[str]:
+        """Remove namespaces of ours that have had no heartbeat for a while."""
+        from faultset.collector.platforms.kubernetes.recovery import remove_orphans
 
-        return remove_strays(self.api)
+        return remove_orphans(self.api)
+
+    def install_telemetry(self) -> str:
+        """Give the cluster a small Prometheus, Jaeger and kube-state-metrics."""
+        from faultset.collector.platforms.kubernetes.telemetry.stack_objects import install_telemetry
+
+        install_telemetry(self.api)
+        return "installed Prometheus, Jaeger and kube-state-metrics; recover --telemetry removes them"
+
+    def remove_telemetry(self) -> list[str]:
+        """Remove what `install_telemetry` made; return names."""
+        from faultset.collector.platforms.kubernetes.telemetry.stack_objects import remove_telemetry
+
+        return remove_telemetry(self.api)

@@ -7,15 +7,19 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from faultset.collector.platforms.api.platform import Impairment, Object, Source
+from faultset.collector.platforms.api.capabilities import HostLoad
+from faultset.collector.platforms.api.impairments import Impairment
+from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.api.sources import Source
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.journaled_verbs import JournaledVerbs
-from faultset.collector.platforms.journal.undo import replay
+from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
+from faultset.collector.platforms.journal.undo import undo_all
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
 from faultset.collector.platforms.kubernetes.api.namespaces import (
@@ -38,7 +42,7 @@ from faultset.collector.platforms.kubernetes.settings import ClusterSettings
 from faultset.collector.platforms.kubernetes.telemetry.discovery import Telemetry, discover
 from faultset.collector.platforms.kubernetes.telemetry.jaeger.source import JaegerSource
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.source import PrometheusSource
-from faultset.collector.platforms.kubernetes.undo import ClusterPerformer
+from faultset.collector.platforms.kubernetes.undo import ClusterUndoExecutor
 from faultset.collector.platforms.kubernetes.watch.log_streams import LogStreams
 from faultset.collector.platforms.kubernetes.watch.watches import Observer
 from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import (
@@ -60,7 +64,7 @@ _POLL_S = 0.4
 _AGENT_TIMEOUT_S = 60.0
 
 
-class KubernetesPlatform(JournaledVerbs):
+class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
     """One application in one episode on a cluster, in a namespace of its own.
 
     Parameters
@@ -70,7 +74,7 @@ class KubernetesPlatform(JournaledVerbs):
     folder
         Scratch files: logs and request results as they come in.
     journal
-        Where every act and its inverse are recorded before the act.
+        Where every change and what undoes it are recorded before the change.
     episode
         Label of what is made, so that it can be found after a crash.
     """
@@ -88,7 +92,7 @@ class KubernetesPlatform(JournaledVerbs):
         self._control = Objects(self.api, self.pair.control)
         self._made = False
         self._telemetry: Telemetry | None = None
-        self._sources: list[Source] = []
+        self._sources: dict[str, Source] = {}
         self._closing = threading.Event()
         self._worst_delay_s = 0.0
         self._load_wanted = False
@@ -97,7 +101,7 @@ class KubernetesPlatform(JournaledVerbs):
         self._observer = Observer(
             self._objects, label_key=app.label_key, services=services, pod_changed=self._logs.pod_changed
         )
-        image = with_repository(app.image, settings.repository)
+        image = with_repository(app.image, settings.image)
         self._image = image
         self._agents = NodeAgents(self.api, self.pair.control, secrets.token_hex(16)) if settings.privileged else None
         inside = EphemeralImpairer(self.api, self.pair.app, image)
@@ -141,7 +145,7 @@ class KubernetesPlatform(JournaledVerbs):
             self._inside.prepare(pod for pod in self._objects.list("Pod") if self._is_of_app(pod))
         self._impairer.start()
         if self._agents is not None:
-            self._agents.stats(reset=True)
+            self._agents.host_load(reset=True)
         self._load.start(target=self._entry_url(), seed=seed, rate_rps=rate_rps, mix=mix)
         self._load_wanted = True
 
@@ -162,24 +166,24 @@ class KubernetesPlatform(JournaledVerbs):
 
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Create or replace objects; not journaled."""
-        for wanted in placed(objects, self.app, self.pair.app, repository=self._settings.repository):
+        for wanted in placed(objects, self.app, self.pair.app, repository=self._settings.image):
             self._objects.apply(wanted)
 
     def get(self, kind: str, name: str) -> Object:
-        """Return a copy of one object; raise NotFound."""
+        """Return a copy of one object; raise ObjectNotFound."""
         return self._objects.get(kind, name)
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
         """Return copies of all objects of a kind that carry the labels."""
         return self._objects.list(kind, labels)
 
-    def run_in(self, pod: str, argv: Sequence[str]) -> str:
+    def run_command(self, pod: str, argv: Sequence[str]) -> str:
         """Run a command in the pod's main container and return its output; not journaled."""
         container = self.get("Pod", pod)["spec"]["containers"][0]["name"]
         return run_in_pod(self.api, self.pair.app, pod, container, argv)
 
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
-        self._objects.patch(kind, name, with_images_of(change, self._settings.repository))
+        self._objects.patch(kind, name, with_images_of(change, self._settings.image))
 
     def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
         self._objects.delete(kind, name, grace_period_s=grace_period_s)
@@ -191,7 +195,7 @@ class KubernetesPlatform(JournaledVerbs):
         self._impairer.impair(pod, impairment)
 
     def impaired_packets(self, pod: str) -> int:
-        """Return how many packets of the pod the current impairment has disturbed so far."""
+        """Return how many packets of the pod the current impairment has met so far."""
         return self._impairer.impaired_packets(self.get("Pod", pod))
 
     def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
@@ -202,24 +206,27 @@ class KubernetesPlatform(JournaledVerbs):
             if not self._load_wanted and (missing := images_missing(self._objects.list("Pod"))):
                 raise PlatformError(missing_images_sentence(missing))
             if time.monotonic() > deadline:
-                raise PlatformError(f"waited {timeout_s:g} s in vain for {what}; {unready(self._objects.list('Pod'))}")
+                raise PlatformError(
+                    f"waited {timeout_s:g} s without success for {what}; {unready(self._objects.list('Pod'))}"
+                )
             time.sleep(_POLL_S)
 
     def undo(self) -> None:
-        """Replay the journal's open inverses backwards, then restart pods that wait in a back-off."""
-        performer = ClusterPerformer(self._objects, run=self.run_in, lift=self._impairer.lift)
+        """Undo every change that the journal holds, newest first, then restart pods that wait in a back-off."""
+        executor = ClusterUndoExecutor(self._objects, run=self.run_command, lift=self._impairer.lift)
         try:
-            replay(self._journal, performer.perform)
+            undo_all(self._journal, executor.execute)
         finally:
-            performer.restart_waiting(self._is_of_app)
+            executor.restart_waiting(self._is_of_app)
 
-    def sources(self) -> Sequence[Source]:
-        """Return the sources of every table."""
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """The source of every table, by the table's name."""
         if self._telemetry is None:
             raise PlatformError("nothing is deployed; call deploy first")
         if not self._sources:
             seen = self._observer
-            self._sources = [
+            sources: list[Source] = [
                 LogSource(self.folder / "logs", seen.service_of_pod),
                 EventSource(seen),
                 ObjectSource(seen.changes),
@@ -239,22 +246,24 @@ class KubernetesPlatform(JournaledVerbs):
                     service_of_reported=self._service_of_reported,
                 ),
             ]
-        return list(self._sources)
+            self._sources = {source.table: source for source in sources}
+        return self._sources
 
-    def host_load(self) -> dict[str, Any]:
+    def host_load(self) -> HostLoad:
         """Return how busy the nodes are, and how late the collector was at worst since the load was started."""
-        made: dict[str, Any] = dict(self._agents.stats()) if self._agents else {}
-        made["api_requests"] = sum(self.api.requests.values())
-        made["collector_memory_mib"] = round(psutil.Process().memory_info().rss / 2**20)
-        made["collector_delay_ms"] = round(1e3 * self._worst_delay_s, 3)
-        return made
+        return replace(
+            self._agents.host_load() if self._agents else HostLoad(),
+            api_requests=sum(self.api.requests.values()),
+            collector_memory_mib=round(psutil.Process().memory_info().rss / 2**20),
+            collector_delay_ms=round(1e3 * self._worst_delay_s, 3),
+        )
 
     def clock_offsets_s(self) -> dict[str, float]:
         """Return how far the clock of each source is ahead of the collector's, in seconds."""
         made: dict[str, float] = {}
-        for source in self.sources():
-            if isinstance(source, PrometheusSource):
-                made[source.table] = source.clock_offset_s()
+        metrics = self.sources["metrics"]
+        if isinstance(metrics, PrometheusSource):
+            made["metrics"] = metrics.clock_offset_s()
         made["requests"] = self._load.clock_offset_s()
         if self._agents is not None:
             made["logs"] = self._agents.clock_offset_s()
@@ -265,9 +274,9 @@ class KubernetesPlatform(JournaledVerbs):
         self._closing.set()
         self._logs.stop()
         self._observer.stop()
-        for source in self._sources:
+        for source in self._sources.values():
             source.close()
-        self._sources = []
+        self._sources = {}
         if not self._made:
             return
         if self.app.deployed is None and self._agents is not None:
@@ -299,7 +308,7 @@ class KubernetesPlatform(JournaledVerbs):
             self._control.apply(wanted)
 
     def _stay_alive(self) -> None:
-        """Renew the sign of life, and measure on the way how late this process gets the processor."""
+        """Renew the heartbeat, and measure on the way how late this process gets the processor."""
         next_renewal, step_s = 0.0, 0.05
         while not self._closing.is_set():
             before = time.monotonic()

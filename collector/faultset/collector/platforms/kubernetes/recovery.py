@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from faultset.collector.apps import load_app
-from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.undo import replay
+from faultset.collector.platforms.journal.undo import undo_all
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
 from faultset.collector.platforms.kubernetes.api.namespaces import (
@@ -18,14 +17,14 @@ from faultset.collector.platforms.kubernetes.api.namespaces import (
     remove_namespaces,
     remove_volumes,
 )
-from faultset.collector.platforms.kubernetes.undo import ClusterPerformer
+from faultset.collector.platforms.kubernetes.undo import ClusterUndoExecutor
 from faultset.collector.platforms.kubernetes.workloads.existing_apps import objects_of
 
 
 def recover_episode(api: Api, path: Path) -> None:
     """Undo what an episode did to an application that is not ours, and remove the namespaces that it made.
 
-    What was changed in a namespace of ours goes with it. Disturbances of packets end by themselves, with their lease.
+    What was changed in a namespace of ours goes with it. Impairments end by themselves, with their lease.
     """
     if not path.exists():
         return
@@ -39,27 +38,28 @@ def recover_episode(api: Api, path: Path) -> None:
             remove_namespaces(api, (pair["app"], pair["control"]))
             remove_volumes(api, pair["app"])
             return
-        _undo(api, journal, Plan.from_json(notes["plan"]), pair["app"])
+        plan = notes["plan"]
+        _undo(api, journal, plan.get("app_file") or plan["app"], pair["app"])
         remove_namespaces(api, (pair["control"],))
     finally:
         journal.close()
 
 
-def _undo(api: Api, journal: Journal, plan: Plan, namespace: str) -> None:
-    app = load_app(plan.app_file or plan.app)
+def _undo(api: Api, journal: Journal, app_name_or_file: str, namespace: str) -> None:
+    app = load_app(app_name_or_file)
     objects = objects_of(api, app, namespace)
 
     def run(pod: str, argv: Sequence[str]) -> str:
         container = objects.get("Pod", pod)["spec"]["containers"][0]["name"]
         return run_in_pod(api, namespace, pod, container, argv)
 
-    performer = ClusterPerformer(objects, run=run, lift=lambda pod: None)
-    replay(journal, performer.perform)
-    performer.restart_waiting(lambda pod: (pod["metadata"].get("labels") or {}).get(app.label_key) in app.services)
+    executor = ClusterUndoExecutor(objects, run=run, lift=lambda pod: None)
+    undo_all(journal, executor.execute)
+    executor.restart_waiting(lambda pod: (pod["metadata"].get("labels") or {}).get(app.label_key) in app.services)
 
 
-def remove_strays(api: Api) -> list[str]:
-    """Remove namespaces of ours that have shown no sign of life for a while, with their volumes; return names."""
+def remove_orphans(api: Api) -> list[str]:
+    """Remove namespaces of ours that have had no heartbeat for a while, with their volumes; return names."""
     removed = []
     for namespace in ours(api):
         if is_abandoned(namespace):

@@ -13,15 +13,15 @@ class ClusterSettings:
 
     Attributes
     ----------
-    repository
+    image
         Where the nodes find our image, without its tag.
     privileged
-        Whether an agent may run on the nodes; without, a container in every pod disturbs its network.
+        Whether an agent may run on the nodes; without, a container in every pod impairs its network.
     """
 
     kubeconfig: str | None = None
     context: str | None = None
     prometheus_url: str | None = None
     jaeger_url: str | None = None
-    repository: str = REPOSITORY
+    image: str = REPOSITORY
     privileged: bool = True

@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from faultset.collector.platforms.api.platform import Object
-from faultset.collector.platforms.journal.undo import Performer
+from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.journal.undo import UndoExecutor
 from faultset.collector.platforms.kubernetes.api.client import NotFound
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 
 
-class ClusterPerformer(Performer):
+class ClusterUndoExecutor(UndoExecutor):
     """Performs inverse acts through the API server.
 
     Parameters
@@ -23,7 +23,7 @@ class ClusterPerformer(Performer):
         Ends the impairment of a pod, by its name.
     """
 
-    patience_s = 60.0
+    timeout_s = 60.0
     pause_s = 0.5
 
     def __init__(self, objects: Objects, *, run: Callable[[str, Sequence[str]], str], lift: Callable[[str], None]):

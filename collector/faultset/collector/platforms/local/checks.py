@@ -8,67 +8,72 @@ import sys
 import tempfile
 from pathlib import Path
 
-from faultset.collector.platforms.api.requirements import Row, requirement
+import psutil
+
+from faultset.collector.platforms.api.requirements import Requirement
 from faultset.core.errors import PlatformError
 
 LEAST_MEMORY_MIB = 700
 LEAST_DISK_MIB = 500
+EPISODES_PER_CORE = 2
+MEMORY_PER_EPISODE = 600 * 2**20
 
 
-def checks() -> list[Row]:
+def episode_capacity() -> int:
+    """Return how many episodes this machine runs at a time without disturbing each other."""
+    cores = len(os.sched_getaffinity(0))
+    fit_in_memory = int(psutil.virtual_memory().available * 0.8 / MEMORY_PER_EPISODE)
+    return max(1, min(cores * EPISODES_PER_CORE, fit_in_memory))
+
+
+def check_machine() -> list[Requirement]:
     """Return a row for each requirement."""
     return [_system(), _redis(), _addresses(), _proc(), _memory(), _disk(), _cores()]
 
 
-def _system() -> Row:
+def _system() -> Requirement:
     ok = sys.platform == "linux"
-    return requirement("Linux", ok, sys.platform, "run it on Linux; datasets and evaluation work everywhere")
+    return Requirement("Linux", ok, sys.platform, "run it on Linux; datasets and evaluation work everywhere")
 
 
-def _redis() -> Row:
+def _redis() -> Requirement:
     from faultset.collector.runtime.stores.redis_driver import redis_programs
 
     try:
-        return requirement("Redis server", True, redis_programs().server, "")
+        return Requirement("Redis server", True, redis_programs().server, "")
     except PlatformError as error:
-        return requirement("Redis server", False, "none", str(error))
+        return Requirement("Redis server", False, "none", str(error))
 
 
-def _addresses() -> Row:
+def _addresses() -> Requirement:
     try:
         with socket.socket() as probe:
             probe.bind(("127.200.1.1", 0))
     except OSError as error:
-        return requirement(
+        return Requirement(
             "addresses 127.0.0.0/8", False, str(error), "let the loopback interface have all of 127.0.0.0/8"
         )
-    return requirement("addresses 127.0.0.0/8", True, "can be bound", "")
+    return Requirement("addresses 127.0.0.0/8", True, "can be bound", "")
 
 
-def _proc() -> Row:
+def _proc() -> Requirement:
     ok = Path(f"/proc/{os.getpid()}/stat").exists()
-    return requirement("/proc", ok, "readable" if ok else "absent", "mount proc on /proc")
+    return Requirement("/proc", ok, "readable" if ok else "absent", "mount proc on /proc")
 
 
-def _memory() -> Row:
-    import psutil
-
+def _memory() -> Requirement:
     free = psutil.virtual_memory().available // 2**20
-    return requirement("free memory", free >= LEAST_MEMORY_MIB, f"{free} MiB", f"free {LEAST_MEMORY_MIB} MiB")
+    return Requirement("free memory", free >= LEAST_MEMORY_MIB, f"{free} MiB", f"free {LEAST_MEMORY_MIB} MiB")
 
 
-def _disk() -> Row:
-    import psutil
-
+def _disk() -> Requirement:
     folder = tempfile.gettempdir()
     free = psutil.disk_usage(folder).free // 2**20
-    return requirement(
+    return Requirement(
         "free disk", free >= LEAST_DISK_MIB, f"{free} MiB in {folder}", "free some, or set TMPDIR to another disk"
     )
 
 
-def _cores() -> Row:
-    from faultset.collector.platforms.local.host import default_jobs
-
+def _cores() -> Requirement:
     cores = len(os.sched_getaffinity(0))
-    return requirement("cores", True, f"{cores}; collect runs {default_jobs()} episodes at a time", "")
+    return Requirement("cores", True, f"{cores}; collect runs {episode_capacity()} episodes at a time", "")

@@ -1,68 +1,63 @@
-"""This machine as a place for episodes."""
+"""This machine as a host of episodes."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import psutil
-
-from faultset.collector.faults.registry import FaultSpec
-from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.platforms.api.requirements import unmet
+from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.platforms.api.profiles import QUICK, STANDARD, Phases
+from faultset.collector.platforms.api.requirements import Requirement, unmet
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import PlatformError
 
-EPISODES_PER_CORE = 2
-MEMORY_PER_EPISODE = 600 * 2**20
 
+class LocalHost:
+    """See `PlatformHost`; processes die with their collector, so that there is never anything to undo afterwards."""
 
-def default_jobs() -> int:
-    """Return how many episodes this machine runs at a time without disturbing each other."""
-    cores = len(os.sched_getaffinity(0))
-    room = int(psutil.virtual_memory().available * 0.8 / MEMORY_PER_EPISODE)
-    return max(1, min(cores * EPISODES_PER_CORE, room))
-
-
-class LocalSite:
-    """See `Site`; processes die with their collector, so that there is never anything to undo afterwards."""
-
-    def __init__(self, settings: Mapping[str, Any]):
-        self._settings = settings
-
-    def check(self) -> None:
-        """Refuse a machine that lacks something."""
-        from faultset.collector.platforms.local.checks import checks
-
-        for row in unmet(checks()):
-            raise PlatformError(f"{row['check']} is needed, but found {row['found']}; {row['remedy']}")
-
-    def default_jobs(self) -> int:
-        """Return two for each core, as far as there is memory."""
-        return default_jobs()
-
-    def refusals(self, faults: Sequence[FaultSpec]) -> dict[str, str]:
-        """Return nothing: all faults can be made here."""
-        return {}
+    profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD}
+    runs_deployed_apps: ClassVar[bool] = False
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return what it was opened with."""
-        return dict(self._settings)
+        """Nothing: there is only one machine."""
+        return {}
 
-    def make(self, plan: Plan, app: AppSpec, folder: Path, journal: Journal) -> Platform:
+    def requirements(self) -> list[Requirement]:
+        """Look at the system, Redis, addresses, memory, disk and cores."""
+        from faultset.collector.platforms.local.checks import check_machine
+
+        return check_machine()
+
+    def check(self) -> list[str]:
+        """Raise PlatformError when this machine lacks something; there is nothing to say otherwise."""
+        for row in unmet(self.requirements()):
+            raise PlatformError(f"{row.check} is needed, but found {row.found}; {row.remedy}")
+        return []
+
+    def episode_capacity(self) -> int:
+        """Return two for each core, as far as there is memory."""
+        from faultset.collector.platforms.local.checks import episode_capacity
+
+        return episode_capacity()
+
+    def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
+        """Return nothing: all faults can be made here."""
+        return {}
+
+    def create_platform(
+        self, app: AppSpec, folder: Path, journal: Journal, *, episode: str, seed: int, step_s: float
+    ) -> EpisodePlatform:
         """Return a platform for one episode."""
         from faultset.collector.platforms.local.platform import LocalPlatform
 
-        return LocalPlatform(app, folder, journal=journal, seed=plan.seed, step_s=plan.step_s, **self._settings)
+        return LocalPlatform(app, folder, journal=journal, seed=seed, step_s=step_s)
 
     def undo_abandoned(self, journal: Path) -> None:
         """Do nothing."""
 
-    def remove_strays(self) -> list[str]:
+    def remove_orphans(self) -> list[str]:
         """Return nothing."""
         return []

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.load.source import RequestSource
-from faultset.collector.platforms.api.platform import Impairment, Source
+from faultset.collector.platforms.api.capabilities import HostLoad
+from faultset.collector.platforms.api.impairments import Impairment
+from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.api.sources import Source
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.journaled_verbs import JournaledVerbs
-from faultset.collector.platforms.journal.undo import replay
-from faultset.collector.platforms.local.api_server.object_store import Object
+from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
+from faultset.collector.platforms.journal.undo import undo_all
 from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
 from faultset.collector.platforms.local.control_plane.readiness import unready
@@ -24,7 +26,7 @@ from faultset.collector.platforms.local.load_process import Load
 from faultset.collector.platforms.local.node.programs import write_scripts
 from faultset.collector.platforms.local.relay.impairments import Network
 from faultset.collector.platforms.local.telemetry.source import TelemetrySource
-from faultset.collector.platforms.local.undo import LocalPerformer
+from faultset.collector.platforms.local.undo import LocalUndoExecutor
 from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.spec.app import AppSpec
@@ -35,7 +37,7 @@ _EXEC_TIMEOUT_S = 30.0
 _POLL_S = 0.02
 
 
-class LocalPlatform(JournaledVerbs):
+class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
     """One application in one episode on this machine.
 
     Parameters
@@ -45,7 +47,7 @@ class LocalPlatform(JournaledVerbs):
     folder
         Scratch files; those of an earlier run are removed by `deploy`, all by `teardown`.
     journal
-        Where every act and its inverse are recorded before the act.
+        Where every change and what undoes it are recorded before the change.
     seed
         Seed of pod names and of the network's losses.
     step_s
@@ -78,7 +80,7 @@ class LocalPlatform(JournaledVerbs):
         self._telemetry = telemetry
         self._plane: ControlPlane | None = None
         self._services: dict[str, str | None] = {}
-        self._sources: list[Source] = []
+        self._sources: dict[str, Source] = {}
         self._load: Load | None = None
 
     def deploy(self) -> None:
@@ -158,7 +160,7 @@ class LocalPlatform(JournaledVerbs):
         Network(self._running()).impair(pod["metadata"]["name"], impairment)
 
     def impaired_packets(self, pod: str) -> int:
-        """Return how many packets of the pod the current impairment has disturbed so far."""
+        """Return how many packets of the pod the current impairment has met so far."""
         return Network(self._running()).disturbed_packets(pod)
 
     def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
@@ -170,23 +172,24 @@ class LocalPlatform(JournaledVerbs):
             if time.monotonic() > deadline:
                 with plane.lock:
                     seen = unready(plane.cluster.store, plane.worker.log_file)
-                raise PlatformError(f"waited {timeout_s:g} s in vain for {what}; {seen}")
+                raise PlatformError(f"waited {timeout_s:g} s without success for {what}; {seen}")
             time.sleep(_POLL_S)
 
     def undo(self) -> None:
-        """Replay the journal's open inverses backwards, then restart pods that wait in a back-off."""
-        performer = LocalPerformer(self, self._running())
+        """Undo every change that the journal holds, newest first, then restart pods that wait in a back-off."""
+        executor = LocalUndoExecutor(self._running(), run=self.run_command)
         try:
-            replay(self._journal, performer.perform)
+            undo_all(self._journal, executor.execute)
         finally:
-            performer.restart_waiting()
+            executor.restart_waiting()
 
-    def sources(self) -> Sequence[Source]:
-        """Return the sources of every table."""
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """The source of every table, by the table's name."""
         plane = self._running()
         if not self._sources:
             cluster = plane.cluster
-            self._sources = [
+            sources: list[Source] = [
                 LogSource(self.folder / "logs", self._service_of_pod),
                 EventSource(cluster.events),
                 ObjectSource(cluster.changes),
@@ -194,17 +197,18 @@ class LocalPlatform(JournaledVerbs):
             ]
             if self._telemetry:
                 channel, folder = plane.channel("telemetry"), self.folder / "telemetry"
-                self._sources += [
+                sources += [
                     TelemetrySource("metrics", channel, folder, interval_s=self._step_s),
                     TelemetrySource("spans", channel, folder),
                 ]
-        return list(self._sources)
+            self._sources = {source.table: source for source in sources}
+        return self._sources
 
     def teardown(self) -> None:
         """End every process and remove every object of the episode; may be called twice."""
-        for source in self._sources:
+        for source in self._sources.values():
             source.close()
-        self._sources = []
+        self._sources = {}
         plane, self._plane = self._plane, None
         if plane is not None:
             if self._load is not None:
@@ -212,23 +216,22 @@ class LocalPlatform(JournaledVerbs):
             plane.stop()
             plane.clean()
 
-    def host_load(self) -> dict[str, Any]:
+    def host_load(self) -> HostLoad:
         """Return how busy the machine is, and how late we were at worst since the load was started."""
         plane = self._running()
-        made: dict[str, Any] = {
-            "load_average": os.getloadavg()[0],
-            "cores": os.cpu_count() or 1,
-            "worst_delay_ms": round(1e3 * plane.worst_delay_s, 3),
-        }
-        if self._telemetry:
-            made["worst_scrape_lag_ms"] = round(plane.call("telemetry", "health")["worst_lag_ms"], 3)
-        return made
+        scrape_lag_ms = round(plane.call("telemetry", "health")["worst_lag_ms"], 3) if self._telemetry else None
+        return HostLoad(
+            load_average=os.getloadavg()[0],
+            cores=os.cpu_count() or 1,
+            worst_delay_ms=round(1e3 * plane.worst_delay_s, 3),
+            worst_scrape_lag_ms=scrape_lag_ms,
+        )
 
     def clock_offsets_s(self) -> dict[str, float]:
         """Return zeros: everything reads the same clock."""
-        return {source.table: 0.0 for source in self.sources()}
+        return dict.fromkeys(self.sources, 0.0)
 
-    def run_in(self, pod: str, argv: Sequence[str]) -> str:
+    def run_command(self, pod: str, argv: Sequence[str]) -> str:
         """Run a command in the pod's main container and return its output; not journaled."""
         found = self.get("Pod", pod)
         container = found["spec"]["containers"][0]["name"]
@@ -241,8 +244,8 @@ class LocalPlatform(JournaledVerbs):
             timeout_s=_EXEC_TIMEOUT_S,
         )
         if answer["code"]:
-            said = " ".join(answer["output"].split())[-400:]
-            raise PlatformError(f"{argv[0]} in pod {pod} ended with code {answer['code']}: {said or 'no output'}")
+            output = " ".join(answer["output"].split())[-400:]
+            raise PlatformError(f"{argv[0]} in pod {pod} ended with code {answer['code']}: {output or 'no output'}")
         return answer["output"]
 
     def _cluster(self, addresses: AddressBlock) -> Cluster:

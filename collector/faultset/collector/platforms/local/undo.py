@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from faultset.collector.platforms.journal.undo import Performer
-from faultset.collector.platforms.local.api_server.object_store import Object
+from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.journal.undo import UndoExecutor
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
 from faultset.collector.platforms.local.relay.impairments import Network
 
-if TYPE_CHECKING:
-    from faultset.collector.platforms.local.platform import LocalPlatform
 
+class LocalUndoExecutor(UndoExecutor):
+    """Performs inverse acts on the objects in memory; whatever is due then happens at once.
 
-class LocalPerformer(Performer):
-    """Performs inverse acts on the objects in memory; whatever is due then happens at once."""
+    Parameters
+    ----------
+    run
+        Runs a command in the main container of a pod.
+    """
 
-    patience_s = 20.0
+    timeout_s = 20.0
     pause_s = 0.1
 
-    def __init__(self, platform: LocalPlatform, plane: ControlPlane):
-        self._platform, self._plane = platform, plane
+    def __init__(self, plane: ControlPlane, *, run: Callable[[str, Sequence[str]], str]):
+        self._plane, self._run_command = plane, run
 
     def _find(self, kind: str, name: str) -> Object | None:
         self._plane.check()
@@ -29,7 +32,9 @@ class LocalPerformer(Performer):
             return self._plane.cluster.store.find(kind, name)
 
     def _list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
-        return self._platform.list(kind, labels)
+        self._plane.check()
+        with self._plane.lock:
+            return self._plane.cluster.store.list(kind, labels)
 
     def _create(self, wanted: Mapping[str, Any]) -> bool:
         with self._plane.lock:
@@ -54,7 +59,7 @@ class LocalPerformer(Performer):
             self._plane.settle()
 
     def _run(self, pod: str, argv: Sequence[str]) -> None:
-        self._platform.run_in(pod, argv)
+        self._run_command(pod, argv)
 
     def _lift(self, pod: str) -> None:
         Network(self._plane).lift(pod)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.collector.platforms.api.platform import Object
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.observation.quantities import quantity
 
 

@@ -60,10 +60,6 @@ class EventSource:
     def __init__(self, log: HasOccurrences):
         self._log = log
 
-    def ready(self) -> bool:
-        """Say whether anything has happened yet."""
-        return bool(self._log.occurrences)
-
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the occurrences within `[start_ns, end_ns)`."""
         rows = (
@@ -95,10 +91,6 @@ class ObjectSource:
     def __init__(self, log: ChangeLog):
         self._log = log
 
-    def ready(self) -> bool:
-        """Say whether any object exists."""
-        return bool(self._log.observations)
-
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the states within `[start_ns, end_ns)`."""
         observed = self._log.observe(start_ns, end_ns, int(OBJECT_INTERVAL_S * 1e9))
@@ -129,10 +121,6 @@ class LogSource:
     def __init__(self, folder: Path, service_of_pod: Callable[[str], str | None]):
         self._folder = folder
         self._service_of_pod = service_of_pod
-
-    def ready(self) -> bool:
-        """Say whether any container has printed a line."""
-        return any(path.stat().st_size for path in self._folder.glob("*/*/*.log"))
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the lines within `[start_ns, end_ns)`, one container after the other."""

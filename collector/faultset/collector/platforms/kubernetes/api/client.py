@@ -21,7 +21,7 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 
-from faultset.collector.platforms.api.platform import ObjectNotFound
+from faultset.collector.platforms.api.objects import ObjectNotFound
 from faultset.core.errors import PlatformError
 
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""The two namespaces of an episode: made, kept alive by a sign of life, and removed with all that is in them."""
+"""The two namespaces of an episode: made, kept by a heartbeat, and removed with all that is in them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make_namespace(api: Api, name: str, labels: Mapping[str, str]) -> None:
 
 
 def renew(api: Api, name: str) -> None:
-    """Leave a sign of life on a namespace, so that nobody takes it for abandoned."""
+    """Leave a heartbeat on a namespace, so that nobody takes it for abandoned."""
     change = {"metadata": {"annotations": {RENEWED: str(int(time.time()))}}}
     api.call("PATCH", path_of("Namespace", "", name), body=change, content_type=MERGE_PATCH)
 
@@ -101,7 +101,7 @@ def ours(api: Api) -> list[dict[str, Any]]:
 
 
 def is_abandoned(namespace: Mapping[str, Any]) -> bool:
-    """Say whether a namespace of ours has had no sign of life for so long that its collector must be dead."""
+    """Say whether a namespace of ours has had no heartbeat for so long that its collector must be dead."""
     renewed = (namespace["metadata"].get("annotations") or {}).get(RENEWED, "0")
     return time.time() - float(renewed) > ABANDONED_S
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from faultset.collector.platforms.api.platform import Object
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.kubernetes.api.client import APPLY_PATCH, MERGE_PATCH, Api, Conflict, NotFound
 from faultset.collector.platforms.kubernetes.api.kinds import api_version, path_of
 

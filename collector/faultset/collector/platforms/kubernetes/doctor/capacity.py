@@ -1,4 +1,4 @@
-"""How many episodes the nodes of a cluster have room for."""
+"""How many episodes the nodes of a cluster can carry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEMORY_PER_EPISODE = 1.5 * 2**30
 PODS_PER_EPISODE = 25
 
 
-def episodes_that_fit(api: Api) -> int:
+def episode_capacity(api: Api) -> int:
     """Return how many episodes the schedulable nodes can carry, going by what they offer to pods."""
     nodes = [node for node in api.get(path_of("Node", ""))["items"] if not node["spec"].get("unschedulable")]
     return int(

@@ -1,13 +1,12 @@
-"""Which faults a cluster can make, found out before a campaign begins."""
+"""What a cluster lets us do to pods, found out before a campaign begins."""
 
 from __future__ import annotations
 
 import contextlib
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.kinds import path_of
 from faultset.collector.platforms.kubernetes.api.namespaces import (
@@ -18,7 +17,7 @@ from faultset.collector.platforms.kubernetes.api.namespaces import (
 )
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.platforms.kubernetes.impairments.ephemeral_containers import EphemeralImpairer
-from faultset.collector.platforms.kubernetes.impairments.impairer import Capabilities, unsupported
+from faultset.collector.platforms.kubernetes.impairments.impairer import NodeCapabilities
 from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents, agent_manifests
 from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY, app_image, missing_images_sentence
 from faultset.collector.platforms.kubernetes.workloads.readiness import images_missing
@@ -26,44 +25,46 @@ from faultset.core.errors import PlatformError
 
 RUNTIME_TAG = "1.0.0"
 _TIMEOUT_S = 60.0
-_OF_NODES = frozenset({"loss", "delay", "partition", "kill"})
 
 
 class Forbidden(PlatformError):
     """The cluster does not let the node agent run."""
 
 
-def refusals(api: Api, faults: Sequence[FaultSpec], repository: str = REPOSITORY) -> tuple[dict[str, str], bool]:
-    """Return the faults that cannot be made, with the reason, and whether the node agent may run.
+def unsupported_needs(api: Api, repository: str = REPOSITORY) -> tuple[dict[str, str], bool]:
+    """Return what this cluster cannot do of what faults can need, with the reason; and whether the node agent may run.
 
     Runs the agent in a namespace of its own for a moment. Where pods like it are forbidden, what a container inside
     of a pod can do counts.
+
+    Parameters
+    ----------
+    repository
+        Where the nodes find our image, without its tag.
 
     Raises
     ------
     PlatformError
         The agent's image is missing, or it does not start for another reason.
     """
-    refused: dict[str, str] = {}
-    if any("resize" in fault.needs for fault in faults) and not _can_resize(api):
-        reason = "the cluster cannot change the resources of a running pod (pods/resize, Kubernetes 1.33 and later)"
-        refused = {fault.name: reason for fault in faults if "resize" in fault.needs}
+    unsupported: dict[str, str] = {}
+    if not _can_resize(api):
+        unsupported["resize"] = (
+            "the cluster cannot change the resources of a running pod (pods/resize, Kubernetes 1.33 and later)"
+        )
     try:
-        found, privileged = probe(api, repository), True
+        found, privileged = probe_nodes(api, repository), True
     except Forbidden:
-        found, privileged = probe_inside(api, repository), False
-    for fault in faults:
-        reason = unsupported(found, fault.needs & _OF_NODES)
-        if reason:
-            refused[fault.name] = reason
-    return refused, privileged
+        found, privileged = probe_pods(api, repository), False
+    unsupported |= {need: f"this cluster cannot do {need}: {reason}" for need, reason in found.reasons.items()}
+    return unsupported, privileged
 
 
 def _can_resize(api: Api) -> bool:
     return any(resource["name"] == "pods/resize" for resource in api.get("/api/v1")["resources"])
 
 
-def probe(api: Api, repository: str = REPOSITORY) -> Capabilities:
+def probe_nodes(api: Api, repository: str = REPOSITORY) -> NodeCapabilities:
     """Run the node agent for a moment and return what it can do; raise PlatformError when it does not start."""
     with _namespace(api) as name:
         agents = NodeAgents(api, name, secrets.token_hex(16))
@@ -75,7 +76,7 @@ def probe(api: Api, repository: str = REPOSITORY) -> Capabilities:
         return agents.capabilities()
 
 
-def probe_inside(api: Api, repository: str = REPOSITORY) -> Capabilities:
+def probe_pods(api: Api, repository: str = REPOSITORY) -> NodeCapabilities:
     """Return what a container inside of a pod can do, as one in a pod of its own finds out.
 
     Raises

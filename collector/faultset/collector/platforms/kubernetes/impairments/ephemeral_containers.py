@@ -14,15 +14,15 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from faultset.collector.platforms.api.platform import Impairment, Object
-from faultset.collector.platforms.journal.journaled_verbs import described
+from faultset.collector.platforms.api.impairments import Impairment, impairment_record
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
 from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
 from faultset.collector.platforms.kubernetes.api.kinds import path_of
 from faultset.collector.platforms.kubernetes.impairments.impairer import (
     EPHEMERAL,
     LEASE_S,
-    Capabilities,
+    NodeCapabilities,
     Renewal,
     common,
     uid_of,
@@ -77,7 +77,7 @@ class EphemeralImpairer:
         missing = self._missing(pod["metadata"]["name"] for pod in self._pods())
         return f"pods without the container {EPHEMERAL}: {', '.join(missing)}" if missing else ""
 
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> NodeCapabilities:
         """Return what can be done, as the first pod that is prepared finds out."""
         for pod in self._pods():
             if _runs(pod):
@@ -134,7 +134,7 @@ class EphemeralImpairer:
             self._insert(pod)
 
     def _set(self, pod: Object, impairment: Impairment) -> None:
-        self._ask(pod["metadata"]["name"], "impair", json.dumps(described(impairment)), str(LEASE_S))
+        self._ask(pod["metadata"]["name"], "impair", json.dumps(impairment_record(impairment)), str(LEASE_S))
 
     def _insert(self, pod: Object) -> None:
         running = pod.get("status", {}).get("phase") in ("Pending", "Running")

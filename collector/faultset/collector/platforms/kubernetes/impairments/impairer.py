@@ -1,4 +1,4 @@
-"""What a cluster lets us do to the network and the processes of pods, and what a fault needs of that."""
+"""What a cluster lets us do to the network and the processes of pods."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from faultset.collector.platforms.api.platform import Impairment, Object
+from faultset.collector.platforms.api.impairments import Impairment
+from faultset.collector.platforms.api.objects import Object
 from faultset.core.errors import PlatformError
 
 LEASE_S = 30.0
 RENEW_S = 8.0
 AGENT_PORT = 9465
 EPHEMERAL = "network"
-"""Name of the container that disturbs a pod from inside; nothing about it is in a view."""
+"""Name of the container that impairs a pod from inside; nothing about it is in a view."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Capabilities:
+class NodeCapabilities:
     """What can be done to pods, on every node.
 
     Attributes
@@ -42,7 +43,7 @@ class Capabilities:
         return "; ".join(f"{act}: {why}" for act, why in self.reasons.items())
 
 
-def common(answers: Iterable[Mapping[str, Any]]) -> Capabilities:
+def common(answers: Iterable[Mapping[str, Any]]) -> NodeCapabilities:
     """Return what all of several nodes can do.
 
     Parameters
@@ -54,31 +55,19 @@ def common(answers: Iterable[Mapping[str, Any]]) -> Capabilities:
     acts = ("loss", "partition", "delay", "kill")
     reasons = {act: why for answer in found for act, why in answer.get("reasons", {}).items()}
     can = {act: bool(found) and all(answer.get(act, False) for answer in found) for act in acts}
-    return Capabilities(**can, reasons={act: reasons.get(act, "no node agent runs") for act in acts if not can[act]})
-
-
-def unsupported(capabilities: Capabilities, needs: Iterable[str]) -> str | None:
-    """Return why what a fault needs cannot be done on this cluster, or None if it can.
-
-    Parameters
-    ----------
-    needs
-        Of loss, partition, delay and kill.
-    """
-    lacking = [need for need in sorted(needs) if not getattr(capabilities, need)]
-    if not lacking:
-        return None
-    return "; ".join(f"this cluster cannot do {need}: {capabilities.reasons[need]}" for need in lacking)
+    return NodeCapabilities(
+        **can, reasons={act: reasons.get(act, "no node agent runs") for act in acts if not can[act]}
+    )
 
 
 class Impairer(Protocol):
-    """Who disturbs pods: an agent on each node, or a container in each pod."""
+    """What impairs and kills pods: an agent on each node, or a container in each pod."""
 
     def ready(self, nodes_needed: int | None = None) -> str:
         """Return what is missing, empty when all is there."""
         ...
 
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> NodeCapabilities:
         """Return what can be done."""
         ...
 
@@ -91,15 +80,15 @@ class Impairer(Protocol):
         ...
 
     def impair(self, pod: Object, impairment: Impairment) -> None:
-        """Disturb all that the pod sends, in place of any disturbance before."""
+        """Impair all that the pod sends, in place of any impairment before."""
         ...
 
     def lift(self, pod: str) -> None:
-        """End the disturbance of a pod, by name or uid; nothing happens when there is none."""
+        """End the impairment of a pod, by name or uid; nothing happens when there is none."""
         ...
 
     def impaired_packets(self, pod: Object) -> int:
-        """Return how many packets the disturbance has met so far; 0 without one."""
+        """Return how many packets the impairment has met so far; 0 without one."""
         ...
 
     def kill(self, pod: Object, container: str) -> None:

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from faultset.collector.platforms.api.platform import Impairment, Object
+from faultset.collector.platforms.api.capabilities import HostLoad
+from faultset.collector.platforms.api.impairments import Impairment, impairment_record
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.pod_state import is_ready
-from faultset.collector.platforms.journal.journaled_verbs import described
 from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
 from faultset.collector.platforms.kubernetes.api.kinds import path_of
 from faultset.collector.platforms.kubernetes.api.namespaces import MANAGED
 from faultset.collector.platforms.kubernetes.impairments.impairer import (
     AGENT_PORT,
     LEASE_S,
-    Capabilities,
+    NodeCapabilities,
     Renewal,
     common,
     uid_of,
@@ -161,7 +162,7 @@ class NodeAgents:
             return f"{answering} of {wanted} node agents are ready{said}"
         return ""
 
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> NodeCapabilities:
         """Return what the agents of all nodes can do."""
         return common(self._ask(node, "GET", "capabilities") for node in self._nodes())
 
@@ -215,17 +216,19 @@ class NodeAgents:
         for node in self._nodes():
             self._ask(node, "POST", "remove-volumes", {"paths": list(paths)})
 
-    def stats(self, *, reset: bool = False) -> dict[str, Any]:
-        """Return how busy the nodes are: the highest load average per core, and the worst scheduling delay in ms."""
+    def host_load(self, *, reset: bool = False) -> HostLoad:
+        """Return how busy the nodes are since the last call with `reset`; of several nodes the worst counts."""
         query = {"reset": "true"} if reset else {}
         answers = [self._ask(node, "GET", "stats", query) for node in self._nodes()]
-        return {
-            "load_average": max((one["load_average"] for one in answers), default=0.0),
-            "load_average_per_core": max((one["load_average"] / one["cores"] for one in answers), default=0.0),
-            "cores": sum(one["cores"] for one in answers),
-            "nodes": len(answers),
-            "worst_delay_ms": round(1e3 * max((one["worst_delay_s"] for one in answers), default=0.0), 3),
-        }
+        if not answers:
+            return HostLoad()
+        return HostLoad(
+            load_average=max(one["load_average"] for one in answers),
+            load_average_per_core=max(one["load_average"] / one["cores"] for one in answers),
+            cores=sum(one["cores"] for one in answers),
+            nodes=len(answers),
+            worst_delay_ms=round(1e3 * max(one["worst_delay_s"] for one in answers), 3),
+        )
 
     def clock_offset_s(self) -> float:
         """Return how far the node's clock is ahead of ours, in seconds; of the node that is furthest off."""
@@ -243,7 +246,7 @@ class NodeAgents:
                     self._set(uid, self._impaired[uid], brief=True)
 
     def _set(self, uid: str, wanted: _Impaired, *, brief: bool = False) -> None:
-        told = {"pod_uid": uid, "impairment": described(wanted.impairment), "lease_s": LEASE_S}
+        told = {"pod_uid": uid, "impairment": impairment_record(wanted.impairment), "lease_s": LEASE_S}
         self._ask(wanted.node, "POST", "impair", told, brief=brief)
 
     def _clock_offset_s(self, node: str) -> float:

@@ -33,14 +33,14 @@ class Telemetry:
     ----------
     otlp_http
         Where pods send their spans, as they see it: http://jaeger.observe:4318.
-    said
+    choices
         Sentences on what was chosen and why.
     """
 
     prometheus: Endpoint
     jaeger: Endpoint
     otlp_http: str
-    said: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,59 +111,59 @@ def discover(
         Something is missing; says what was looked for and what to do.
     """
     services = _services(api)
-    said: list[str] = []
-    prometheus = _prometheus(api, services, prometheus_url, said)
-    jaeger = _jaeger(api, services, jaeger_url, said)
+    choices: list[str] = []
+    prometheus = _prometheus(api, services, prometheus_url, choices)
+    jaeger = _jaeger(api, services, jaeger_url, choices)
     return Telemetry(
         prometheus=prometheus,
         jaeger=jaeger,
-        otlp_http=otlp_url.rstrip("/") if otlp_url else _receiver(api, services, jaeger, said),
-        said=tuple(said),
+        otlp_http=otlp_url.rstrip("/") if otlp_url else _receiver(api, services, jaeger, choices),
+        choices=tuple(choices),
     )
 
 
 def find_prometheus(api: Api, url: str | None = None) -> tuple[Endpoint, str]:
     """Return a Prometheus that answers and why it was chosen; raise PlatformError."""
-    said: list[str] = []
-    return _prometheus(api, _services(api), url, said), said[0]
+    choices: list[str] = []
+    return _prometheus(api, _services(api), url, choices), choices[0]
 
 
 def find_jaeger(api: Api, url: str | None = None) -> tuple[Endpoint, str, str]:
     """Return a Jaeger that answers, where pods send spans, and why both were chosen; raise PlatformError."""
-    said: list[str] = []
+    choices: list[str] = []
     services = _services(api)
-    jaeger = _jaeger(api, services, url, said)
-    return jaeger, _receiver(api, services, jaeger, said), "; ".join(said)
+    jaeger = _jaeger(api, services, url, choices)
+    return jaeger, _receiver(api, services, jaeger, choices), "; ".join(choices)
 
 
 def _services(api: Api) -> list[dict[str, Any]]:
     return api.get("/api/v1/services")["items"]
 
 
-def _prometheus(api: Api, services: Services, url: str | None, said: list[str]) -> Endpoint:
+def _prometheus(api: Api, services: Services, url: str | None, choices: list[str]) -> Endpoint:
     if url is not None:
-        return _told(api, services, _PROMETHEUS, url, said)
+        return _given(api, services, _PROMETHEUS, url, choices)
     answering = _answering(api, services, _PROMETHEUS)
     with_containers = [one for one in answering if _has_containers(one)]
     chosen = (with_containers or answering)[0]
     why = "it has container metrics" if with_containers else "it answers, but it has no container metrics"
-    said.append(f"{chosen.name}: {why}{_others(answering, chosen)}")
+    choices.append(f"{chosen.name}: {why}{_others(answering, chosen)}")
     return chosen
 
 
-def _jaeger(api: Api, services: Services, url: str | None, said: list[str]) -> Endpoint:
+def _jaeger(api: Api, services: Services, url: str | None, choices: list[str]) -> Endpoint:
     if url is not None:
-        return _told(api, services, _JAEGER, url, said)
+        return _given(api, services, _JAEGER, url, choices)
     answering = _answering(api, services, _JAEGER)
     chosen = answering[0]
-    said.append(f"{chosen.name}: it answers{_others(answering, chosen)}")
+    choices.append(f"{chosen.name}: it answers{_others(answering, chosen)}")
     return chosen
 
 
-def _told(api: Api, services: Services, server: _Server, url: str, said: list[str]) -> Endpoint:
+def _given(api: Api, services: Services, server: _Server, url: str, choices: list[str]) -> Endpoint:
     chosen = _named(api, services, url, server)
     server.ask(chosen)
-    said.append(f"{chosen.name}, as told")
+    choices.append(f"{chosen.name}, as given")
     return chosen
 
 
@@ -193,13 +193,13 @@ def _answers(server: _Server, endpoint: Endpoint) -> bool:
     return True
 
 
-def _receiver(api: Api, services: Services, jaeger: Endpoint, said: list[str]) -> str:
+def _receiver(api: Api, services: Services, jaeger: Endpoint, choices: list[str]) -> str:
     """Return where pods send spans: Jaeger itself, its collector, else an OpenTelemetry collector beside it."""
     ports = receiver_ports(services, getattr(jaeger, "namespace", None))
     for port in ports:
         if _listens(api, port):
             url = f"http://{port.service}.{port.namespace}:{port.port}"
-            said.append(f"pods send spans to {url}")
+            choices.append(f"pods send spans to {url}")
             return url
     raise PlatformError(
         "no receiver of spans over OTLP/HTTP was found "

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.platforms.api.platform import Object
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
 from faultset.collector.platforms.kubernetes.api.kinds import path_of
 from faultset.core.errors import PlatformError

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from faultset.collector.platforms.api.platform import Object
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.kubernetes.api.client import Expired
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.platforms.kubernetes.impairments.impairer import EPHEMERAL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from faultset.collector.platforms.api.platform import Object
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.kubernetes.api.namespaces import MANAGED, PAIR
 from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY, app_image, pause_image
 from faultset.collector.spec.app import AppSpec

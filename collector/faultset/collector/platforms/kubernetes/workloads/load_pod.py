@@ -130,11 +130,6 @@ class LoadRequests(RequestSource):
         super().__init__(load.results)
         self._load = load
 
-    def ready(self) -> bool:
-        """Say whether a request has been sent."""
-        self._load.fetch()
-        return super().ready()
-
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the requests that were scheduled in `[start_ns, end_ns)`."""
         self._load.fetch()

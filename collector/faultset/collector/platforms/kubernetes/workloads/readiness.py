@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from faultset.collector.platforms.api.platform import Object
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.pod_state import is_ready
 
 _NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
 
 
 def images_missing(pods: Iterable[Object]) -> tuple[str, ...]:
-    """Return the images that nodes look for in vain."""
+    """Return the images that nodes cannot get."""
     missing = {
         status["image"]
         for pod in pods

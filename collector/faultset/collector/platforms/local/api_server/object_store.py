@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from faultset.collector.platforms.api.platform import Object, ObjectNotFound
+from faultset.collector.platforms.api.objects import Object, ObjectNotFound
 from faultset.collector.platforms.journal.undo_operations import merge
 from faultset.collector.platforms.local.api_server.defaults import with_defaults
 from faultset.collector.platforms.observation.timestamps import rfc3339

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from faultset.collector.platforms.local.api_server.object_store import Object, ObjectStore
+from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 from faultset.collector.sources.kube_states import (
     CLAIM_PHASES,
     POD_PHASES,

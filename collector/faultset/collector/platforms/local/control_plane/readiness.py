@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.ipc.helper_processes import tail
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.pod_state import is_ready
-from faultset.collector.platforms.local.api_server.object_store import Object, ObjectStore
+from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 
 LogFile = Callable[[str, str, int], Path]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from faultset.collector.platforms.local.api_server.object_store import Object, ObjectStore
+from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
 from faultset.collector.platforms.observation.timestamps import parse_rfc3339_ns
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from faultset.collector.platforms.local.api_server.object_store import Object
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.local.controllers.context import Context
 from faultset.collector.platforms.observation.quantities import quantity
 

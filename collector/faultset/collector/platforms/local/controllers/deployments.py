@@ -6,7 +6,8 @@ import copy
 import math
 from typing import Any
 
-from faultset.collector.platforms.local.api_server.object_store import Object, owner_reference
+from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.local.api_server.object_store import owner_reference
 from faultset.collector.platforms.local.controllers.context import Context, template_hash
 from faultset.collector.platforms.observation.timestamps import rfc3339
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from faultset.collector.platforms.local.api_server.object_store import Object
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.local.controllers.back_off import BackOff
 from faultset.collector.platforms.local.controllers.commands import (
     Command,

@@ -7,7 +7,8 @@ import json
 import zlib
 from typing import Any
 
-from faultset.collector.platforms.local.api_server.object_store import Object, ObjectStore
+from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 from faultset.collector.platforms.local.controllers.commands import Mount
 from faultset.collector.platforms.observation.quantities import quantity
 from faultset.collector.runtime.builds import TAGS

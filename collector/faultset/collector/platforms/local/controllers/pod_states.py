@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from faultset.collector.platforms.local.api_server.object_store import Object
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.local.controllers.commands import Mount
 from faultset.collector.platforms.observation.timestamps import rfc3339
 

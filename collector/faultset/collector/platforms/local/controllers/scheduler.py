@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from faultset.collector.platforms.local.api_server.object_store import Object
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.local.controllers.context import Context
 from faultset.collector.platforms.observation.quantities import quantity
 from faultset.collector.platforms.observation.timestamps import rfc3339

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.pod_state import is_active, is_ready
-from faultset.collector.platforms.local.api_server.object_store import Object, owner_reference
+from faultset.collector.platforms.local.api_server.object_store import owner_reference
 from faultset.collector.platforms.local.controllers.context import Context
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from faultset.collector.platforms.api.platform import Impairment
-from faultset.collector.platforms.journal.journaled_verbs import described
+from faultset.collector.platforms.api.impairments import Impairment, impairment_record
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
 
 _COUNTED = {
@@ -21,7 +20,7 @@ class Network:
 
     def impair(self, pod: str, impairment: Impairment) -> None:
         """Disturb all that the pod sends, in place of any disturbance before."""
-        made = described(impairment)
+        made = impairment_record(impairment)
         with self._plane.lock:
             self._plane.impairments[pod] = made
             self._plane.packets_before[pod] = self._counted(pod, made["kind"])

@@ -32,11 +32,6 @@ class TelemetrySource:
         self._channel = channel
         self._folder = Path(folder) / table
 
-    def ready(self) -> bool:
-        """Say whether rows have arrived."""
-        health = self._channel.call("health")
-        return bool(health["scrapes"] if self.table == "metrics" else health["spans"])
-
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `[start_ns, end_ns)` in order of time."""
         self._channel.call("snapshot", folder=str(self._folder), start_ns=start_ns, end_ns=end_ns, tables=[self.table])

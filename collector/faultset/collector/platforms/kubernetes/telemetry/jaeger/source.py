@@ -70,16 +70,6 @@ class JaegerSource:
         self.said: tuple[str, ...] = ()
         """Sentences on the last snapshot: what could not be told apart, what Jaeger changed."""
 
-    def ready(self) -> bool:
-        """Say whether spans of the application have arrived."""
-        until_us = time.time_ns() // _US + _READY_US
-        for service in self._reported():
-            for tags, limit in ((self._own_tags(), 1), (None, _PROBE), (None, self._page)):
-                found = self._traces(service, until_us - 2 * _READY_US, until_us, limit=limit, tags=tags)
-                if any(self._is_ours(sent) for sent in sent_spans(found)):
-                    return True
-        return False
-
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the spans that began in `[start_ns, end_ns)` in order of their start, to the microsecond.
 

@@ -70,13 +70,6 @@ class PrometheusSource:
             self._interval_s = scrape_interval_s(self._endpoint, self._targets)
         return self._interval_s
 
-    def ready(self) -> bool:
-        """Say whether samples of the application's pods are arriving."""
-        window_ms = round(1e3 * (_READY_INTERVALS * self.interval_s + _LATE_S))
-        recent = f'last_over_time({{{self._own()},pod!=""}}[{window_ms}ms])'
-        found = self._reader.instant(f"count({recent})")
-        return bool(found) and found[0][1] > 0
-
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `[start_ns, end_ns)` in order of time.
 

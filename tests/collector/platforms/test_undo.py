@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.platforms.api.platform import Object, ObjectNotFound
+from faultset.collector.platforms.api.objects import Object, ObjectNotFound
 from faultset.collector.platforms.api.pod_state import waits_in_back_off
-from faultset.collector.platforms.journal.undo import Performer
+from faultset.collector.platforms.journal.undo import UndoExecutor
 from faultset.core.errors import PlatformError
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:09Z"}
 
 
-class Objects(Performer):
+class Objects(UndoExecutor):
     """Objects in memory; one that is being deleted is gone after a few looks at it."""
 
-    patience_s, pause_s = 5.0, 0.0
+    timeout_s, pause_s = 5.0, 0.0
 
     def __init__(self, *objects: Object):
         self.objects = {(one["kind"], one["metadata"]["name"]): one for one in objects}
@@ -76,60 +76,60 @@ VOLUME = {"kind": "PersistentVolume", "metadata": {"name": "geo-pv"}}
 def test_a_command_runs_in_the_newest_pod_that_is_there_to_stay() -> None:
     pods = [pod("new", 5), pod("old", 1), pod("failed", 7, phase="Failed"), pod("leaving", 9, **DELETED)]
     subject = Objects(*pods)
-    subject.perform(EXEC)
+    subject.execute(EXEC)
     assert subject.done == [("new", "true")]
 
 
 def test_a_command_is_tried_again_until_the_container_runs() -> None:
     subject = Objects(pod("geo-1"))
     subject.failing = 3
-    subject.perform(EXEC)
+    subject.execute(EXEC)
     assert subject.done == [("geo-1", "true")]
 
 
 def test_a_command_without_a_pod_fails_once_patience_ends() -> None:
     subject = Objects()
-    subject.patience_s = 0.0
+    subject.timeout_s = 0.0
     with pytest.raises(PlatformError, match="no pod carries the labels"):
-        subject.perform(EXEC)
+        subject.execute(EXEC)
 
 
 def test_an_object_that_exists_is_left_as_it_is() -> None:
     subject = Objects(VOLUME)
-    subject.perform({"verb": "apply", "object": {**VOLUME, "spec": {}}})
+    subject.execute({"verb": "apply", "object": {**VOLUME, "spec": {}}})
     assert subject.objects["PersistentVolume", "geo-pv"] is VOLUME
 
 
 def test_an_object_that_is_being_deleted_is_waited_for_and_created_again() -> None:
     leaving = {"kind": "Service", "metadata": {"name": "geo", **DELETED}}
     subject = Objects(leaving)
-    subject.perform({"verb": "apply", "object": {"kind": "Service", "metadata": {"name": "geo"}}})
+    subject.execute({"verb": "apply", "object": {"kind": "Service", "metadata": {"name": "geo"}}})
     assert subject.objects["Service", "geo"]["metadata"] == {"name": "geo"}
 
 
 def test_an_object_that_never_goes_is_an_error() -> None:
     subject = Objects({"kind": "Service", "metadata": {"name": "geo", **DELETED}})
-    subject.patience_s, subject.looks = 0.0, -1000
+    subject.timeout_s, subject.looks = 0.0, -1000
     with pytest.raises(PlatformError, match='Service "geo" is still being deleted'):
-        subject.perform({"verb": "apply", "object": {"kind": "Service", "metadata": {"name": "geo"}}})
+        subject.execute({"verb": "apply", "object": {"kind": "Service", "metadata": {"name": "geo"}}})
 
 
 def test_a_pod_that_is_gone_needs_no_patch_but_anything_else_does() -> None:
     subject = Objects()
-    subject.perform({"verb": "patch", "kind": "Pod", "name": "geo-1", "change": {}})
+    subject.execute({"verb": "patch", "kind": "Pod", "name": "geo-1", "change": {}})
     with pytest.raises(ObjectNotFound):
-        subject.perform({"verb": "patch", "kind": "Service", "name": "geo", "change": {}})
+        subject.execute({"verb": "patch", "kind": "Service", "name": "geo", "change": {}})
 
 
 def test_a_released_volume_has_no_claim() -> None:
     subject = Objects(VOLUME)
-    subject.perform({"verb": "release-claim", "volume": "geo-pv"})
+    subject.execute({"verb": "release-claim", "volume": "geo-pv"})
     assert subject.done == [("PersistentVolume", "geo-pv", {"spec": {"claimRef": None}})]
 
 
 def test_an_act_of_a_later_release_is_refused() -> None:
     with pytest.raises(PlatformError, match="'dance' that this release does not know"):
-        Objects().perform({"verb": "dance"})
+        Objects().execute({"verb": "dance"})
 
 
 def test_only_pods_in_question_that_wait_in_a_back_off_are_replaced() -> None:

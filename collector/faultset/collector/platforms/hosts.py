@@ -1,0 +1,142 @@
+"""Hosts: the machine or the cluster on which a platform's episodes run, found by the platform's name.
+
+A platform is announced through the entry-point group `faultset.platforms`; the entry is a class that has the
+attributes and methods of `PlatformHost` and takes its settings as keyword arguments.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.platforms.api.profiles import Phases
+from faultset.collector.platforms.api.requirements import Requirement
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.spec.app import AppSpec
+from faultset.core.errors import UsageError
+from faultset.core.plugins import load_plugin, plugins
+
+GROUP = "faultset.platforms"
+
+
+class PlatformHost(Protocol):
+    """A machine or a cluster on which episodes can run."""
+
+    profiles: ClassVar[Mapping[str, Phases]]
+    """Lengths of the phases that a user can choose by name; `quick` and `standard` at least."""
+    runs_deployed_apps: ClassVar[bool]
+    """Whether applications that somebody else has deployed can be used in place."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What another process needs to open the same host, as plain values that survive JSON."""
+        ...
+
+    def requirements(self) -> list[Requirement]:
+        """Look at everything that episodes need here; raises nothing."""
+        ...
+
+    def check(self) -> list[str]:
+        """Look at what must be there before a campaign begins, as quickly as possible.
+
+        Returns
+        -------
+        list of str
+            Sentences on what will be used, for the user.
+
+        Raises
+        ------
+        PlatformError
+            Episodes cannot run; says what to do.
+        """
+        ...
+
+    def episode_capacity(self) -> int:
+        """Return how many episodes run at a time without disturbing each other; 1 at least."""
+        ...
+
+    def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
+        """Return those of the capabilities that faults need which are not there, with the reason."""
+        ...
+
+    def create_platform(
+        self, app: AppSpec, folder: Path, journal: Journal, *, episode: str, seed: int, step_s: float
+    ) -> EpisodePlatform:
+        """Return a platform for one episode, ready to deploy.
+
+        Parameters
+        ----------
+        folder
+            For working files; an empty folder that is removed after the episode.
+        episode
+            Id of the episode, which marks what the platform makes.
+        seed
+            Seed of everything random that the platform does.
+        step_s
+            Wanted interval of metrics, in seconds.
+        """
+        ...
+
+    def undo_abandoned(self, journal: Path) -> None:
+        """Undo and remove what an episode left whose collector is dead; raise PlatformError when that fails."""
+        ...
+
+    def remove_orphans(self) -> list[str]:
+        """Remove what dead collectors of any machine left; return names."""
+        ...
+
+
+@runtime_checkable
+class TelemetryInstaller(Protocol):
+    """A host to which the telemetry servers that episodes need can be added."""
+
+    def install_telemetry(self) -> str:
+        """Install the servers; return a sentence on what was installed."""
+        ...
+
+    def remove_telemetry(self) -> list[str]:
+        """Remove the servers that `install_telemetry` made; return names."""
+        ...
+
+
+def platform_names() -> tuple[str, ...]:
+    """Return the names of all platforms that are installed."""
+    return tuple(plugins(GROUP))
+
+
+def load_host_class(platform: str) -> type[PlatformHost]:
+    """Return the class of a platform's hosts.
+
+    Raises
+    ------
+    UsageError
+        There is no platform of that name, or its plug-in cannot be loaded.
+    """
+    return load_plugin(GROUP, platform, kind="platform")
+
+
+def open_host(platform: str, settings: Mapping[str, Any] | None = None) -> PlatformHost:
+    """Return the host on which episodes of a platform run.
+
+    Parameters
+    ----------
+    settings
+        Keyword arguments of the host's class; plain values.
+
+    Raises
+    ------
+    UsageError
+        There is no platform of that name, or it has no such setting.
+    """
+    host_class = load_host_class(platform)
+    known = inspect.signature(host_class).parameters
+    for name in settings or {}:
+        if name not in known:
+            option = name.replace("_", "-")
+            raise UsageError(
+                f"platform {platform} has no setting --{option}; leave it out, or choose another --platform"
+            )
+    return host_class(**(settings or {}))
