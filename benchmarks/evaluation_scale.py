@@ -38,9 +38,8 @@ from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.summaries import sha256_of
 from faultset.datasets.format.versions import create_version, read_manifest, write_manifest
-from faultset.evaluators.cli import options as choices
 from faultset.evaluators.execution.checkpoint import Checkpoint
-from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.dataset_source import DatasetSource, check_content
 from faultset.evaluators.execution.planning.plan import EvaluationSettings, make_plan
 from faultset.evaluators.execution.scheduling import local_client, run_plan
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
@@ -180,7 +179,7 @@ def _scale(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
 
 def _plan(dataset: Path, specs: list[BaselineSpec], workers: int):
     opened = open_dataset(dataset)
-    choices.check_content(opened, workers)
+    check_content(opened, workers)
     return make_plan(DatasetSource.of(opened), specs, EvaluationSettings(calibrate=True), workers, get_baseline)
 
 

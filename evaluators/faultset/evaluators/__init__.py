@@ -1,9 +1,59 @@
 """Score every diagnosis method on the same episodes, beside controls, with intervals.
 
-running      baselines on episodes, in parallel, each in a process that can be killed
-rows         one record for every answer; what is stored in `results.parquet`
+`evaluate` runs methods on a dataset, `score` scores answers that were made elsewhere, `compare` sets two evaluations
+side by side. All return records and print nothing.
+
+execution    baselines on episodes, in parallel, each in a process that can be killed
+results      one row for every answer; what is stored in `results.parquet`
 scoring      pure functions from one answer and the truth to numbers
+scorers      metrics computed from single answers, open to other distributions
 statistics   intervals and tests over episodes
 leaderboards tables computed from rows
+comparison   two evaluations side by side
 reports      a self-contained HTML page
+cli          the commands
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from faultset.evaluators.comparison.pairing import compare
+    from faultset.evaluators.comparison.records import Comparison
+    from faultset.evaluators.evaluation import Evaluation, EvaluationStart, evaluate
+    from faultset.evaluators.external_answers import score
+    from faultset.evaluators.results.rows import ResultRow
+    from faultset.evaluators.results.truth import Truth
+    from faultset.evaluators.scorers.contract import Metric
+
+__all__ = [
+    "Comparison",
+    "Evaluation",
+    "EvaluationStart",
+    "Metric",
+    "ResultRow",
+    "Truth",
+    "compare",
+    "evaluate",
+    "score",
+]
+
+_HOMES = {
+    "Comparison": "comparison.records",
+    "Evaluation": "evaluation",
+    "EvaluationStart": "evaluation",
+    "Metric": "scorers.contract",
+    "ResultRow": "results.rows",
+    "Truth": "results.truth",
+    "compare": "comparison.pairing",
+    "evaluate": "evaluation",
+    "score": "external_answers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

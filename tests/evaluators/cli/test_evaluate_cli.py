@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 from faultset.core.errors import UsageError
 from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.cli.listing import baselines
-from faultset.evaluators.cli.options import DELAYS_S, chosen_baselines, chosen_delays, chosen_tasks, memory_bytes, names
+from faultset.evaluators.cli.options import delays, memory_bytes, names
+from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
 
 
 def invoke(*arguments: object) -> Result:
@@ -74,7 +75,7 @@ def test_a_folder_that_cannot_be_written(example_dataset: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--timeout", "0s", "a timeout of nothing"),
+        ("--timeout", "0s", "with a timeout of 0 s no method can answer"),
         ("--timeout", "60", "not a duration"),
         ("--memory-limit", "lots", "is not an amount of memory"),
         ("--memory-limit", "1MB", "too little"),
@@ -99,8 +100,6 @@ def test_help_has_an_example():
 
 def test_lists_are_split_and_kept_in_order():
     assert names(["a,b", "c, a"]) == ["a", "b", "c"]
-    assert chosen_tasks(["localization"], ("detection", "localization")) == ("localization",)
-    assert chosen_tasks([], ("detection", "localization")) == ("detection", "localization")
     with pytest.raises(UsageError):
         memory_bytes("2 apples")
 
@@ -118,25 +117,25 @@ def test_baselines_are_listed_with_what_they_need():
 
 
 def test_groups_stand_for_baselines_and_mix_with_names():
-    everything = {spec.name: spec for spec in chosen_baselines(["all"])}
-    named = {spec.name for spec in chosen_baselines(["named"])}
+    everything = {spec.name: spec for spec in choose_baselines(["all"])}
+    named = {spec.name for spec in choose_baselines(["named"])}
     assert named == {name for name, spec in everything.items() if spec.kind == "named"}
-    mixed = {spec.name for spec in chosen_baselines(["named,baro", "controls"])}
+    mixed = {spec.name for spec in choose_baselines(["named", "baro", "controls"])}
     assert mixed == named | {"baro"} | {name for name, spec in everything.items() if spec.kind == "control"}
 
 
 def test_the_default_leaves_out_what_is_slow_but_no_named_method_and_no_control():
-    everything = {spec.name: spec for spec in chosen_baselines(["all"])}
-    default = {spec.name for spec in chosen_baselines([])}
+    everything = {spec.name: spec for spec in choose_baselines(["all"])}
+    default = {spec.name for spec in choose_baselines([])}
     absent = [spec for name, spec in everything.items() if name not in default]
     assert absent
     assert all(spec.speed == "slow" and spec.kind in ("method", "own", "rule") for spec in absent)
 
 
 def test_a_grid_of_delays_is_given_in_seconds_or_taken_as_it_is():
-    assert chosen_delays(None) == ()
-    assert chosen_delays("auto") == DELAYS_S
-    assert chosen_delays("30s,0, 5") == (0.0, 5.0, 30.0)
+    assert delays(None) == ()
+    assert delays("auto") == "auto"
+    assert delays("30s,0, 5") == (0.0, 5.0, 30.0)
 
 
 @pytest.mark.slow
@@ -157,7 +156,7 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
 
     arguments = (example_dataset, "--out", tmp_path, "--workers", 1, "--baselines", "ksigma,max-z")
     with monkeypatch.context() as patch:
-        patch.setattr(scheduling, "carry_out", stopped)
+        patch.setattr(scheduling, "run_plan", stopped)
         first = invoke(*arguments)
     assert first.exit_code == 130, first.output
     assert (tmp_path / CHECKPOINT_FILE).exists()

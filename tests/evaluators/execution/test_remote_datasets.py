@@ -18,7 +18,7 @@ from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.execution import remote_episodes
-from faultset.evaluators.execution.dataset_source import DatasetSource, is_url, local_path, opened_elsewhere
+from faultset.evaluators.execution.dataset_source import DatasetSource, is_url, local_path, opened_remotely
 from faultset.evaluators.execution.planning.plan import EvaluationSettings, make_plan
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, forget_fetched, local_folders
 from faultset.evaluators.results.rows import read_rows
@@ -78,7 +78,7 @@ def test_a_location_is_a_url_or_a_folder():
 def test_labels_and_contexts_are_copied_and_telemetry_is_not(server, example_dataset: Path):
     url, _, asked = server
     here = DatasetSource.of(open_dataset(example_dataset))
-    with opened_elsewhere(url, None) as source:
+    with opened_remotely(url, None) as source:
         assert source.truths == here.truths
         assert (source.name, source.version, source.digest) == (here.name, here.version, here.digest)
         assert not list(source.folder.glob("episodes/*/telemetry/*"))
@@ -87,7 +87,7 @@ def test_labels_and_contexts_are_copied_and_telemetry_is_not(server, example_dat
 
 def test_an_episode_is_fetched_once_and_requests_only_for_those_who_may_see_them(server):
     url, _, asked = server
-    with opened_elsewhere(url, "1.0.0") as source:
+    with opened_remotely(url, "1.0.0") as source:
         location = source.location(source.truths[0].episode)
         for _ in range(2):
             with local_folders((location,), frozenset()) as (folder,):
@@ -103,7 +103,7 @@ def test_an_episode_is_fetched_once_and_requests_only_for_those_who_may_see_them
 def test_what_nobody_uses_is_removed_when_space_is_short(server, monkeypatch: pytest.MonkeyPatch):
     url, _, _ = server
     monkeypatch.setattr(remote_episodes, "CACHE_BYTES", 1)
-    with opened_elsewhere(url, None) as source:
+    with opened_remotely(url, None) as source:
         locations = [source.location(truth.episode) for truth in source.truths[:2]]
         with local_folders(locations, frozenset()) as folders:
             assert all(Path(folder).exists() for folder in folders)
@@ -114,7 +114,7 @@ def test_a_damaged_file_is_named_when_it_arrives(server):
     url, root, _ = server
     victim = sorted((root / "episodes").glob("*/telemetry/metrics.parquet"))[0]
     victim.write_bytes(b"x" + victim.read_bytes()[1:])
-    with opened_elsewhere(url, None) as source:
+    with opened_remotely(url, None) as source:
         location = source.location(victim.parents[1].name)
         wrong = pytest.raises(DataError, match=r"differ from their checksum .first: telemetry/metrics.parquet")
         with wrong, local_folders((location,), frozenset()):
@@ -160,7 +160,7 @@ def test_workers_elsewhere_fetch_for_themselves(server):
             n_workers=1, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", host="127.0.0.1"
         ) as cluster,
         remote_client(vars(cluster)["scheduler"].address, None) as client,
-        opened_elsewhere(url, None) as source,
+        opened_remotely(url, None) as source,
     ):
         rows = run_plan(make_plan(source, [get_baseline("ksigma")], EvaluationSettings(), 1, get_baseline), client)
     assert {row.status for row in rows} == {"ok"}

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from faultset.core.completion import complete_names
 from faultset.core.console import DURATION, command, json_option
+from faultset.evaluators.cli.text_width import text_console, wrapped
 
 if TYPE_CHECKING:
-    from faultset.evaluators.execution.dataset_source import DatasetSource
-    from faultset.evaluators.execution.planning.plan import EvaluationPlan, EvaluationSettings
-    from faultset.evaluators.leaderboards.records import Leaderboard
-    from faultset.evaluators.results.rows import ResultRow
-    from faultset.evaluators.scoring.thresholds import ThresholdPolicy
+    from faultset.evaluators.evaluation import Evaluation, EvaluationStart
 
-RESULTS = "results.parquet"
 NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 
 
@@ -72,7 +67,7 @@ def evaluate(
     version: str | None,
     names: tuple[str, ...],
     tasks: tuple[str, ...],
-    protocol: str,
+    protocol: Literal["detected", "oracle", "both"],
     delays: str | None,
     thresholds: tuple[str, ...],
     split: str | None,
@@ -102,196 +97,83 @@ def evaluate(
     from faultset.core.errors import UsageError
 
     if compare and dataset is None:
-        from faultset.evaluators.comparison.command import compare_runs
+        from faultset.evaluators.cli.compare import compare_folders
 
-        compare_runs(*compare, out, seed=seed, as_json=as_json)
+        compare_folders(*compare, out, seed=seed, as_json=as_json)
         return
     if compare or dataset is None:
         raise UsageError("give either a DATASET to evaluate, or --compare OLD NEW with two folders of results")
+    from faultset.evaluators import evaluation
     from faultset.evaluators.cli import options
-    from faultset.evaluators.execution.dataset_source import is_url, local_path
-    from faultset.evaluators.execution.planning.plan import PROTOCOLS, TASKS, EvaluationSettings
-    from faultset.evaluators.execution.runners.runner_process import RunLimits
-    from faultset.evaluators.execution.scheduling import default_workers
-    from faultset.evaluators.scoring.thresholds import chosen_policies
+    from faultset.evaluators.results.rows import TASKS
 
-    if timeout <= 0:
-        raise UsageError("a timeout of nothing lets no method answer; give for instance --timeout 60s")
-    policies = chosen_policies(options.names(thresholds))
-    settings = EvaluationSettings(
-        tasks=options.chosen_tasks(tasks, TASKS),
-        protocols=PROTOCOLS if protocol == "both" else (protocol,),
-        split=split,
-        seed=seed,
-        limits=RunLimits(timeout_s=timeout, memory_bytes=options.memory_bytes(memory_limit)),
-        delays=options.chosen_delays(delays),
-        calibrate=any(policy.needs_training for policy in policies),
-    )
-    if out is None and is_url(dataset):
-        raise UsageError(f"results cannot be written beside {dataset}; give a local folder with --out")
-    folder = out if out is not None else local_path(dataset).resolve().parent / "results"
-    order = Order(
-        dataset=dataset,
-        version=version,
-        names=names,
-        settings=settings,
-        workers=workers or default_workers(),
-        scheduler=scheduler,
-        folder=folder,
-        fresh=fresh,
-    )
+    folder = out if out is not None else evaluation.results_folder(dataset)
     with ExitStack() as stack:
-        plan, rows, checkpoint = _run(order, stack)
-        board = _write(plan, rows, folder, seed, policies)
-        checkpoint.remove()
-    _show(board, folder, dataset, as_json)
+        progress = _Progress(stack, default_choice=not names)
+        evaluated = evaluation.evaluate(
+            dataset,
+            options.names(names),
+            version=version,
+            tasks=options.names(tasks) or TASKS,
+            protocol=protocol,
+            split=split,
+            delays=options.delays(delays),
+            thresholds=options.names(thresholds),
+            workers=workers,
+            scheduler=scheduler,
+            out=folder,
+            seed=seed,
+            timeout_s=timeout,
+            memory_limit_bytes=options.memory_bytes(memory_limit),
+            fresh=fresh,
+            started=progress.start,
+            progress=progress.show,
+        )
+    _show(evaluated, folder, dataset, as_json)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """An evaluation as it was ordered."""
+class _Progress:
+    """What is written to stderr while methods run."""
 
-    dataset: str
-    version: str | None
-    names: tuple[str, ...]
-    settings: EvaluationSettings
-    workers: int
-    scheduler: str | None
-    folder: Path
-    fresh: bool
+    def __init__(self, stack: ExitStack, *, default_choice: bool) -> None:
+        self._stack, self._default_choice = stack, default_choice
+        self._done = 0
 
+    def start(self, start: EvaluationStart) -> None:
+        from faultset.core import progress
+        from faultset.evaluators.execution.planning.baseline_groups import slow_left_out
 
-def _run(order: Order, stack: ExitStack):
-    """Open, check, plan and carry out, in the order in which mistakes are cheapest to find."""
-    from faultset.baselines.api.registry import get_baseline
-    from faultset.core import progress
-    from faultset.evaluators.cli import options
-    from faultset.evaluators.execution import scheduling
-    from faultset.evaluators.execution.checkpoint import Checkpoint
-    from faultset.evaluators.execution.planning.plan import make_plan
-    from faultset.evaluators.execution.runners.runner_pool import close_machine_pool, machine_pool
-    from faultset.evaluators.results.provenance import code_version
+        click.echo(f"Dashboard: {start.dashboard or NO_DASHBOARD}", err=True)
+        if start.kept:
+            click.echo(f"{start.kept} answers of an interrupted evaluation are used; --fresh runs all again", err=True)
+        slow = slow_left_out(start.baselines) if self._default_choice else []
+        if slow:
+            text = f"Left out because they are slow: {', '.join(slow)}; --baselines all runs them"
+            click.echo(wrapped(text), err=True)
+        methods = len(start.baselines)
+        what = f"{methods} {'baseline' if methods == 1 else 'baselines'}, {start.episodes} episodes"
+        self._advance = self._stack.enter_context(progress.shown(start.steps, what))
 
-    source_of = _opened(order, stack)
-    _writable(order.folder)
-    with ExitStack() as running:
-        if order.scheduler is None:
-            # their imports take a second or two, in which labels are read and files are checked
-            running.callback(close_machine_pool)
-            machine_pool().prestart(order.workers)
-        specs = options.chosen_baselines(order.names)
-        source = source_of()
-        make_plan(source, specs, order.settings, order.workers, get_baseline)
-        about = {"digest": source.digest, "code": code_version(), "split": order.settings.split or ""}
-        checkpoint = stack.enter_context(Checkpoint(order.folder, about))
-        kept = checkpoint.begin({truth.episode: truth for truth in source.truths}, fresh=order.fresh)
-        workers = order.workers
-        if order.scheduler is None:
-            client = running.enter_context(scheduling.local_client(workers))
-        else:
-            shared = None if source.url else str(source.folder)
-            client = running.enter_context(scheduling.remote_client(order.scheduler, shared))
-            workers = scheduling.remote_workers(client)
-        plan = make_plan(source, specs, order.settings, workers, get_baseline, kept=kept)
-        _announce(plan, scheduling.dashboard_of(client), order)
-        methods = len(plan.specs)
-        what = f"{methods} {'baseline' if methods == 1 else 'baselines'}, {len(source.truths)} episodes"
-        with progress.shown(plan.steps, what) as advance:
-            return plan, scheduling.run_plan(plan, client, advance, checkpoint.add), checkpoint
+    def show(self, done: int, total: int) -> None:
+        self._advance(done - self._done)
+        self._done = done
 
 
-def _opened(order: Order, stack: ExitStack):
-    """Open the dataset; what is returned reads its labels."""
-    from faultset.datasets.dataset import open_dataset
-    from faultset.evaluators.cli import options
-    from faultset.evaluators.execution.dataset_source import DatasetSource, is_url, local_path, opened_elsewhere
-
-    if is_url(order.dataset):
-        elsewhere = stack.enter_context(opened_elsewhere(order.dataset, order.version))
-        return lambda: elsewhere
-    opened = open_dataset(local_path(order.dataset), order.version)
-
-    def read() -> DatasetSource:
-        options.check_content(opened, order.workers)
-        return DatasetSource.of(opened)
-
-    return read
-
-
-def _announce(plan: EvaluationPlan, dashboard: str | None, order: Order) -> None:
-    from faultset.evaluators.cli import options
-
-    click.echo(f"Dashboard: {dashboard or NO_DASHBOARD}", err=True)
-    if plan.kept:
-        click.echo(f"{len(plan.kept)} answers of an interrupted evaluation are used; --fresh asks again", err=True)
-    slow = options.left_out(plan.specs) if not order.names else []
-    if slow:
-        click.echo(f"Left out because they are slow: {', '.join(slow)}; --baselines all runs them", err=True)
-
-
-def _writable(folder: Path) -> None:
-    from faultset.core.errors import UsageError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UsageError(f"results cannot be written to {folder} ({error.strerror}); choose another --out") from error
-
-
-def _write(
-    plan: EvaluationPlan, rows: list[ResultRow], folder: Path, seed: int, policies: list[ThresholdPolicy]
-) -> Leaderboard:
-    from faultset.evaluators.leaderboards.formats import write_json, write_markdown
-    from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
-    from faultset.evaluators.reports.page import write_report
-    from faultset.evaluators.results.rows import write_rows
-
-    write_rows(rows, folder / RESULTS)
-    board = leaderboard_of(rows, digest=plan.source.digest, settings=_settings_of(plan), seed=seed, policies=policies)
-    write_json(board, folder / "leaderboard.json")
-    write_markdown(board, folder / "leaderboard.md")
-    write_report(board, rows, plan.specs, plan.source.folder, folder / "report.html")
-    return board
-
-
-def _settings_of(plan: EvaluationPlan) -> dict[str, object]:
-    from faultset.evaluators.reports.machine import machine
-
-    settings = plan.settings
-    return {
-        "tasks": list(settings.tasks),
-        "protocols": list(settings.protocols),
-        "delays_s": list(settings.delays),
-        "alarm_detector": settings.alarm_detector,
-        "threshold_policy": "reference",
-        "split": settings.split or "cross",
-        "seed": settings.seed,
-        "timeout_s": settings.limits.timeout_s,
-        "memory_limit_bytes": settings.limits.memory_bytes,
-        "cluster_key": "application, fault, target",
-        "source": plan.source.url or str(plan.source.folder),
-        "machine": machine(),
-    }
-
-
-def _show(board: Leaderboard, folder: Path, dataset: str, as_json: bool) -> None:
+def _show(evaluated: Evaluation, folder: Path, dataset: str, as_json: bool) -> None:
     from faultset.core.console import show_json
 
+    board = evaluated.board
     if as_json:
         from faultset.evaluators.leaderboards.formats import to_json
 
         show_json(to_json(board))
         return
-    from rich.console import Console
-
     from faultset.evaluators.leaderboards import terminal
 
-    console = Console(highlight=False)
-    terminal.show(board, console if console.is_terminal else Console(highlight=False, width=150))
-    click.echo(f"\nReport:  {folder / 'report.html'}\nResults: {folder / RESULTS}, leaderboard.md, leaderboard.json")
+    terminal.show(board, text_console())
+    click.echo(
+        f"\nReport:  {folder / 'report.html'}\nResults: {folder / 'results.parquet'}, leaderboard.md, leaderboard.json"
+    )
     if board.quick:
         click.echo("Next:    collect --profile standard ... for numbers that rank methods")
     else:

@@ -8,9 +8,6 @@ import click
 
 from faultset.core.console import command, json_option, show_records
 
-TASKS = ("detection", "localization", "rca")
-_ORDER = {"named": 0, "method": 1, "own": 2, "rule": 3, "control": 4}
-
 
 @command("baselines", short_help="List the detection, localization and root cause methods.")
 @click.option("--task", help="Only detection, localization or rca.")
@@ -23,14 +20,16 @@ def baselines(task: str | None, as_json: bool) -> None:
       faultset list baselines --task localization
     """
     from faultset.baselines.api.registry import list_baselines
+    from faultset.evaluators.leaderboards.episode_scores import kind_rank
 
     if task is not None:
         from faultset.core.suggestions import unknown_name
+        from faultset.evaluators.results.rows import TASKS
 
         if task not in TASKS:
             raise unknown_name("task", task, TASKS)
     specs = [spec for spec in list_baselines().values() if task in (None, spec.task)]
-    specs.sort(key=lambda spec: (spec.task, _ORDER.get(spec.kind, 9), spec.name))
+    specs.sort(key=lambda spec: (spec.task, kind_rank(spec.kind), spec.name))
     records: list[dict[str, Any]] = [
         {
             "name": spec.name,

@@ -5,20 +5,25 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from faultset.core.errors import UsageError
 from faultset.evaluators.comparison.changes import changes_between
 from faultset.evaluators.comparison.records import Comparison, Measure, PairedEntry, PairedTable
-from faultset.evaluators.comparison.runs import Run
+from faultset.evaluators.comparison.runs import Run, run_of
 from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, Setting, score_episodes
 from faultset.evaluators.leaderboards.records import ALL_APPS, is_headline
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scorers.values import values_on_episodes
 from faultset.evaluators.statistics.clusters import MINIMUM_FOR_TESTS
 from faultset.evaluators.statistics.comparison import holm, paired_difference
+
+if TYPE_CHECKING:
+    from faultset.evaluators.evaluation import Evaluation
 
 Values = Mapping[str, Mapping[str, float]]
 """Measure -> episode -> value."""
@@ -44,14 +49,22 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {
 _TRUTH_THAT_COUNTS = ("fault", "targets", "causes", "candidates", "system_level", "fault_type", "verdict", "onset_ns")
 
 
-def compare(old: Run, new: Run, seed: int = 0) -> Comparison:
-    """Compare two runs on headline episodes, and on no-fault episodes for detection.
+def compare(old: Run | Evaluation | str | Path, new: Run | Evaluation | str | Path, *, seed: int = 0) -> Comparison:
+    """Compare two evaluations on headline episodes, and on no-fault episodes for detection.
+
+    Parameters
+    ----------
+    old, new
+        Folders with results, `results.parquet` files, or evaluations that were just made.
+    seed
+        For the intervals.
 
     Raises
     ------
     UsageError
         When both are the same folder, or have no method or no episode in common.
     """
+    old, new = run_of(old, "old"), run_of(new, "new")
     if old.folder.resolve() == new.folder.resolve():
         raise UsageError(f"both runs are {old.folder}; name two folders with results of different evaluations")
     truths, before = new.truths, old.truths
@@ -117,7 +130,8 @@ def _tables(old: Run, new: Run, episodes: Iterable[str], seed: int) -> Iterable[
 def _table(
     scores: Sequence[EpisodeScores], setting: Setting, app: str, here: set[str], seed: int
 ) -> PairedTable | None:
-    measures = MEASURES[setting[0]]
+    own = scores[1].scorers_of(setting.task, headline=True)
+    measures = (*MEASURES[setting.task], *(Measure(name=s.name, title=s.title, meaning=s.meaning) for s in own))
     names = scores[0].rows[setting].keys() & scores[1].rows[setting].keys()
     entries = [_entry(scores, setting, name, measures, here, seed) for name in sorted(names)]
     kept = [entry for entry in entries if entry is not None]
@@ -129,7 +143,7 @@ def _table(
     kept = [dataclasses.replace(entry, adjusted_p=p) for entry, p in zip(kept, adjusted, strict=True)]
     first = measures[0].name
     kept.sort(key=lambda entry: (not entry.changed, -abs(entry.differences[first].value), entry.baseline))
-    return PairedTable(task=setting[0], protocol=setting[1], app=app, measures=measures, entries=tuple(kept))
+    return PairedTable(task=setting.task, protocol=setting.protocol, app=app, measures=measures, entries=tuple(kept))
 
 
 def _entry(
@@ -172,7 +186,13 @@ def _entry(
 
 
 def _values(scores: EpisodeScores, setting: Setting, name: str) -> Values:
-    return _READERS[setting[0]](scores, setting[1], name)
+    values = dict(_READERS[setting.task](scores, setting.protocol, name))
+    rows = scores.rows[setting].get(name, {})
+    compared = [e for e in rows if is_headline(scores.truths[e]) or not scores.truths[e].faulty]
+    for scorer in scores.scorers_of(setting.task, headline=True):
+        found = values_on_episodes(scorer, rows, compared)
+        values[scorer.name] = {e: value for e, value in found.items() if math.isfinite(value)}
+    return values
 
 
 def _detection_values(scores: EpisodeScores, protocol: str, name: str) -> Values:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from faultset.core.errors import DataError, UsageError
 from faultset.evaluators.comparison.records import RunFacts
+from faultset.evaluators.leaderboards.formats import to_json
 from faultset.evaluators.results.rows import ResultRow, read_rows
 from faultset.evaluators.results.truth import Truth
+
+if TYPE_CHECKING:
+    from faultset.evaluators.evaluation import Evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,25 @@ class Run:
         )
 
 
+def run_of(source: Run | Evaluation | str | Path, name: str) -> Run:
+    """Return a run: as it is, read from a folder, or of an evaluation that was just made.
+
+    Parameters
+    ----------
+    name
+        Stands for the folder of an evaluation that has none.
+    """
+    if isinstance(source, Run):
+        return source
+    if isinstance(source, str | Path):
+        return read_run(Path(source))
+    return Run(folder=Path(name), rows=_compared(source.rows), board=to_json(source.board))
+
+
+def _compared(rows: Iterable[ResultRow]) -> tuple[ResultRow, ...]:
+    return tuple(row for row in rows if row.protocol in ("detected", "own", "oracle"))
+
+
 def read_run(folder: Path) -> Run:
     """Read a folder that `evaluate` wrote; answers about training episodes and later alarms are left out.
 
@@ -60,7 +83,7 @@ def read_run(folder: Path) -> Run:
     path = folder if folder.suffix == ".parquet" else folder / "results.parquet"
     if not path.is_file():
         raise UsageError(f"{folder} holds no results ({path.name} is missing); name a folder that evaluate wrote")
-    rows = tuple(row for row in read_rows(path) if row.protocol in ("detected", "own", "oracle"))
+    rows = _compared(read_rows(path))
     if not rows:
         raise DataError(f"{path} holds no answer that can be compared; run evaluate again")
     board = path.parent / "leaderboard.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from typing import Any
 
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.suggestions import suggest
-from faultset.datasets.dataset import Dataset
+from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE, check_schema_version, read_context
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.truth import read_label
@@ -90,7 +90,54 @@ def local_path(location: str) -> Path:
 
 
 @contextmanager
-def opened_elsewhere(url: str, version: str | None) -> Iterator[DatasetSource]:
+def opened_dataset(
+    dataset: str | Path | Dataset, version: str | None, workers: int
+) -> Iterator[Callable[[], DatasetSource]]:
+    """Open a dataset version; yield a function that reads its labels and, of a folder, checks its files.
+
+    Parameters
+    ----------
+    dataset
+        Folder, URL, or a dataset that is open already.
+    workers
+        Threads that compare files with their checksums.
+    """
+    if isinstance(dataset, str) and is_url(dataset):
+        with opened_remotely(dataset, version) as source:
+            yield lambda: source
+        return
+    opened = open_dataset(local_path(str(dataset)), version) if isinstance(dataset, str | Path) else dataset
+
+    def read() -> DatasetSource:
+        check_content(opened, workers)
+        return DatasetSource.of(opened)
+
+    yield read
+
+
+def check_content(dataset: Dataset, threads: int) -> None:
+    """Compare every file of a version with its checksum.
+
+    Results name the version they belong to, so the content must be the version's; and a damaged file would
+    otherwise look like the failure of every baseline that reads it.
+
+    Raises
+    ------
+    DataError
+        A file differs.
+    """
+    wrong = dataset.differing_files(threads)
+    if wrong:
+        total = sum(map(len, dataset.files.values()))
+        raise DataError(
+            f"dataset {dataset.root} version {dataset.version} is damaged: {len(wrong)} of {total} files "
+            f"differ from their checksum (first: {wrong[0].relative_to(dataset.root)}); restore them, "
+            'or open another version ("faultset dataset versions" lists them)'
+        )
+
+
+@contextmanager
+def opened_remotely(url: str, version: str | None) -> Iterator[DatasetSource]:
     """Open a dataset version behind a URL: its list, contexts and labels are copied, telemetry is not.
 
     Any URL that fsspec knows: `s3://`, `gs://`, `az://`, `http://`, `memory://`. Where a server cannot list a folder,

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from faultset.evaluators.leaderboards.detection_facts import BUFFER_S, GAP_S, DetectionFacts
-from faultset.evaluators.leaderboards.records import Metric
 from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scoring.points import vus_pr
 from faultset.evaluators.statistics.clusters import clustered_mean, clustered_median, clustered_ratio
 from faultset.evaluators.statistics.estimates import Estimate, unknown

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from faultset.evaluators.leaderboards.records import Metric
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scoring.diagnosis import macro_f1
 from faultset.evaluators.statistics.clusters import clustered_mean
 from faultset.evaluators.statistics.estimates import Estimate

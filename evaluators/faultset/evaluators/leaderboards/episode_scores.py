@@ -15,6 +15,8 @@ from faultset.evaluators.leaderboards.localization import LocalizationFacts, loc
 from faultset.evaluators.leaderboards.trained_thresholds import ModelKey, thresholds_of
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scorers.contract import Metric
+from faultset.evaluators.scorers.registry import registered_scorers
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 
 KIND_ORDER = ("named", "method", "own", "rule", "control")
@@ -52,6 +54,8 @@ class EpisodeScores:
     """Protocol -> baseline -> episode."""
     abstentions: Mapping[Setting, Mapping[str, Mapping[str, float]]]
     """Baseline -> no-fault episode -> share of seeds that rightly named nothing."""
+    scorers: tuple[Metric, ...] = ()
+    """Metrics that are computed from single answers."""
 
     def correct(self, setting: Setting) -> dict[str, dict[str, float]]:
         """Return baseline -> episode -> how right it was, by the measure that methods are compared with."""
@@ -75,6 +79,10 @@ class EpisodeScores:
                 seeds[row.seed].append(value(row))
         return float(np.std([np.mean(values) for values in seeds.values()], ddof=1)) if len(seeds) > 1 else None
 
+    def scorers_of(self, task: str, *, headline: bool = False) -> tuple[Metric, ...]:
+        """Return the scorers of a task, or those of them that are shown where space is short."""
+        return tuple(s for s in self.scorers if s.task == task and (s.headline or not headline))
+
     def ordered(self, names: Iterable[str]) -> list[str]:
         """Sort methods first, controls last, by name within a kind."""
         return sorted(names, key=lambda name: (kind_rank(self.kinds[name]), name))
@@ -89,7 +97,9 @@ def kind_rank(kind: str) -> int:
     return KIND_ORDER.index(kind) if kind in KIND_ORDER else len(KIND_ORDER)
 
 
-def score_episodes(rows: Sequence[ResultRow], policies: Sequence[ThresholdPolicy] = ()) -> EpisodeScores:
+def score_episodes(
+    rows: Sequence[ResultRow], policies: Sequence[ThresholdPolicy] = (), scorers: Sequence[Metric] | None = None
+) -> EpisodeScores:
     """Score every answer about a tested episode.
 
     A localizer's answers count on fault episodes whose causes are candidates, a diagnoser's where level and type are
@@ -99,6 +109,8 @@ def score_episodes(rows: Sequence[ResultRow], policies: Sequence[ThresholdPolicy
     ----------
     policies
         Threshold policies other than `reference` by which detections are scored as well.
+    scorers
+        Metrics that are computed from single answers; by default all that are installed.
     """
     by: dict[Setting, dict[str, dict[str, list[ResultRow]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
@@ -130,6 +142,7 @@ def score_episodes(rows: Sequence[ResultRow], policies: Sequence[ThresholdPolicy
             for setting, found in by.items()
             if setting.task != "detection"
         },
+        scorers=registered_scorers() if scorers is None else tuple(scorers),
     )
 
 

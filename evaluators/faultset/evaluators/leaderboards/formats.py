@@ -11,7 +11,8 @@ from typing import Any
 
 from faultset.evaluators.leaderboards import detection as detecting
 from faultset.evaluators.leaderboards import diagnosis, localization, number_formats
-from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, Entry, Leaderboard, Metric, Table
+from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, Entry, Leaderboard, Table
+from faultset.evaluators.scorers.contract import Metric
 
 LEADERBOARD_VERSION = 2
 """Version 2 renamed `place` of an entry to `rank` and the metric `silent_without_fault` to `correct_abstentions`."""
@@ -25,6 +26,8 @@ def write_json(board: Leaderboard, path: Path) -> None:
 
 def to_json(value: Any) -> Any:
     """Turn records into what JSON can hold: NaN becomes null, infinities become strings."""
+    if isinstance(value, Metric):
+        return {name: getattr(value, name) for name in ("name", "title", "unit", "better", "meaning")}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -41,6 +44,10 @@ def to_json(value: Any) -> Any:
 
 def columns_of(table: Table) -> tuple[Metric, ...]:
     """Return the metrics that a table shows where space is short; JSON has all."""
+    return (*_builtin_columns(table), *(metric for metric in table.metrics if metric.compute and metric.headline))
+
+
+def _builtin_columns(table: Table) -> tuple[Metric, ...]:
     if table.task == "detection":
         return detecting.TABLE_COLUMNS
     if table.task == "rca":

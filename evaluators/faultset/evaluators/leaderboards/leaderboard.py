@@ -15,6 +15,7 @@ from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Misse
 from faultset.evaluators.leaderboards.tables import VERDICTS, tables_of
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
 
 
@@ -25,6 +26,7 @@ def leaderboard_of(
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
     policies: Sequence[ThresholdPolicy] | None = None,
+    scorers: Sequence[Metric] | None = None,
 ) -> Leaderboard:
     """Compute every table from rows.
 
@@ -38,11 +40,13 @@ def leaderboard_of(
         For resampling; equal seeds give equal intervals.
     policies
         Threshold policies that get columns beside `reference`; by default those of `chosen_policies`.
+    scorers
+        Metrics that are computed from single answers; by default all that are installed.
     """
     if not rows:
         raise ValueError("a leaderboard needs at least one row")
     policies = chosen_policies([]) if policies is None else policies
-    scores = score_episodes(rows, policies)
+    scores = score_episodes(rows, policies, scorers)
     tested = {row.episode: row.truth for row in rows if row.protocol != "calibration"}
     first = rows[0]
     return Leaderboard(

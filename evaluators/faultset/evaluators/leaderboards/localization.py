@@ -6,24 +6,21 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
 
-from faultset.evaluators.leaderboards.records import Metric, Misses
+from faultset.evaluators.leaderboards.records import Misses
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scoring.localization import (
     LocalizationScore,
-    canonical,
     leading,
     lift,
     random_floor,
     score_ranking,
-    score_set,
 )
-from faultset.evaluators.scoring.metric_rankings import score_metrics
 from faultset.evaluators.scoring.propagation import MISSES, hops, kinds_of_answer
 from faultset.evaluators.statistics.clusters import clustered_mean, clustered_median, clustered_ratio
 from faultset.evaluators.statistics.estimates import Estimate, unknown
@@ -70,28 +67,10 @@ LOCALIZATION_METRICS = (
         "hit@1 is retrieval@5 times this",
     ),
     Metric(
-        name="exact_set",
-        title="exact set",
-        unit="share",
-        meaning="what is put first, with all that is tied there, is exactly the set of causes",
-    ),
-    Metric(name="set_f1", title="set F1", unit="share", meaning="F1 of what is put first against the set of causes"),
-    Metric(name="jaccard", title="Jaccard", unit="share", meaning="overlap of what is put first and the set of causes"),
-    Metric(
         name="correct_abstentions",
         title="correct abstentions",
         unit="share",
         meaning="share of no-fault episodes in which no alarm was given or no service was named",
-    ),
-    *(
-        Metric(
-            name=f"{level}_{name}",
-            title=f"{title}, {level}s",
-            unit="share",
-            meaning=f"{title} of the {level}s that the method names, on episodes whose truth names a {level}",
-        )
-        for level in ("pod", "metric")
-        for name, title in (("ac1", "AC@1"), ("ac3", "AC@3"), ("ac5", "AC@5"), ("mrr", "MRR"))
     ),
 )
 TABLE_COLUMNS = LOCALIZATION_METRICS[:6]
@@ -113,12 +92,7 @@ class LocalizationFacts:
     recall3: float
     rank: float
     lift1: float
-    exact_set: float
-    set_f1: float
-    jaccard: float
     answered: float
-    finer: Mapping[str, float]
-    """Scores at the level of pods and metrics; NaN where the truth names none."""
     kinds: Mapping[str, float]
     """What the services in first place are to the cause, as shares."""
     hops: float
@@ -126,7 +100,6 @@ class LocalizationFacts:
 
 
 _MEANS = ("ac1", "ac3", "ac5", "avg5", "mrr", "hit1", "hit3", "hit5", "recall3", "rank", "lift1")
-_SETS = ("exact_set", "set_f1", "jaccard")
 
 
 def localization_facts(rows: Sequence[ResultRow]) -> LocalizationFacts:
@@ -136,17 +109,13 @@ def localization_facts(rows: Sequence[ResultRow]) -> LocalizationFacts:
     rankings = [row.ranking if row.status == "ok" else {} for row in rows]
     scores = [score_ranking(ranking, causes, truth.candidates) for ranking in rankings]
     first = [leading(ranking, truth.candidates) for ranking in rankings]
-    sets = [_set_scores(names, causes) for names in first]
     kinds = [kinds_of_answer(names, frozenset().union(*causes), truth.calls) for names in first]
-    finer = [_finer_scores(row) for row in rows]
     floor = _floor(truth.causes, truth.candidates).ac[1]
     mean = lambda values: float(sum(values) / len(values))  # noqa: E731
     return LocalizationFacts(
         truth=truth,
         **{name: mean([_read(score, name, floor) for score in scores]) for name in _MEANS},
-        **{name: mean([found[name] for found in sets]) for name in _SETS},
         answered=mean([bool(ranking) for ranking in rankings]),
-        finer={name: mean([found[name] for found in finer]) for name in finer[0]},
         kinds={kind: mean([found[kind] for found in kinds]) for kind in MISSES},
         hops=hops(truth.calls, first[0], frozenset().union(*causes)) if first[0] else math.nan,
     )
@@ -155,29 +124,6 @@ def localization_facts(rows: Sequence[ResultRow]) -> LocalizationFacts:
 @functools.lru_cache(maxsize=4096)
 def _floor(causes: tuple[tuple[str, ...], ...], candidates: tuple[str, ...]) -> LocalizationScore:
     return random_floor([frozenset(cause) for cause in causes], candidates)
-
-
-def _set_scores(first: AbstractSet[str], causes: Sequence[AbstractSet[str]]) -> dict[str, float]:
-    right = canonical(frozenset().union(*causes), causes)
-    found = score_set(canonical(first, causes), right)
-    return {"exact_set": float(found.exact), "set_f1": found.f1, "jaccard": found.jaccard}
-
-
-def _finer_scores(row: ResultRow) -> dict[str, float]:
-    """Scores of the pods and metrics that a row names."""
-    truth, answer = row.truth, row.answer if row.status == "ok" else {}
-    scores: dict[str, LocalizationScore | None] = {"pod": None, "metric": None}
-    if truth.pod_causes:
-        pods = answer.get("pods") or {}
-        scores["pod"] = score_ranking(pods, [frozenset({pod}) for pod in truth.pod_causes], list(pods))
-    if truth.metric_causes:
-        scores["metric"] = score_metrics(answer.get("metrics") or (), truth.metric_causes)
-    fine = {}
-    for level, score in scores.items():
-        for k in (1, 3, 5):
-            fine[f"{level}_ac{k}"] = math.nan if score is None else score.ac[k]
-        fine[f"{level}_mrr"] = math.nan if score is None else score.reciprocal_rank
-    return fine
 
 
 def _read(score: LocalizationScore, name: str, floor: float) -> float:
@@ -212,7 +158,7 @@ def localization_estimates(
         For each no-fault episode the share of seeds that named no service.
     """
     keys = [one.truth.cluster for one in episodes]
-    names = [name for name in (*_MEANS, *_SETS, "answered") if name != "rank"]
+    names = [name for name in (*_MEANS, "answered") if name != "rank"]
     estimates = {
         name: clustered_mean([getattr(one, name) for one in episodes], keys, seed, shares=name != "lift1")
         for name in names
@@ -230,11 +176,6 @@ def localization_estimates(
         if abstentions
         else unknown("no no-fault episodes")
     )
-    for name in episodes[0].finer if episodes else ():
-        values = [one.finer[name] for one in episodes]
-        level = name.partition("_")[0]
-        known = any(not math.isnan(value) for value in values)
-        estimates[name] = clustered_mean(values, keys, seed) if known else unknown(f"the truth names no {level}s")
     return estimates
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from faultset.evaluators.leaderboards.records import Metric
+from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.statistics.estimates import Estimate
 
 NONE = "\u2013"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.statistics.comparison import PairedDifference
 from faultset.evaluators.statistics.estimates import Estimate
 
@@ -19,18 +20,6 @@ UNKNOWN = "unknown"
 def is_headline(truth: Truth) -> bool:
     """Whether an episode counts in headlines: a fault that clients felt, or of which that is not known."""
     return truth.faulty and truth.verdict in (HEADLINE, UNKNOWN)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """How a number is called and read."""
-
-    name: str
-    title: str
-    unit: str = ""
-    """"share" for values from 0 to 1, "s", "per hour", "rank" or nothing."""
-    better: str = "higher"
-    meaning: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,12 @@ from faultset.evaluators.leaderboards import detection as detecting
 from faultset.evaluators.leaderboards import diagnosis
 from faultset.evaluators.leaderboards import localization as locating
 from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, Setting
-from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, UNKNOWN, Entry, Metric, Table
+from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, UNKNOWN, Entry, Table
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow
 from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scorers.contract import Metric
+from faultset.evaluators.scorers.values import estimate
+from faultset.evaluators.scorers.values import floor as scorer_floor
 from faultset.evaluators.statistics.comparison import PairedDifference, holm, paired_difference
 from faultset.evaluators.statistics.estimates import Estimate, unknown
 from faultset.evaluators.statistics.systems import prediction_interval
@@ -72,7 +75,7 @@ def _part(scores: EpisodeScores, setting: Setting, app: str, verdict: str, group
     faulty = frozenset(e for e, truth in here.items() if truth.faulty and _counts_as(truth, verdict))
     healthy_episodes = {e for name in baselines for e, rows in found[name].items() if not rows[0].truth.faulty}
     healthy = frozenset(e for e in healthy_episodes if app in (ALL_APPS, scores.truths[e].app))
-    if not faulty and not (healthy and verdict == HEADLINE and setting[0] == "detection"):
+    if not faulty and not (healthy and verdict == HEADLINE and setting.task == "detection"):
         return None
     return _Part(
         setting=setting,
@@ -130,7 +133,7 @@ def _detection(scores: EpisodeScores, part: _Part) -> Table:
 
 
 def _localization(scores: EpisodeScores, part: _Part) -> Table:
-    protocol = part.setting[1]
+    protocol = part.setting.protocol
     own = scores.localizations.get("own", {}) if protocol == "detected" else {}
     estimates = {
         name: locating.localization_estimates(
@@ -146,7 +149,7 @@ def _localization(scores: EpisodeScores, part: _Part) -> Table:
 
 
 def _diagnosis(scores: EpisodeScores, part: _Part) -> Table:
-    found = scores.diagnoses[part.setting[1]]
+    found = scores.diagnoses[part.setting.protocol]
     estimates = {
         name: diagnosis.diagnosis_estimates(
             _only(found[name], part.faulty), _only(scores.abstentions[part.setting][name], part.healthy), part.seed
@@ -177,7 +180,16 @@ def _table(
     floor: Mapping[str, Estimate],
     note: str,
 ) -> Table:
-    episodes = part.faulty | part.healthy if part.setting[0] == "detection" else part.faulty
+    episodes = part.faulty | part.healthy if part.setting.task == "detection" else part.faulty
+    own = scores.scorers_of(part.setting.task)
+    metrics = (*metrics, *own)
+    answers = scores.rows[part.setting]
+    estimates = {
+        name: {**found, **{m.name: estimate(m, answers[name], part.faulty | part.healthy, part.seed) for m in own}}
+        for name, found in estimates.items()
+    }
+    truths = [scores.truths[e] for e in sorted(part.faulty | part.healthy)]
+    floor = {**floor, **{m.name: found for m in own if (found := scorer_floor(m, truths)) is not None}}
     correct = scores.correct(part.setting)
     found = scores.rows[part.setting]
     kinds = {name: next(iter(found[name].values()))[0].kind for name in part.baselines}
@@ -216,8 +228,8 @@ def _table(
     if unknown_verdicts:
         note = f"{note} {unknown_verdicts} of the fault episodes have no verdict and count as headline.".strip()
     return Table(
-        task=part.setting[0],
-        protocol=part.setting[1],
+        task=part.setting.task,
+        protocol=part.setting.protocol,
         app=part.app,
         verdict=part.verdict,
         group=part.group,

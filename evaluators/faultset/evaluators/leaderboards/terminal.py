@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.formats import columns_of, summary_lines
-from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, Entry, Leaderboard, Metric, Table
+from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, Entry, Leaderboard, Table
+from faultset.evaluators.scorers.contract import Metric
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
 
 _KIND_STYLE = {"control": "dim", "named": "bold"}
+_COST_WIDTH = 9
+"""Columns that the number of failures and the processor time take, each."""
 
 
 def show(board: Leaderboard, console: Console) -> None:
@@ -41,7 +45,10 @@ def show(board: Leaderboard, console: Console) -> None:
 def _rich(table: Table, width: int) -> RichTable:
     from rich.table import Table as RichTable
 
-    shown = _fitting(columns_of(table), width)
+    columns = columns_of(table)
+    cells = {metric.name: [_value(entry, metric) for entry in table.entries] for metric in columns}
+    shown = _fitting(table, columns, cells, width)
+    hidden = [metric.title for metric in columns if metric not in shown]
     size = f"{table.episodes} fault episodes, {table.clusters} clusters"
     if table.task == "detection":
         size += f", {table.no_fault_episodes} no-fault episodes"
@@ -49,6 +56,8 @@ def _rich(table: Table, width: int) -> RichTable:
         title=f"{table.title}\n[dim not bold]{size}[/]",
         title_style="bold",
         title_justify="left",
+        caption=f"Not shown in {width} columns: {', '.join(hidden)}; leaderboard.md has them." if hidden else None,
+        caption_justify="left",
         box=None,
         pad_edge=False,
         header_style="bold",
@@ -59,31 +68,43 @@ def _rich(table: Table, width: int) -> RichTable:
         rich.add_column(metric.title, justify="right", no_wrap=True)
     rich.add_column("failed", justify="right")
     rich.add_column("CPU", justify="right", no_wrap=True)
-    for entry in table.entries:
-        rich.add_row(*_cells(entry, shown), style=_KIND_STYLE.get(entry.kind))
+    for i, entry in enumerate(table.entries):
+        values = [cells[metric.name][i] for metric in shown]
+        rich.add_row(*_cells(entry, values), style=_KIND_STYLE.get(entry.kind))
     if table.floor:
         floor = [number_formats.number(table.floor[m.name].value, m) if m.name in table.floor else "" for m in shown]
         rich.add_row("", "guessing", *floor, "", "", style="dim italic")
     return rich
 
 
-def _fitting(metrics: tuple[Metric, ...], width: int) -> tuple[Metric, ...]:
-    """As many columns as fit: name, failures and time take about 40 characters, a value with interval 19."""
-    return metrics[: max(2, (width - 40) // 19)]
+def _fitting(
+    table: Table, metrics: tuple[Metric, ...], cells: Mapping[str, Sequence[tuple[str, str]]], width: int
+) -> tuple[Metric, ...]:
+    """Choose as many columns from the left as fit, at least one."""
+    left = width - 8 - max(len("baseline"), *(len(entry.baseline) for entry in table.entries)) - 2 * _COST_WIDTH
+    shown = []
+    for metric in metrics:
+        left -= 2 + max(len(metric.title), *(len(f"{text} {bracket}".strip()) for text, bracket in cells[metric.name]))
+        if left < 0 and shown:
+            break
+        shown.append(metric)
+    return tuple(shown)
 
 
-def _cells(entry: Entry, shown: tuple[Metric, ...]) -> list[str]:
-    values = []
-    for metric in shown:
-        estimate = entry.metrics[metric.name]
-        text = number_formats.number(estimate.value, metric)
-        bracket = number_formats.interval(estimate, metric)
-        values.append(f"{text} [dim]{bracket.replace('[', chr(92) + '[')}[/dim]" if bracket else text)
+def _value(entry: Entry, metric: Metric) -> tuple[str, str]:
+    estimate = entry.metrics[metric.name]
+    return number_formats.number(estimate.value, metric), number_formats.interval(estimate, metric)
+
+
+def _cells(entry: Entry, values: Sequence[tuple[str, str]]) -> list[str]:
     failed = sum(n for status, n in entry.failed.items() if status != "no_alarm")
+    marked = [
+        f"{text} [dim]{bracket.replace('[', chr(92) + '[')}[/dim]" if bracket else text for text, bracket in values
+    ]
     return [
         str(entry.rank),
         entry.baseline,
-        *values,
+        *marked,
         str(failed) if failed else "",
         number_formats.seconds(entry.seconds),
     ]

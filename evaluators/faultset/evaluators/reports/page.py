@@ -37,7 +37,7 @@ def write_report(
     board: Leaderboard,
     rows: Sequence[ResultRow],
     specs: Sequence[BaselineSpec],
-    dataset: Path,
+    dataset: Path | None,
     path: Path,
     *,
     now: datetime | None = None,
@@ -49,7 +49,7 @@ def write_report(
     rows
         All answers; those about training episodes and later alarms are in the leaderboard already.
     dataset
-        Dataset folder, for the telemetry of the episodes that are drawn.
+        Dataset folder, for the telemetry of the episodes that are drawn; None draws them without.
     now
         Time stamp of the page; the current time by default.
     """
@@ -60,7 +60,7 @@ def render(
     board: Leaderboard,
     rows: Sequence[ResultRow],
     specs: Sequence[BaselineSpec],
-    dataset: Path,
+    dataset: Path | None,
     *,
     now: datetime | None = None,
 ) -> str:
@@ -171,12 +171,17 @@ def _part(table: Table, scores: EpisodeScores, *, last: bool) -> dict[str, Any]:
     return {
         "table": table,
         "given": _given(table),
-        "forests": [forest_plots.forest(table, name) for name in _FOREST[table.task]],
+        "forests": [forest_plots.forest(table, name) for name in (*_FOREST[table.task], *_own_shares(table))],
         "tradeoff": scatter_plots.tradeoff(scores, table) if detection else None,
         "times": delay_charts.times_to_detect(scores, table) if detection else None,
         "metrics": known,
         "policies": formats.policy_columns(table),
     }
+
+
+def _own_shares(table: Table) -> list[str]:
+    """Name the shares among the headline metrics that scorers add."""
+    return [metric.name for metric in table.metrics if metric.compute and metric.headline and metric.unit == "share"]
 
 
 def _given(table: Table) -> str:

@@ -154,6 +154,12 @@ def make_plan(
     )
 
 
+def check_choice(source: DatasetSource, specs: Sequence[BaselineSpec], settings: EvaluationSettings) -> None:
+    """Raise what `make_plan` would raise about baselines, tasks and split, before anything is started."""
+    choose_answerable(source, specs, settings)
+    folds_of(source, settings)
+
+
 def folds_of(source: DatasetSource, settings: EvaluationSettings) -> list[Fold]:
     """Return the folds that the settings ask for: those of a published split, or two across the dataset."""
     if settings.split is None:

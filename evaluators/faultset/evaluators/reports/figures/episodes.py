@@ -45,7 +45,7 @@ class Drawing:
 
 
 def drawings(
-    board: Leaderboard, scores: EpisodeScores, order: Sequence[EpisodeDifficulty], dataset: Path
+    board: Leaderboard, scores: EpisodeScores, order: Sequence[EpisodeDifficulty], dataset: Path | None
 ) -> tuple[Drawing, ...]:
     """Draw at most `EPISODES_SHOWN` episodes, the least solved first."""
     by_episode = {one.episode: one for one in order}
@@ -75,7 +75,7 @@ def chosen(scores: EpisodeScores, order: Sequence[EpisodeDifficulty]) -> list[st
 
 
 def _draw(
-    truth: Truth, board: Leaderboard, scores: EpisodeScores, hard: EpisodeDifficulty | None, dataset: Path
+    truth: Truth, board: Leaderboard, scores: EpisodeScores, hard: EpisodeDifficulty | None, dataset: Path | None
 ) -> Drawing:
     about = [("episode", truth.episode), ("application", truth.app), ("verdict", truth.verdict)]
     if truth.faulty:

@@ -35,10 +35,12 @@ class Panel:
     high: str
 
 
-def panels(truth: Truth, dataset: Path) -> tuple[Panel, ...]:
+def panels(truth: Truth, dataset: Path | None) -> tuple[Panel, ...]:
     """Draw what clients felt and the series that moved most; nothing where the telemetry cannot be read."""
     from faultset.datasets.views import EpisodeView
 
+    if dataset is None:
+        return ()
     try:
         view = EpisodeView(dataset / "episodes" / truth.episode)
         return (*_client_panels(view, truth), *_service_panels(view, truth))

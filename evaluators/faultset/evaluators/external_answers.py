@@ -1,0 +1,161 @@
+"""Score answers that were made elsewhere, by the same rules and beside the same truth, without running anything."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from faultset.core.errors import DataError, UsageError
+from faultset.evaluators.evaluation import Evaluation
+from faultset.evaluators.execution.dataset_source import DatasetSource, opened_dataset
+from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow, read_rows
+from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scoring.thresholds import chosen_policies
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from faultset.datasets.dataset import Dataset
+
+
+def score(
+    dataset: str | Path | Dataset,
+    answers: pd.DataFrame | Sequence[ResultRow] | str | Path,
+    *,
+    version: str | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """Score answers on the episodes of a dataset.
+
+    Parameters
+    ----------
+    dataset
+        Folder, URL, or an opened dataset: the truth is taken from it.
+    answers
+        Rows or a `results.parquet` of an earlier evaluation, or a frame with a line for each answer and the columns
+
+        - `episode`, `baseline` (name of the method), `task` (detection, localization or rca);
+        - detection: `alarm_ns`, missing where no alarm was raised;
+        - localization: `ranking`, a mapping from services to scores or a list of services, best first;
+        - root cause: `system_level` and `fault_type`;
+        - optional: `protocol` (detected or oracle; "oracle" by default, "detected" for detection), `given_alarm_ns`,
+          `seed`, `kind` (method, rule or control), `cpu_seconds`, `status` and `reason` of an answer that is missing.
+    version
+        Version of the dataset; the newest by default.
+    seed
+        For the bootstrap.
+
+    Raises
+    ------
+    UsageError
+        A column is missing or holds something that cannot be an answer.
+    DataError
+        An answer is about an episode that the dataset does not have.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from faultset.evaluators import score
+    >>> mine = pd.DataFrame({"episode": ["e1"], "baseline": "agent", "task": "localization", "ranking": [["geo"]]})
+    >>> score("datasets/sample", mine).leaderboard("localization")  # doctest: +SKIP
+    """
+    with opened_dataset(dataset, version, workers=1) as read_source:
+        source = read_source()
+    truths = {truth.episode: truth for truth in source.truths}
+    if isinstance(answers, str | Path):
+        path = Path(answers)
+        answers = read_rows(path / "results.parquet" if path.is_dir() else path)
+    if isinstance(answers, Sequence):
+        rows = [_with_truth(row, truths, source) for row in answers]
+    else:
+        rows = [_row(record, truths, source) for record in answers.to_dict("records")]
+    if not rows:
+        raise UsageError("there is no answer to score; give at least one")
+    return Evaluation(
+        rows=tuple(rows),
+        dataset=None if source.url else source.folder,
+        digest=source.digest,
+        settings={"source": source.url or str(source.folder), "answers": "made elsewhere"},
+        policies=tuple(chosen_policies([])),
+        seed=seed,
+    )
+
+
+def _truth(episode: str, truths: Mapping[str, Truth], source: DatasetSource) -> Truth:
+    if episode not in truths:
+        raise DataError(
+            f'an answer is about the episode "{episode}", which {source.name} version {source.version} does not have; '
+            "name the version that was answered, or leave the answer out"
+        )
+    return truths[episode]
+
+
+def _with_truth(row: ResultRow, truths: Mapping[str, Truth], source: DatasetSource) -> ResultRow:
+    from dataclasses import replace
+
+    return replace(row, truth=_truth(row.episode, truths, source), dataset=source.name, version=source.version)
+
+
+def _row(record: Mapping[Any, Any], truths: Mapping[str, Truth], source: DatasetSource) -> ResultRow:
+    given = {str(name): value for name, value in record.items() if not _missing(value)}
+    for name in ("episode", "baseline", "task"):
+        if name not in given:
+            raise UsageError(f'an answer has no "{name}"; every answer needs episode, baseline and task')
+    task = str(given["task"])
+    protocol = str(given.get("protocol", "detected" if task == "detection" else "oracle"))
+    if task not in TASKS or protocol not in PROTOCOLS:
+        raise UsageError(
+            f'an answer has the task "{task}" and the protocol "{protocol}"; tasks are {", ".join(TASKS)}, '
+            f"protocols {', '.join(PROTOCOLS)}"
+        )
+    truth = _truth(str(given["episode"]), truths, source)
+    alarm_ns = given.get("given_alarm_ns", truth.onset_ns if protocol == "oracle" else None)
+    return ResultRow(
+        baseline=str(given["baseline"]),
+        kind=str(given.get("kind", "method")),
+        needs=(),
+        settings="",
+        dataset=source.name,
+        version=source.version,
+        split=str(given.get("split", "none")),
+        fold=0,
+        task=task,
+        protocol=protocol,
+        seed=int(given.get("seed", 0)),
+        status=given.get("status", "ok"),
+        reason=str(given.get("reason", "")),
+        given_alarm_ns=None if alarm_ns is None or task == "detection" else int(alarm_ns),
+        alarm_source="truth" if protocol == "oracle" else None,
+        alarm_ns=int(given["alarm_ns"]) if task == "detection" and "alarm_ns" in given else None,
+        answer={name: given[name] for name in ("system_level", "fault_type") if task == "rca" and name in given},
+        ranking=_ranking(given.get("ranking", {}), truth) if task == "localization" else {},
+        cpu_seconds=float(given["cpu_seconds"]) if "cpu_seconds" in given else None,
+        truth=truth,
+    )
+
+
+def _ranking(value: Any, truth: Truth) -> dict[str, float]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise UsageError(f"the ranking of {truth.episode} is not JSON: {value[:60]!r}") from None
+    if isinstance(value, Mapping):
+        scores = {str(name): float(number) for name, number in value.items()}
+    elif isinstance(value, Iterable):
+        names = [str(name) for name in value]
+        scores = {name: float(len(names) - i) for i, name in reversed(list(enumerate(names)))}
+    else:
+        raise UsageError(f"the ranking of {truth.episode} is neither a mapping nor a list of services: {value!r}")
+    return {name: number for name, number in scores.items() if name in truth.candidates}
+
+
+def _missing(value: object) -> bool:
+    return (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or type(value).__name__ in ("NAType", "NaTType")
+    )

@@ -1,0 +1,48 @@
+"""Tables of a leaderboard as one data frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from faultset.evaluators.leaderboards.records import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEYS = ("task", "protocol", "app", "verdict", "group", "rank", "baseline", "kind")
+"""First columns of the frame."""
+COSTS = ("failed", "cpu_s", "episodes")
+"""Last columns of the frame."""
+
+
+def leaderboard_frame(tables: Iterable[Table], *, intervals: bool = False) -> pd.DataFrame:
+    """Return a line for each method in each table: keys, metrics, costs."""
+    import pandas as pd
+
+    lines: list[dict[str, Any]] = []
+    metrics: dict[str, None] = {}
+    for table in tables:
+        for entry in table.entries:
+            line: dict[str, Any] = {
+                "task": table.task,
+                "protocol": table.protocol,
+                "app": table.app,
+                "verdict": table.verdict,
+                "group": table.group,
+                "rank": entry.rank,
+                "baseline": entry.baseline,
+                "kind": entry.kind,
+                "failed": sum(n for status, n in entry.failed.items() if status != "no_alarm"),
+                "cpu_s": entry.seconds,
+                "episodes": table.episodes,
+            }
+            for metric in table.metrics:
+                estimate = entry.metrics[metric.name]
+                line[metric.name] = estimate.value
+                metrics[metric.name] = None
+                if intervals:
+                    line[f"{metric.name}_low"], line[f"{metric.name}_high"] = estimate.low, estimate.high
+                    metrics |= {f"{metric.name}_low": None, f"{metric.name}_high": None}
+            lines.append(line)
+    return pd.DataFrame(lines, columns=[*KEYS, *metrics, *COSTS])

@@ -1,0 +1,219 @@
+"""Checks that the scorers of other distributions keep the contract; call them from pytest.
+
+Examples
+--------
+>>> from faultset.evaluators.testing import check_scorer
+>>> check_scorer("exact_set")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+from faultset.evaluators.leaderboards.formats import markdown, to_json
+from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scorers.contract import Metric
+from faultset.evaluators.scorers.registry import check_declaration, scorer_called
+
+_S = 1_000_000_000
+_START_NS = 1_760_000_000 * _S
+_SERVICES = ("cart", "geo", "pay", "web")
+_MISSING = ("error", "timeout", "memory", "invalid", "no_alarm")
+
+
+def check_scorer(scorer: Metric | str) -> None:
+    """Check that a scorer can be used on every answer that an evaluation gives.
+
+    The scorer is run on synthetic answers of its task: good and bad ones, of methods that failed, on episodes with and
+    without a fault. Checked are that
+
+    1. what it declares is complete and has known values;
+    2. it returns a number for every answer, never an error: NaN leaves an episode out, shares lie from 0 to 1;
+    3. equal answers get equal values, whatever the order of their services;
+    4. a method that failed scores no better than the best answer;
+    5. guessing (`floor`) is a number of the same range;
+    6. the metric appears in the leaderboard, in JSON and, where it is a headline, in Markdown.
+
+    Parameters
+    ----------
+    scorer
+        The metric, or the name under which it is installed.
+
+    Raises
+    ------
+    AssertionError
+        A rule is broken; the text says which and on what answer.
+    UsageError
+        What it declares cannot be used.
+    """
+    metric = scorer_called(scorer) if isinstance(scorer, str) else check_declaration(scorer)
+    rows = _answers(metric.task)
+    values = {row.key: _value(metric, row) for row in rows}
+    assert any(not math.isnan(value) for value in values.values()), (
+        f"{metric.name} is NaN for every answer: fault and no-fault episodes, right and wrong ones"
+    )
+    for row in rows:
+        same = dataclasses.replace(row, ranking=dict(reversed(list(row.ranking.items()))))
+        again = _value(metric, same)
+        assert again == values[row.key] or (math.isnan(again) and math.isnan(values[row.key])), (
+            f"{metric.name} is {values[row.key]} and then {again} for the same answer in another order"
+        )
+    _check_failures(metric, rows, values)
+    if metric.floor is not None:
+        for truth in {row.episode: row.truth for row in rows}.values():
+            _check_range(metric, metric.floor(truth), f"floor of {_named(truth)}")
+    _check_tables(metric, rows)
+
+
+def _check_failures(metric: Metric, rows: list[ResultRow], values: dict[Any, float]) -> None:
+    sign = 1 if metric.better == "higher" else -1
+    for faulty in (True, False):
+        here = [row for row in rows if row.truth.faulty is faulty and not math.isnan(values[row.key])]
+        answered = [sign * values[row.key] for row in here if row.status == "ok"]
+        for row in here:
+            if row.status != "ok" and answered:
+                assert sign * values[row.key] <= max(answered), (
+                    f"{metric.name} gives {values[row.key]} to a method with status {row.status} on "
+                    f"{_named(row.truth)}, which is better than every answer"
+                )
+
+
+def _check_tables(metric: Metric, rows: list[ResultRow]) -> None:
+    board = leaderboard_of(rows, scorers=[metric])
+    tables = [table for table in board.tables if table.task == metric.task]
+    assert tables, f"no table of {metric.task} was made"
+    for table in tables:
+        assert metric.name in {one.name for one in table.metrics}, f"{metric.name} is not in the table {table.title}"
+        for entry in table.entries:
+            found = entry.metrics[metric.name]
+            assert found.known or found.reason, f"{metric.name} of {entry.baseline} is missing without a reason"
+    assert metric.name in str(to_json(board)), f"{metric.name} is not in the JSON"
+    if metric.headline:
+        assert metric.title in markdown(board), f'the title "{metric.title}" is not in the Markdown'
+
+
+def _value(metric: Metric, row: ResultRow) -> float:
+    assert metric.compute is not None
+    where = f"an answer with status {row.status} on {_named(row.truth)}"
+    try:
+        value = metric.compute(row)
+    except Exception as error:
+        raise AssertionError(f"{metric.name} fails on {where}: {type(error).__name__}: {error}") from error
+    assert isinstance(value, int | float), f"{metric.name} returns {type(value).__name__} for {where}; return a number"
+    _check_range(metric, float(value), where)
+    return float(value)
+
+
+def _check_range(metric: Metric, value: float, where: str) -> None:
+    if metric.unit == "share" and not math.isnan(value):
+        assert 0.0 <= value <= 1.0, f"{metric.name} is a share, but {value} for {where}"
+
+
+def _named(truth: Truth) -> str:
+    return "an episode with a fault" if truth.faulty else "an episode without a fault"
+
+
+def _answers(task: str) -> list[ResultRow]:
+    """Return answers of three methods and of failures, on four episodes with and two without a fault."""
+    make: Callable[[Truth, str], dict[str, Any]] = {
+        "detection": _detection,
+        "localization": _localization,
+        "rca": _diagnosis,
+    }[task]
+    truths = [_truth(f"fault-{i}", faulty=True) for i in range(4)] + [
+        _truth(f"no-fault-{i}", faulty=False) for i in (0, 1)
+    ]
+    rows = [
+        _row(truth, method, task, status="ok", **make(truth, method))
+        for truth in truths
+        for method in ("right", "wrong", "silent")
+    ]
+    return rows + [_row(truth, status, task, status=status) for truth in truths for status in _MISSING]
+
+
+def _detection(truth: Truth, method: str) -> dict[str, Any]:
+    seconds = range(41, 101)
+    first = {"right": 65 if truth.faulty else 999, "wrong": 999 if truth.faulty else 50, "silent": 999}[method]
+    flags = [second >= first for second in seconds]
+    answer = {
+        "times_ns": [_START_NS + second * _S for second in seconds],
+        "scores": [float(flag) for flag in flags],
+        "flags": "".join("01"[flag] for flag in flags),
+        "threshold": 0.5,
+        "consecutive": 2,
+        "evidence": [],
+    }
+    return {"answer": answer, "alarm_ns": _START_NS + (first + 1) * _S if any(flags) else None}
+
+
+def _localization(truth: Truth, method: str) -> dict[str, Any]:
+    orders = {"right": ("geo", "cart", "web"), "wrong": ("web", "pay", "geo"), "silent": ()}
+    names = () if method == "right" and not truth.faulty else orders[method]
+    answer = {"unknown": [], "confidence": 1.0, "evidence": [], "pods": {"geo-1": 2.0, "web-1": 1.0}}
+    answer["metrics"] = [("geo", "cpu", 2.0), ("web", "cpu", 1.0)]
+    return {
+        "ranking": {name: float(len(names) - i) for i, name in enumerate(names)},
+        "answer": answer if names else {},
+        "given_alarm_ns": _START_NS + 66 * _S,
+        "alarm_source": "ksigma",
+    }
+
+
+def _diagnosis(truth: Truth, method: str) -> dict[str, Any]:
+    level, kind = {"right": (truth.system_level, truth.fault_type), "wrong": ("Hardware", "Aging")}.get(
+        method, (None, None)
+    )
+    return {
+        "answer": {"system_level": level, "fault_type": kind, "confidence": 1.0, "evidence": []},
+        "given_alarm_ns": _START_NS + 66 * _S,
+        "alarm_source": "ksigma",
+        "majority_label": ("Application", "Code Defect"),
+    }
+
+
+def _row(truth: Truth, method: str, task: str, **changes: Any) -> ResultRow:
+    return ResultRow(
+        baseline=method,
+        kind="method",
+        needs=(),
+        settings="0",
+        dataset="example",
+        version="1.0.0",
+        split="cross",
+        fold=0,
+        task=task,
+        protocol="detected",
+        seed=0,
+        cpu_seconds=0.1,
+        truth=truth,
+        **changes,
+    )
+
+
+def _truth(episode: str, *, faulty: bool) -> Truth:
+    return Truth(
+        episode=episode,
+        app="example",
+        fault=episode if faulty else None,
+        no_fault_kind=None if faulty else "plain",
+        targets=("geo",) if faulty else (),
+        causes=(("geo",),) if faulty else (),
+        candidates=_SERVICES,
+        pod_causes=("geo-1",) if faulty else (),
+        metric_causes=(("geo", "cpu"),) if faulty else (),
+        calls=(("web", "cart"), ("web", "geo"), ("cart", "pay")),
+        system_level="Application" if faulty else None,
+        fault_type="Code Defect" if faulty else None,
+        verdict="manifest" if faulty else "none",
+        profile="standard",
+        view_start_ns=_START_NS,
+        view_end_ns=_START_NS + 100 * _S,
+        reference_end_ns=_START_NS + 40 * _S,
+        onset_ns=_START_NS + 60 * _S if faulty else None,
+        manifest_ns=_START_NS + 62 * _S if faulty else None,
+    )

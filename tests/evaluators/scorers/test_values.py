@@ -1,0 +1,78 @@
+"""A scorer of another distribution is in every table, page and comparison; a broken one harms nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+
+import pytest
+from rich.console import Console
+
+from faultset.evaluators.comparison.pairing import compare
+from faultset.evaluators.evaluation import Evaluation
+from faultset.evaluators.leaderboards import episode_scores, terminal
+from faultset.evaluators.leaderboards.formats import markdown, to_json
+from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.reports.page import render
+from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.scorers.contract import Metric
+
+FIRST_LETTER = Metric(
+    name="first_letter",
+    title="first letter",
+    unit="share",
+    task="localization",
+    meaning="share of answers whose first service is called b",
+    compute=lambda row: float(max(row.ranking, key=row.ranking.__getitem__, default="") == "b"),
+    floor=lambda truth: 1 / len(truth.candidates),
+)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episode_scores, "registered_scorers", lambda: (FIRST_LETTER,))
+
+
+def rows_of(make, answers: str) -> list[ResultRow]:
+    truths = [make.truth(f"e{i}", fault=f"fault-{i}") for i in range(len(answers))]
+    return [make.row(truth, ranking={name: 1.0}) for truth, name in zip(truths, answers, strict=True)]
+
+
+def test_an_own_metric_is_in_json_markdown_terminal_and_report(make, installed):
+    rows = rows_of(make, "bba")
+    board = leaderboard_of(rows)
+    (table,) = board.tables
+    assert table.entries[0].metrics["first_letter"].value == pytest.approx(2 / 3)
+    assert table.entries[0].metrics["first_letter"].interval_known
+    assert table.floor["first_letter"].value == pytest.approx(0.2)
+    assert json.loads(json.dumps(to_json(board)))["tables"][0]["entries"][0]["metrics"]["first_letter"]["n"] == 3
+    assert "| first letter |" in markdown(board)
+    console = Console(width=240, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    terminal.show(board, console)
+    assert "first letter" in console.export_text()
+    page = render(board, rows, [], None)
+    assert "<h3>first letter" in page
+
+
+def test_an_own_metric_is_compared(make, installed):
+    old, new = (Evaluation(rows=tuple(rows_of(make, answers))) for answers in ("aaa", "bba"))
+    (entry,) = compare(old, new).tables[0].entries
+    assert (entry.old["first_letter"], entry.new["first_letter"]) == (0.0, pytest.approx(2 / 3))
+
+
+def test_a_scorer_that_raises_is_named_once_and_its_value_is_missing(make, caplog: pytest.LogCaptureFixture):
+    broken = dataclasses.replace(FIRST_LETTER, name="broken", compute=lambda row: 1 / 0)
+    with caplog.at_level(logging.WARNING):
+        board = leaderboard_of(rows_of(make, "bba"), scorers=[broken])
+    assert board.tables[0].entries[0].metrics["broken"].reason == "no episode can be scored"
+    assert [record.getMessage().partition(" failed")[0] for record in caplog.records] == ['the scorer "broken"']
+
+
+def test_what_is_nan_is_left_out_and_counted(make):
+    some = dataclasses.replace(
+        FIRST_LETTER, name="some", compute=lambda row: math.nan if row.episode == "e0" else float("b" in row.ranking)
+    )
+    estimate = leaderboard_of(rows_of(make, "bba"), scorers=[some]).tables[0].entries[0].metrics["some"]
+    assert (estimate.value, estimate.n) == (0.5, 2)

@@ -1,0 +1,65 @@
+"""Every scorer that is installed keeps the contract, and the check finds what breaks it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from faultset.core.errors import UsageError
+from faultset.evaluators import Metric
+from faultset.evaluators.scorers.registry import registered_scorers
+from faultset.evaluators.testing import check_scorer
+
+NAMED = Metric(
+    name="named",
+    title="named",
+    unit="share",
+    task="localization",
+    meaning="share of answers that name a service",
+    compute=lambda row: float(bool(row.ranking)),
+)
+
+
+@pytest.mark.parametrize("name", [scorer.name for scorer in registered_scorers()])
+def test_an_installed_scorer_keeps_the_contract(name: str):
+    check_scorer(name)
+
+
+@pytest.mark.parametrize("task", ["detection", "localization", "rca"])
+def test_a_scorer_of_every_task_can_be_checked(task: str):
+    check_scorer(dataclasses.replace(NAMED, task=task, compute=lambda row: float(row.status == "ok"), episodes="all"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"compute": lambda row: 2.0}, "is a share, but 2.0"),
+        ({"compute": lambda row: 1 / len(row.ranking)}, "fails on an answer with status"),
+        ({"compute": lambda row: "much"}, "returns str"),
+        ({"compute": lambda row: math.nan}, "is NaN for every answer"),
+        ({"compute": lambda row: float(row.status != "ok")}, "better than every answer"),
+        ({"compute": lambda row: float(next(iter(row.ranking), "") == "geo")}, "in another order"),
+        ({"floor": lambda truth: -1.0}, "is a share, but -1.0 for floor"),
+    ],
+    ids=["range", "error", "type", "never a number", "failure is best", "order", "floor"],
+)
+def test_a_scorer_that_breaks_a_rule_is_found(changes, sentence: str):
+    with pytest.raises(AssertionError, match=sentence):
+        check_scorer(dataclasses.replace(NAMED, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"compute": None}, "is not a faultset.evaluators.Metric with compute"),
+        ({"task": "ranking"}, "task='ranking'; choose from 'detection', 'localization', 'rca'"),
+        ({"unit": "%"}, "unit='%'"),
+        ({"name": "My Score"}, "is not a name for a scorer"),
+        ({"meaning": ""}, "no title or no meaning"),
+    ],
+)
+def test_an_incomplete_declaration_is_one_sentence(changes, sentence: str):
+    with pytest.raises(UsageError, match=sentence):
+        check_scorer(dataclasses.replace(NAMED, **changes))
