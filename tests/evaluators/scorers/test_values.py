@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import logging
 import math
@@ -49,7 +50,7 @@ def test_an_own_metric_is_in_json_markdown_terminal_and_report(make, installed):
     assert table.floor["first_letter"].value == pytest.approx(0.2)
     assert json.loads(json.dumps(to_json(board)))["tables"][0]["entries"][0]["metrics"]["first_letter"]["n"] == 3
     assert "| first letter |" in markdown(board)
-    console = Console(width=240, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=240, file=io.StringIO(), record=True)
     terminal.show(board, console)
     assert "first letter" in console.export_text()
     page = render(board, rows, [], None)
