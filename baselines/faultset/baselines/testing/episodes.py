@@ -1,0 +1,182 @@
+"""Synthetic episodes for checks, and copies of them with changed telemetry."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from faultset.baselines.api.contract import Labelled
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.views import EpisodeView
+
+Edit = Callable[[pa.Table], pa.Table | None]
+"""Changes a table; None removes it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleEpisodes:
+    """Six synthetic episodes, every second one with a fault."""
+
+    root: Path
+    training: tuple[Labelled, ...]
+
+    @property
+    def faulty(self) -> Labelled:
+        """The first episode with a fault."""
+        return next(item for item in self.training if item.fault_type is not None)
+
+    def path(self, view: EpisodeView) -> Path:
+        """Return the folder of an episode."""
+        return self.root / "episodes" / view.episode
+
+    def altered(
+        self, edits: Mapping[str, Edit], context: Callable[[dict[str, Any]], dict[str, Any]] = lambda same: same
+    ) -> EpisodeView:
+        """Return the faulty episode with some of its tables, or its context, changed."""
+        source = self.path(self.faulty.view)
+        target = Path(tempfile.mkdtemp(dir=self.root)) / source.name
+        (target / "telemetry").mkdir(parents=True)
+        known = json.loads((source / "context.json").read_text("utf-8"))
+        (target / "context.json").write_text(json.dumps(context(known)), "utf-8")
+        for path in sorted((source / "telemetry").iterdir()):
+            if path.stem not in edits:
+                (target / "telemetry" / path.name).symlink_to(path)
+                continue
+            table = edits[path.stem](pq.read_table(path))
+            if table is not None:
+                pq.write_table(table, target / "telemetry" / path.name)
+        return EpisodeView(target)
+
+
+@functools.cache
+def example_episodes() -> ExampleEpisodes:
+    """Write the episodes into a temporary folder, once for each process."""
+    root = Path(tempfile.mkdtemp(prefix="faultset-examples-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    write_example_dataset(root, episodes=6, seed=1, baseline_s=60, fault_s=60)
+    dataset = open_dataset(root)
+    training = []
+    for episode in dataset.episodes:
+        label = dataset.label(episode)
+        training.append(
+            Labelled(
+                view=dataset.view(episode),
+                service=next(iter(label["targets"]), None),
+                system_level=label["system_level"],
+                fault_type=label["fault_type"],
+                causes=tuple(label["targets"]),
+                onset_ns=label["inject_start"],
+            )
+        )
+    return ExampleEpisodes(root=root, training=tuple(training))
+
+
+class ReorderedView(EpisodeView):
+    """Returns the same wide frame every time, as a cache would, with its columns in another order."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        super().__init__(path)
+        self.frames: dict[Any, pd.DataFrame] = {}
+        self._seed = seed
+
+    def wide(self, step_s: float = 1.0, roles: Any = None) -> pd.DataFrame:
+        if (step_s, roles) not in self.frames:
+            frame = super().wide(step_s, roles)
+            order = np.random.default_rng(self._seed).permutation(frame.shape[1])
+            self.frames[step_s, roles] = frame.iloc[:, order]
+        return self.frames[step_s, roles]
+
+
+class DeclaredView(EpisodeView):
+    """Refuses the tables that a baseline does not declare, and remembers which they were."""
+
+    def __init__(self, path: Path, tables: tuple[str, ...]) -> None:
+        super().__init__(path)
+        self.undeclared: set[str] = set()
+        self._declared = tables
+
+    def table(self, name: str, columns: Any = None, filters: Any = None) -> pa.Table:
+        if name not in self._declared:
+            self.undeclared.add(name)
+        return super().table(name, columns, filters)
+
+    def wide(self, step_s: float = 1.0, roles: Any = None) -> pd.DataFrame:
+        if "metrics" not in self._declared:
+            self.undeclared.add("metrics")
+        return super().wide(step_s, roles)
+
+
+def no_rows(rows: pa.Table) -> pa.Table:
+    """Keep no row."""
+    return rows.slice(0, 0)
+
+
+def with_column(rows: pa.Table, column: str, values: pa.Array) -> pa.Table:
+    """Put other values in place of a column."""
+    return rows.set_column(rows.schema.get_field_index(column), column, values)
+
+
+def instants(rows: pa.Table, column: str = "time") -> np.ndarray:
+    """Return a time column as integers."""
+    return rows[column].cast("int64").to_numpy()
+
+
+def renamed_services(rows: pa.Table) -> pa.Table:
+    """Put `x-` before the name of every service."""
+    for column in ("service", "peer_service", "reported_service"):
+        if column in rows.column_names:
+            names = [None if name is None else f"x-{name}" for name in rows[column].to_pylist()]
+            rows = with_column(rows, column, pa.array(names, pa.string()))
+    return rows
+
+
+def _constant(rows: pa.Table) -> pa.Table:
+    return with_column(rows, "value", pa.array(np.full(len(rows), 4.0)))
+
+
+def _first_second(rows: pa.Table) -> pa.Table:
+    return rows.filter(pa.array(instants(rows) < instants(rows).min() + 1_000_000_000))
+
+
+def _gaps(rows: pa.Table) -> pa.Table:
+    values = rows["value"].to_numpy().copy()
+    values[::7] = np.nan
+    return with_column(rows, "value", pa.array(values, from_pandas=False))
+
+
+def _unknown_services(rows: pa.Table) -> pa.Table:
+    names = pa.array([None if row % 3 else "who-is-this" for row in range(len(rows))], pa.string())
+    return with_column(rows, "service", names)
+
+
+def _meaningless_states(rows: pa.Table) -> pa.Table:
+    texts = ["{", "[]", "{}", '{"replicas": "many", "containers": 3}', '{"containers": [null, {}]}']
+    state = pa.array([texts[row % len(texts)] for row in range(len(rows))], pa.string())
+    kinds = ["Deployment", "Pod", "Endpoints", "PersistentVolume", "Thing"]
+    kind = pa.array([kinds[row // 3 % len(kinds)] for row in range(len(rows))], pa.string())
+    return with_column(with_column(rows, "state", state), "kind", kind)
+
+
+EMPTY: Mapping[str, Edit] = dict.fromkeys(TABLES, no_rows)
+"""No table has a row."""
+ODD_DATA: Mapping[str, Mapping[str, Edit]] = {
+    "constant series": {"metrics": _constant},
+    "single sample": {"metrics": _first_second},
+    "gaps": {"metrics": _gaps},
+    "rows of unknown services": dict.fromkeys(("metrics", "spans", "logs", "events", "objects"), _unknown_services),
+    "states without meaning": {"objects": _meaningless_states},
+}

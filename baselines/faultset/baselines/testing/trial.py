@@ -1,0 +1,136 @@
+"""A baseline under test: fitted copies of it, and its answers to synthetic episodes."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from faultset.baselines.api.contract import Detection, Diagnosis, Labelled, Ranking
+from faultset.baselines.api.registry import BaselineSpec
+from faultset.baselines.api.tables import read_table
+from faultset.baselines.testing.episodes import ExampleEpisodes, example_episodes
+from faultset.datasets.views import EpisodeView
+
+Answer = Detection | Ranking | Diagnosis
+
+
+def alarm_time(view: EpisodeView) -> int:
+    """Return the middle of the time after the reference."""
+    end = view.reference[1]
+    return end + (view.view[1] - end) // 2
+
+
+class BaselineTrial:
+    """Builds, fits and asks one baseline.
+
+    Parameters
+    ----------
+    spec
+        The baseline.
+    """
+
+    def __init__(self, spec: BaselineSpec) -> None:
+        self.spec = spec
+        self.examples: ExampleEpisodes = example_episodes()
+        self._fitted: dict[int, bytes] = {}
+
+    @property
+    def training(self) -> list[Any]:
+        """What `fit` is given: labelled episodes with the need `labels`, views of healthy episodes otherwise."""
+        if "labels" in self.spec.needs:
+            return list(self.examples.training)
+        return [item.view for item in self.examples.training if item.fault_type is None]
+
+    def fitted(self, seed: int = 0) -> Any:
+        """Return a fresh copy of the baseline, fitted on the training episodes."""
+        if seed not in self._fitted:
+            made: Any = self.spec.build(seed=seed).fit(self.training)
+            assert made is not None, f'{self.spec.name}: "fit" returns None; it must return the baseline itself'
+            self._fitted[seed] = pickle.dumps(made)
+        return pickle.loads(self._fitted[seed])
+
+    def answer(self, view: EpisodeView, instance: Any = None) -> Answer:
+        """Ask a fitted copy, or the given instance, about an episode; the alarm stands in its middle."""
+        method = self.fitted() if instance is None else instance
+        if self.spec.task == "detection":
+            return method.detect(view)
+        if self.spec.task == "localization":
+            return method.localize(view, alarm_time(view))
+        return method.diagnose(view, alarm_time(view))
+
+    @functools.cached_property
+    def expected(self) -> Answer:
+        """Answer to the unchanged faulty episode."""
+        return self.answer(self.examples.faulty.view)
+
+    def assert_same(self, found: Answer, circumstance: str) -> None:
+        """Check that an answer equals the expected one."""
+        same = _equal(found, self.expected)
+        assert same, f"{self.spec.name}: another answer {circumstance}: {found} instead of {self.expected}"
+
+    def assert_sound(self, found: Answer, view: EpisodeView, circumstance: str) -> None:
+        """Check what holds for any answer, however little evidence there was."""
+        problem = _unsound(found, view)
+        assert problem is None, f"{self.spec.name}: {problem} ({circumstance})"
+
+
+def labelled_faults(examples: ExampleEpisodes) -> list[Labelled]:
+    """Return the training episodes with a fault."""
+    return [item for item in examples.training if item.fault_type is not None]
+
+
+def _equal(one: Answer, other: Answer) -> bool:
+    if not (isinstance(one, Detection) and isinstance(other, Detection)):
+        return type(one) is type(other) and one == other
+    arrays = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("times_ns", "scores", "flags"))
+    rest = (one.threshold, one.alarm_ns, one.evidence) == (other.threshold, other.alarm_ns, other.evidence)
+    return arrays and rest
+
+
+def _unsound(found: Answer, view: EpisodeView) -> str | None:
+    problems = _detection_problems if isinstance(found, Detection) else _other_problems
+    for broken, sentence in problems(found, view):  # type: ignore[operator]
+        if broken:
+            return sentence
+    for item in found.evidence:
+        if item.service not in view.services or not np.isfinite(item.score) or not item.subject:
+            return f"evidence needs a candidate, a finite score and a subject: {item}"
+    return None
+
+
+def _detection_problems(found: Detection, view: EpisodeView) -> Any:
+    inside = (found.times_ns > view.reference[1]) & (found.times_ns <= view.view[1])
+    yield not (np.isfinite(found.scores).all() and np.isfinite(found.threshold)), "scores and threshold must be finite"
+    yield not np.array_equal(found.flags, found.scores > found.threshold), "flags must be the scores above threshold"
+    yield bool((np.diff(found.times_ns) <= 0).any()), "times must increase"
+    yield not inside.all(), "times must lie after the reference and within the view"
+    yield not (found.alarm_ns is None or found.alarm_ns in found.times_ns), "the alarm must be one of the times"
+
+
+def _other_problems(found: Ranking | Diagnosis, view: EpisodeView) -> Any:
+    yield not 0 <= found.confidence <= 1, f"confidence must lie between 0 and 1, not {found.confidence}"
+    yield found.abstains != (found.confidence == 0), "confidence is 0 exactly where the method abstains"
+    if isinstance(found, Ranking):
+        scores = [*found.scores.values(), *found.metrics.values(), *found.pods.values()]
+        yield not found.scores.keys() <= {*view.services}, "only candidates may be ranked"
+        yield not all(0 < score < np.inf for score in scores), "scores must be positive and finite"
+        yield not {service for service, _ in found.metrics} <= found.scores.keys(), "metrics must be of ranked services"
+        owners = _services_of_pods(view) if found.pods else {}
+        known = all(owners.get(pod, set()) & found.scores.keys() for pod in found.pods)
+        yield not known, "pods must be of ranked services"
+
+
+def _services_of_pods(view: EpisodeView) -> dict[str, set[str]]:
+    """Return the services of every pod that some table of an episode names."""
+    owners: dict[str, set[str]] = {}
+    for name, pod in {"metrics": "pod", "spans": "pod", "logs": "pod", "events": "name", "objects": "name"}.items():
+        rows = read_table(view, name, ("service", pod) if pod == "pod" else ("service", pod, "kind"))
+        if pod == "name":
+            rows = rows.filter(pc.field("kind") == "Pod")
+        for service, named in set(zip(rows["service"].to_pylist(), rows[pod].to_pylist(), strict=True)):
+            owners.setdefault(named, set()).add(service)
+    return owners
