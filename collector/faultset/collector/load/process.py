@@ -1,4 +1,4 @@
-"""The load as a process of its own, told what to do over a Unix socket or, in a pod, over HTTP."""
+"""The load as a process of its own, with commands over a Unix socket or, in a pod, over HTTP."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from faultset.collector.ipc.channel import serve
+from faultset.collector.load.driver import LoadDriver, LoadTarget, driver_class
 from faultset.collector.load.generator import Generator
 from faultset.collector.load.http_server import serve_http
 from faultset.collector.load.results import ResultFile
 from faultset.collector.load.schedule import Schedule
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.runtime.environment import allow_many_files
+from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import FaultsetError
 
 _REPLY_S = 0.1
+TIMEOUT_S = 30.0
+"""How long a client waits for an answer; a request that took longer has the outcome `timeout`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,24 +45,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         app = read_app(arguments.app.read_text(encoding="utf-8"), str(arguments.app))
         schedule = Schedule(app, arguments.mix, arguments.seed)
+        driver = driver_class(app)
     except FaultsetError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
     allow_many_files()
-    return asyncio.run(_run(schedule, arguments))
+    return asyncio.run(_run(app, schedule, driver, arguments))
 
 
-async def _run(schedule: Schedule, arguments: argparse.Namespace) -> int:
+async def _run(app: AppSpec, schedule: Schedule, driver: type[LoadDriver], arguments: argparse.Namespace) -> int:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    generator = Generator(
-        schedule,
-        ResultFile(arguments.results, schedule.endpoints),
-        target=arguments.target,
-        rate_rps=arguments.rate,
-        local=arguments.bind,
+    target = LoadTarget(
+        url=arguments.target, local_address=arguments.bind, timeout_s=TIMEOUT_S, options=app.load.options
     )
+    results = ResultFile(arguments.results, schedule.endpoints)
+    generator = Generator(schedule, results, driver=driver(target), rate_rps=arguments.rate)
     sending = asyncio.create_task(generator.run())
     sending.add_done_callback(lambda task: None if task.cancelled() else ended.set())
 

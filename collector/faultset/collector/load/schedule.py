@@ -1,4 +1,4 @@
-"""When requests are sent and what they ask: drawn from a seed, whatever the application answers."""
+"""When requests are sent and what they ask for: drawn from a seed, whatever the application answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faultset.collector.spec.app import AppSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrival:
+class ScheduledRequest:
     """One request of a schedule.
 
     Attributes
@@ -40,14 +40,14 @@ class Schedule:
         self._gaps, self._requests = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(2))
         self.endpoints = tuple(kind.endpoint for kind in self._kinds)
 
-    def next(self) -> Arrival:
+    def next(self) -> ScheduledRequest:
         """Draw the next arrival."""
         point = self._requests.random() * self._bounds[-1]
         kind = int(np.searchsorted(self._bounds, point, side="right"))
         request = self._kinds[kind]
         parameters = request.draw(self._requests)
         in_path = {name: value for name, value in parameters.items() if f"{{{name}}}" in request.path}
-        return Arrival(
+        return ScheduledRequest(
             gap=float(self._gaps.exponential()),
             kind=kind,
             method=request.method,

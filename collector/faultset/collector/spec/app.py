@@ -154,7 +154,7 @@ class ServiceSpec(FrozenModel):
 def _named(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            name: {"name": name, **service} if isinstance(service, dict) else service for name, service in value.items()
+            name: {**service, "name": name} if isinstance(service, dict) else service for name, service in value.items()
         }
     return value
 

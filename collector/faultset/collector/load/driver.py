@@ -1,0 +1,70 @@
+"""The contract of a load driver, which sends single requests to the application's entry.
+
+When a request is sent and what it asks for is the schedule's business; a driver only speaks the protocol. Drivers are
+announced in the entry-point group `faultset.load_drivers`; a spec names one in `load: {driver: NAME}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from faultset.collector.load.results import NONE
+from faultset.collector.load.schedule import ScheduledRequest
+from faultset.collector.spec.app import AppSpec
+from faultset.core.errors import UsageError
+from faultset.core.plugins import load_plugin
+
+GROUP = "faultset.load_drivers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadTarget:
+    """Where a driver sends, and from where.
+
+    Attributes
+    ----------
+    url
+        Base URL of the entry, `http://ADDRESS:PORT`.
+    local_address
+        Address from which to send; any without.
+    timeout_s
+        How long a client waits for an answer; a request that took longer has the outcome `timeout`.
+    options
+        What the spec says in `load: {options: ...}`.
+    """
+
+    url: str
+    local_address: str | None
+    timeout_s: float
+    options: Mapping[str, Any]
+
+
+class RequestResult(NamedTuple):
+    """How a request ended: `ok`, `http_error` (the application refused or failed), `refused` or `timeout`."""
+
+    outcome: str
+    status: int = NONE
+
+
+class LoadDriver(Protocol):
+    """Made once inside a running event loop, with a `LoadTarget` as the only argument."""
+
+    def __init__(self, target: LoadTarget) -> None: ...
+
+    async def send(self, request: ScheduledRequest) -> RequestResult:
+        """Send a request and wait for the answer; many run at a time. May be cancelled; raises nothing else."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections."""
+        ...
+
+
+def driver_class(app: AppSpec) -> type[LoadDriver]:
+    """Return the load driver of an application; raise UsageError when it is unknown or no driver."""
+    driver = load_plugin(GROUP, app.load.driver, kind="load driver")
+    if not isinstance(driver, type) or not all(callable(getattr(driver, name, None)) for name in ("send", "close")):
+        raise UsageError(f'the load driver "{app.load.driver}" must be a class with send and close; found {driver!r}')
+    return driver

@@ -1,0 +1,21 @@
+"""The runtime knows no application in particular."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from faultset.collector import runtime
+
+SOURCES = sorted(Path(path) for folder in runtime.__path__ for path in Path(folder).rglob("*.py"))
+WORDS = re.compile(
+    r"hotel|night|booking|availability|nearby|consul\b|zerolog|goroutine|\.go\b|\bgeo\b|jaeger|reservation|panic: ",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_no_module_names_what_belongs_to_one_application(path: Path) -> None:
+    assert not WORDS.findall(path.read_text())
