@@ -99,9 +99,11 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         ]
 
     def run_command(self, pod: str, argv: Sequence[str]) -> str:
-        """Note it."""
+        """Note it; `echo` prints its words, `false` fails, everything else is silent."""
         self.calls.append(("exec", pod, tuple(argv)))
-        return ""
+        if argv[0] == "false":
+            raise PlatformError("false ended with code 1: no output")
+        return " ".join(argv[1:]) if argv[0] == "echo" else ""
 
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         if (kind, name) not in self.objects:
@@ -111,12 +113,16 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         self._reconcile()
 
     def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
+        if (kind, name) not in self.objects:
+            raise ObjectNotFound(f"there is no {kind} {name}")
         self.calls.append(("delete", kind, name))
         del self.objects[kind, name]
         self._reconcile()
 
     def _kill(self, pod: Object, container: str) -> None:
-        self.calls.append(("kill", pod["metadata"]["name"]))
+        name = pod["metadata"]["name"]
+        self.calls.append(("kill", name))
+        self.objects["Pod", name]["status"]["containerStatuses"][0]["restartCount"] += 1
 
     def _impair(self, pod: Object, impairment: Impairment) -> None:
         name = pod["metadata"]["name"]
@@ -198,7 +204,11 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
                         "creationTimestamp": f"2026-01-01T00:01:{number:04d}Z",
                     },
                     "spec": copy.deepcopy(template["spec"]),
-                    "status": {"phase": "Running", "containerStatuses": [status]},
+                    "status": {
+                        "phase": "Running",
+                        "conditions": [{"type": "Ready", "status": "True"}],
+                        "containerStatuses": [status],
+                    },
                 }
             deployment["status"] = {"availableReplicas": wanted, "readyReplicas": wanted, "updatedReplicas": wanted}
 

@@ -1,0 +1,227 @@
+"""The checks of a platform and of its host."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from faultset.collector.platforms.api.capabilities import (
+    CommandExecutor,
+    ContainerKiller,
+    HostLoadMeter,
+    NetworkImpairer,
+)
+from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
+from faultset.collector.platforms.api.objects import ObjectNotFound
+from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.platforms.api.pod_state import is_active, is_ready
+from faultset.collector.platforms.hosts import PlatformHost
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.testing.source import check_source
+from faultset.core.errors import PlatformError
+
+_ABSENT = "there-is-no-such-object"
+_MARK = "faultset.dev/check"
+
+
+def check_host(host: PlatformHost) -> None:
+    """Check what a host says of itself; starts nothing.
+
+    Raises
+    ------
+    AssertionError
+        A promise of `PlatformHost` is broken; the message says which.
+    """
+    assert json.loads(json.dumps(host.settings)) == host.settings, "settings must survive JSON"
+    type(host)(**host.settings)
+    assert {"quick", "standard"} <= host.profiles.keys(), "profiles must have quick and standard"
+    assert isinstance(host.runs_deployed_apps, bool), "runs_deployed_apps must be True or False"
+    for row in host.requirements():
+        assert row.check, "a requirement has no name"
+        assert row.found, f"the requirement {row.check} does not say what was found"
+        assert row.ok or row.remedy, f"the requirement {row.check} is not met and has no remedy"
+
+
+def check_platform(
+    create: Callable[[Path, Journal], EpisodePlatform], folder: Path, *, timeout_s: float = 120.0
+) -> None:
+    """Check that a platform keeps what `EpisodePlatform` and the capabilities that it has promise.
+
+    Deploys the platform's application, changes it by every verb, undoes each change from the journal, reads every
+    source and tears down.
+
+    Parameters
+    ----------
+    create
+        Returns a platform that is ready to deploy, from an empty folder and a journal.
+    folder
+        For working files and the journal.
+    timeout_s
+        How long to wait for the application to become ready.
+
+    Raises
+    ------
+    AssertionError
+        A promise is broken; the message says which.
+    PlatformError
+        The platform itself failed.
+    """
+    journal = Journal(folder / "journal.jsonl")
+    platform = create(folder / "platform", journal)
+    start_ns = time.time_ns()
+    try:
+        platform.deploy()
+        _await_ready(platform, timeout_s)
+        _check_reading(platform)
+        _check_patch(platform, journal)
+        _check_delete(platform, journal)
+        if isinstance(platform, CommandExecutor):
+            _check_exec(platform, platform, journal)
+        if isinstance(platform, NetworkImpairer):
+            _check_impair(platform, platform, journal)
+        if isinstance(platform, ContainerKiller):
+            _check_kill(platform, platform, journal, timeout_s)
+        if isinstance(platform, HostLoadMeter):
+            assert platform.host_load().as_record(), "host_load measures nothing; leave the method out"
+        _check_sources(platform, start_ns)
+    finally:
+        platform.teardown()
+        platform.teardown()
+        journal.close()
+
+
+def _await_ready(platform: EpisodePlatform, timeout_s: float) -> None:
+    def is_available() -> bool:
+        found = platform.list("Deployment")
+        return bool(found) and all(
+            one.get("status", {}).get("availableReplicas", 0) >= one["spec"].get("replicas", 1) for one in found
+        )
+
+    platform.wait(is_available, timeout_s=timeout_s, what="every Deployment to become available")
+
+
+def _pod(platform: EpisodePlatform) -> str:
+    labels = {platform.app.label_key: platform.app.entry.service}
+    pods = [pod for pod in platform.list("Pod", labels) if is_active(pod)]
+    assert pods, f"no active pod carries the labels {labels}"
+    return pods[-1]["metadata"]["name"]
+
+
+def _check_reading(platform: EpisodePlatform) -> None:
+    for attempt in (
+        lambda: platform.get("Service", _ABSENT),
+        lambda: platform.patch("Service", _ABSENT, {"metadata": {"labels": {}}}),
+        lambda: platform.delete("Service", _ABSENT),
+    ):
+        try:
+            attempt()
+        except ObjectNotFound:
+            continue
+        raise AssertionError("a verb on an object that does not exist must raise ObjectNotFound")
+    name = platform.list("Deployment")[0]["metadata"]["name"]
+    platform.get("Deployment", name)["spec"].clear()
+    assert platform.get("Deployment", name)["spec"], "get must return a copy"
+    assert not platform.list("Deployment", {platform.app.label_key: _ABSENT}), "list must select by labels"
+    sentence = ""
+    try:
+        platform.wait(lambda: False, timeout_s=0.0, what="the moon")
+    except PlatformError as error:
+        sentence = str(error)
+    assert "the moon" in sentence, "wait must raise PlatformError after its timeout and say what it waited for"
+
+
+def _check_patch(platform: EpisodePlatform, journal: Journal) -> None:
+    name = platform.list("Deployment")[0]["metadata"]["name"]
+    limit = platform.get("Deployment", name)["spec"].get("revisionHistoryLimit")
+    change = {"spec": {"revisionHistoryLimit": 3 if limit != 3 else 4}, "metadata": {"annotations": {_MARK: "yes"}}}
+    made = platform.patch("Deployment", name, change)
+    assert made["spec"]["revisionHistoryLimit"] == change["spec"]["revisionHistoryLimit"], (
+        "patch returns the new object"
+    )
+    assert made["metadata"]["annotations"][_MARK] == "yes", "patch must merge"
+    removed = platform.patch("Deployment", name, {"metadata": {"annotations": {_MARK: None}}})
+    assert _MARK not in removed["metadata"].get("annotations", {}), "null in a merge patch must remove a field"
+    _undo_twice(platform, journal)
+    after = platform.get("Deployment", name)
+    assert after["spec"].get("revisionHistoryLimit") == limit, "undo must bring back what patch changed"
+    assert _MARK not in (after["metadata"].get("annotations") or {}), "undo must remove what patch added"
+
+
+def _check_delete(platform: EpisodePlatform, journal: Journal) -> None:
+    name = platform.app.entry.service
+    before = platform.get("Service", name)["spec"]
+    platform.delete("Service", name)
+    try:
+        platform.get("Service", name)
+    except ObjectNotFound:
+        pass
+    else:
+        raise AssertionError("a deleted Service is still there")
+    _undo_twice(platform, journal)
+    after = platform.get("Service", name)["spec"]
+    assert after["ports"] == before["ports"], "undo must bring back a deleted Service with its ports"
+    assert after["selector"] == before["selector"], "undo must bring back a deleted Service with its selector"
+
+
+def _check_exec(platform: EpisodePlatform, executor: CommandExecutor, journal: Journal) -> None:
+    pod = _pod(platform)
+    output = executor.exec(pod, ["echo", "hello"], undo=["echo", "goodbye"])
+    assert output.strip() == "hello", f"exec must return the output of the command, but returned {output!r}"
+    try:
+        executor.exec(pod, ["false"])
+    except PlatformError:
+        pass
+    else:
+        raise AssertionError("exec must raise PlatformError when the command fails")
+    _undo_twice(platform, journal)
+
+
+def _check_impair(platform: EpisodePlatform, impairer: NetworkImpairer, journal: Journal) -> None:
+    for impairment in (Loss(probability=0.1), Delay(latency_s=0.01), Partition()):
+        pod = _pod(platform)
+        try:
+            impairer.impair(pod, impairment)
+        except PlatformError:
+            platform.undo()  # a host says by `unsupported_needs` which kinds it cannot do
+            continue
+        assert journal.open_undo_operations(), "impair must write to the journal what undoes it"
+        _undo_twice(platform, journal)
+        assert impairer.impaired_packets(_pod(platform)) == 0, "undo must end an impairment"
+
+
+def _check_kill(platform: EpisodePlatform, killer: ContainerKiller, journal: Journal, timeout_s: float) -> None:
+    pod = _pod(platform)
+    try:
+        killer.kill(pod)
+    except PlatformError:
+        return  # a host says by `unsupported_needs` that it cannot kill
+
+    def is_restarted() -> bool:
+        found = platform.get("Pod", pod)
+        (status, *_) = found["status"]["containerStatuses"]
+        return status["restartCount"] > 0 and is_ready(found)
+
+    platform.wait(is_restarted, timeout_s=timeout_s, what=f"pod {pod} to be restarted after its process was killed")
+    _undo_twice(platform, journal)
+
+
+def _undo_twice(platform: EpisodePlatform, journal: Journal) -> None:
+    """Undo, then do the same operations once more, as a second recovery after a crash would."""
+    operations = [operation for _, undo in journal.open_undo_operations() for operation in undo]
+    platform.undo()
+    assert not journal.open_undo_operations(), "undo must leave nothing open in the journal"
+    with journal.operation("check", {}, operations):
+        pass
+    platform.undo()
+    assert not Journal(journal.path).open_undo_operations(), "undo must note in the file what it has undone"
+
+
+def _check_sources(platform: EpisodePlatform, start_ns: int) -> None:
+    for table in ("requests", "logs", "events", "objects"):
+        assert table in platform.sources, f"there is no source of {table}"
+    for table, source in platform.sources.items():
+        assert source.table == table, f"the source of {table} says that it is of {source.table}"
+        check_source(source, start_ns, time.time_ns())
+    assert platform.clock_offsets_s().keys() <= platform.sources.keys(), "clock_offsets_s names tables without a source"
