@@ -14,7 +14,7 @@ import pytest
 
 from faultset.baselines.api import registry
 
-PAGE = (Path(__file__).parents[3] / "docs" / "write-a-baseline.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "extend" / "baseline.md").read_text()
 
 
 def block(language: str) -> str:
@@ -72,8 +72,6 @@ def test_the_commands_score_the_method(installed, tmp_path) -> None:
 @pytest.mark.slow
 def test_the_contract_holds_for_the_method(installed) -> None:
     environment = os.environ | {"PYTHONPATH": str(installed)}
-    suite = Path(__file__).parent / "test_contract.py"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite), "-k", "new-lines"]
-    found = subprocess.run(command, cwd=suite.parents[3], env=environment, capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout
-    assert " passed" in found.stdout
+    command = [sys.executable, "-c", "from faultset.baselines.testing import check_baseline as c; c('new-lines')"]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr

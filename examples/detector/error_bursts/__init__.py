@@ -1,0 +1,1 @@
+"""A detector that learns from healthy episodes."""

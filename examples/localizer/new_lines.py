@@ -1,0 +1,22 @@
+from faultset.baselines import Ranking, Untrained, baseline, read_frame
+
+
+@baseline(
+    "new-lines",
+    title="New lines",
+    task="localization",
+    paper="None; an example",
+    kind="rule",
+    tables=("logs",),
+    speed="instant",
+    complexity="O(L)",
+)
+class NewLines(Untrained):
+    """Blame the service with most lines since the alarm of a kind that is new."""
+
+    def localize(self, episode, alarm_ns):
+        logs = read_frame(episode, "logs", ("time", "service", "message"))
+        kind = logs["message"].str.replace(r"\b[0-9a-f]*\d[0-9a-f]*\b", "#", regex=True)
+        known = set(kind[logs["time"] < min(episode.reference[1], alarm_ns)])
+        new = logs[(logs["time"] >= alarm_ns) & ~kind.isin(known)]
+        return Ranking.of(new.groupby("service", observed=True).size().to_dict(), episode.services)
