@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from faultset.collector.campaigns.campaign import run_campaign
+from faultset.collector.campaigns.scheduler import run_episodes
 from faultset.collector.plans.plan import profile_phases
-from faultset.collector.plans.request import Request, plan_campaign
+from faultset.collector.plans.requests import make_request, plan_campaign
 from faultset.collector.platforms.hosts import platform_names
 from faultset.datasets.format.truth import read_label
 
@@ -29,26 +29,15 @@ def main() -> None:
     arguments = parser.parse_args()
     profile, platform = arguments.profile, arguments.platform
     phases = profile_phases(profile, platform)
-    request = Request(
-        faults=("target-port",),
-        apps=("hotel",),
-        targets=("geo",),
-        platform=platform,
-        seed=1,
-        repeat=1,
-        normal=1,
-        phases=phases,
-        profile=profile,
-        rate_rps=20.0,
-        mix=None,
-        step_s=1.0,
+    request = make_request(
+        faults=["target-port"], apps=["hotel"], targets=["geo"], platform=platform, seed=1, normal=1, profile=profile
     )
     rows = []
     for plan in plan_campaign(request):
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
-            (result,) = run_campaign(
-                [plan], Path(folder), jobs=1, settings={}, watch=lambda *a: None, stopping=lambda: False
+            (result,) = run_episodes(
+                [plan], Path(folder), jobs=1, settings={}, progress=lambda state: None, should_stop=lambda: False
             )
             wall_s = time.perf_counter() - began
             failed = bool(result.outcome.failure)

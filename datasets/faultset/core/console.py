@@ -25,6 +25,7 @@ from faultset.core.suggestions import suggest
 ENTRY_POINTS = "faultset.commands"
 INTERRUPTED = 130
 _GROUP_HELP = {
+    "campaign": "Look at the campaigns of a dataset.",
     "list": "List what can be chosen.",
     "dataset": "Look at, check and compare datasets.",
 }

@@ -9,7 +9,7 @@ import pytest
 from faultset.collector.apps import app_names, load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.load.schedule import Schedule
-from faultset.collector.plans.request import unfit
+from faultset.collector.plans.requests import unavailable_reason
 from faultset.core.errors import UsageError
 
 
@@ -23,10 +23,10 @@ def test_an_unknown_app_is_told_the_nearest_name() -> None:
 @pytest.mark.parametrize("name", [name for name in app_names() if load_app(name).deployed])
 def test_apps_that_somebody_else_deploys_have_faults_that_need_nothing_of_ours(name: str) -> None:
     app = load_app(name)
-    usable = {fault for fault, spec in faults().items() if not unfit(spec, app)}
+    usable = {fault for fault, spec in faults().items() if not unavailable_reason(spec, app)}
     assert {"target-port", "wrong-selector", "network-loss", "container-kill", "pod-kill", "missing-image"} <= usable
     assert not {"revoke-auth", "buggy-image", "memory-leak", "wrong-binary", "cpu-hog"} & usable
-    assert "programs of ours" in unfit(faults()["revoke-auth"], app)
+    assert "programs of ours" in unavailable_reason(faults()["revoke-auth"], app)
     schedule = Schedule(app, app.default_mix, 1)
     drawn = [schedule.next() for _ in range(200)]
     assert all("{" not in request.path for request in drawn)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from faultset.collector.campaigns.campaign import check_root, remove_abandoned
+from faultset.collector.campaigns.output_folder import check_output_folder, remove_abandoned
 from faultset.collector.cli.collect import collect
 from faultset.collector.cli.recover import recover
 from faultset.collector.episodes.working_folders import WorkingFolder
@@ -48,7 +48,7 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with pytest.raises(DataError, match="is a file"):
-        check_root(tmp_path / "data")
+        check_output_folder(tmp_path / "data")
 
 
 def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import Plan, draw
-from faultset.collector.plans.request import Request, campaign_id, plan_campaign
+from faultset.collector.plans.requests import CampaignRequest, campaign_id, plan_campaign
 from faultset.collector.platforms.api.profiles import QUICK, Phases
 from faultset.core.errors import UsageError
 
-REQUEST = Request(
+REQUEST = CampaignRequest(
     faults=("all",),
     apps=("hotel",),
     targets=(),

@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from faultset.collector.cli.cluster import cluster_options, platform_settings
 from faultset.core.completion import complete_names
-from faultset.core.console import DURATION, command
+from faultset.core.console import DURATION, command, json_option
+
+if TYPE_CHECKING:
+    from faultset.collector.plans.plan import Plan
 
 _NAMES = "Comma-separated names, or all."
 
 
+def _use_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    """Take the values of a campaign file as defaults, so that options on the command line win."""
+    if path is None:
+        return
+    from faultset.collector.campaigns.config import read_config
+    from faultset.core.errors import UsageError
+
+    names = {
+        option.lstrip("-"): other.name
+        for other in context.command.params
+        if other is not parameter and not other.is_eager
+        for option in other.opts
+        if option.startswith("--")
+    }
+    try:
+        options = read_config(path, names)
+    except UsageError as error:
+        raise click.UsageError(str(error), context) from None
+    context.default_map = {**(context.default_map or {}), **{names[name]: value for name, value in options.items()}}
+
+
 @command("collect")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    is_eager=True,
+    expose_value=False,
+    callback=_use_config,
+    help="Campaign file (YAML) with any of these options; those on the command line win.",
+)
 @click.option(
     "--faults",
     required=True,
@@ -62,6 +99,8 @@ _NAMES = "Comma-separated names, or all."
 @cluster_options
 @click.option("--dry-run", is_flag=True, help="Print the plans and touch nothing.")
 @click.option("--fresh", is_flag=True, help="Run all plans anew, as a new campaign, instead of resuming.")
+@json_option
+@click.version_option(version("faultset"), prog_name="faultset")
 def collect(
     faults: str,
     apps: str,
@@ -77,6 +116,7 @@ def collect(
     mix: str | None,
     dry_run: bool,
     fresh: bool,
+    as_json: bool,
     step: float,
     trace_sampling: float,
     context: str | None,
@@ -94,49 +134,76 @@ def collect(
       collect --faults all --apps hotel
       collect --faults target-port,revoke-auth --apps hotel --profile quick -j 4 --out data/
       collect --faults all --apps hotel --platform kubernetes
+      collect --config campaign.yaml --seed 7
     """
-    from faultset.collector.campaigns.session import Session
-    from faultset.collector.plans.plan import profile_phases
-    from faultset.collector.plans.request import Request, plan_campaign
-    from faultset.collector.platforms.api.profiles import Phases
+    from faultset.collector.campaigns.collection import collect as collect_campaign
+    from faultset.collector.cli.progress import show_progress
+    from faultset.collector.cli.summary import print_summary
+    from faultset.collector.plans.requests import make_request, plan_campaign
 
     settings = platform_settings(context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image)
-    base = profile_phases(profile, platform)
-    given = {f"{name}_s": value for name, value in lengths.items() if value is not None}
-    phases = Phases(**{**vars(base), **given})
-    request = Request(
+    request = make_request(
         faults=_names(faults),
-        apps=_deployed_here() if apps == "all" else _names(apps),
+        apps=_names(apps),
         targets=_names(targets or ""),
         platform=platform,
         seed=seed,
         repeat=repeat,
         normal=normal,
-        phases=phases,
-        profile=profile if phases == base else "custom",
+        profile=profile,
         rate_rps=rate,
         mix=mix,
         step_s=step,
         trace_sampling=trace_sampling,
+        **{f"{name}_s": value for name, value in lengths.items()},
     )
-    plans = plan_campaign(request)
     if dry_run:
-        _show_plans(plans)
+        _show_plans(plan_campaign(request), as_json)
         return
-    Session(request, plans, out, jobs=jobs, fresh=fresh, settings=settings).run()
+    with _interrupts() as interrupts, show_progress() as progress:
+        result = collect_campaign(
+            request,
+            out=out,
+            jobs=jobs,
+            fresh=fresh,
+            settings=settings,
+            progress=progress,
+            notify=lambda sentence: click.echo(sentence, err=True),
+            should_stop=lambda: bool(interrupts),
+        )
+    if result.interrupted:
+        finished = sum(not one.failure for one in result.episodes)
+        click.echo(
+            f"stopped with {finished} of {len(result.plans)} episodes; run the same command again to go on", err=True
+        )
+        raise KeyboardInterrupt
+    print_summary(result, as_json=as_json)
+    result.raise_for_failures()
 
 
-def _deployed_here() -> tuple[str, ...]:
-    from faultset.collector.apps import load_apps
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Yield a list that holds the signals to stop that were received."""
+    received: list[int] = []
 
-    return tuple(name for name, app in load_apps().items() if app.deployed is None)
+    def stop(number: int, frame: Any) -> None:
+        if not received:
+            print("stopping: undoing what was injected and removing what was deployed", file=sys.stderr)
+        received.append(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-def _show_plans(plans: Any) -> None:
+def _show_plans(plans: Sequence[Plan], as_json: bool) -> None:
     from faultset.collector.plans.plan import draw
     from faultset.core.console import show_records
 
@@ -155,4 +222,4 @@ def _show_plans(plans: Any) -> None:
         }
         for number, plan in enumerate(plans, 1)
     ]
-    show_records(rows, columns=list(rows[0]))
+    show_records(rows, columns=list(rows[0]), as_json=as_json)

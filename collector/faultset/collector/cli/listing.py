@@ -19,7 +19,7 @@ def faults(app: str, as_json: bool) -> None:
     """
     from faultset.collector.apps import load_app
     from faultset.collector.faults.registry import faults as registered
-    from faultset.collector.plans.request import unfit
+    from faultset.collector.plans.requests import unavailable_reason
     from faultset.core.console import show_records
 
     spec = load_app(app)
@@ -30,7 +30,7 @@ def faults(app: str, as_json: bool) -> None:
         "fault_type": "",
         "category": "no fault",
         "targets": [],
-        "summary": "Run without a fault: plain, with a harmless disturbance, or with a fault's acts but no harm.",
+        "summary": "Run without a fault: plain, with a harmless change, or with the harmless part of a fault.",
     }
     rows = [
         {
@@ -39,7 +39,7 @@ def faults(app: str, as_json: bool) -> None:
             "system_level": fault.system_level,
             "fault_type": fault.fault_type,
             "category": fault.category,
-            "targets": [] if unfit(fault, spec) else list(fault.targets(spec)),
+            "targets": [] if unavailable_reason(fault, spec) else list(fault.targets(spec)),
             "summary": fault.summary,
         }
         for name, fault in registered().items()

@@ -7,15 +7,16 @@ from pathlib import Path
 import click
 
 from faultset.collector.cli.cluster import platform_settings
-from faultset.core.console import command
+from faultset.core.console import command, json_option
 
 
 @command("recover")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("faultset-data"), show_default=True)
 @click.option("--platform", default="local", show_default=True, help="kubernetes: look through the whole cluster too.")
 @click.option("--context", help="Context of the kubeconfig; its current one when left out.")
+@json_option
 @click.option("--telemetry", is_flag=True, help="Also remove the Prometheus and Jaeger that doctor installed.")
-def recover(out: Path, platform: str, context: str | None, telemetry: bool) -> None:
+def recover(out: Path, platform: str, context: str | None, telemetry: bool, as_json: bool) -> None:
     """Undo and remove what a killed `collect` left in a dataset's folder, on this machine and on a cluster.
 
     On the embedded platform every process dies with the collector, so that only files are left. On a cluster it finds
@@ -27,18 +28,22 @@ def recover(out: Path, platform: str, context: str | None, telemetry: bool) -> N
       faultset recover --out data/
       faultset recover --platform kubernetes
     """
-    from faultset.collector.campaigns.campaign import check_root, remove_abandoned
+    from faultset.collector.campaigns.output_folder import check_output_folder, remove_abandoned
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
+    from faultset.core.console import show_json
     from faultset.core.errors import UsageError
 
     host = open_host(platform, platform_settings(context=context))
-    check_root(out)
+    check_output_folder(out)
     removed = remove_abandoned(out, lambda name: host if name == platform else open_host(name))
     orphans = host.remove_orphans()
     if telemetry:
         if not isinstance(host, TelemetryInstaller):
             raise UsageError(f"--telemetry does not apply to platform {platform}; leave it out, or choose another")
         orphans += host.remove_telemetry()
+    if as_json:
+        show_json({"episodes": removed, "orphans": orphans})
+        return
     sentences = [f"removed what was left of {len(removed)} episodes"] if removed else []
     sentences += [f"removed {', '.join(orphans)}"] if orphans else []
     click.echo("; ".join(sentences) or "nothing was left behind")

@@ -1,4 +1,4 @@
-"""From what a user asks for to the shuffled list of episodes that answers it."""
+"""Requests for campaigns, and the shuffled list of planned episodes that follows from one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 
-from faultset.collector.apps import is_path, load_app
-from faultset.collector.faults.registry import FaultSpec, faults, get_fault
-from faultset.collector.plans.plan import NoFaultKind, Plan
+from faultset.collector.apps import is_path, load_app, load_apps
+from faultset.collector.faults.registry import ALL, NOOP, FaultSpec, faults, get_fault
+from faultset.collector.plans.plan import NoFaultKind, Plan, profile_phases
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.spec.app import AppSpec
@@ -22,15 +22,34 @@ from faultset.core.suggestions import unknown_name
 
 NO_FAULT_KINDS: tuple[NoFaultKind, ...] = ("plain", "disturbed", "sham")
 FEWEST_NO_FAULT = 6
-NOOP = "noop"
 
 
 _Draft = tuple[AppSpec, str | None, NoFaultKind | None, str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """What `collect` was asked for; `None` in `normal` means one no-fault episode for two with a fault."""
+class CampaignRequest:
+    """A complete request for a campaign; `make_request` makes one with defaults.
+
+    Attributes
+    ----------
+    targets
+        Services that faults may be applied to; all that are possible when empty.
+    repeat
+        Episodes for each fault.
+    normal
+        No-fault episodes; None means half as many as with a fault, at least 6.
+    profile
+        Name of the profile that `phases` come from; `custom` for other lengths.
+    rate_rps
+        Client requests per second.
+    mix
+        Workload mix; None means the application's default.
+    step_s
+        Interval of metrics in seconds.
+    trace_sampling
+        Share of client requests whose spans are kept.
+    """
 
     faults: tuple[str, ...]
     apps: tuple[str, ...]
@@ -47,8 +66,67 @@ class Request:
     trace_sampling: float = 1.0
 
 
+def make_request(
+    *,
+    faults: Sequence[str],
+    apps: Sequence[str],
+    targets: Sequence[str] = (),
+    platform: str = "local",
+    seed: int = 0,
+    repeat: int = 1,
+    normal: int | None = None,
+    profile: str = "standard",
+    warmup_s: float | None = None,
+    baseline_s: float | None = None,
+    fault_s: float | None = None,
+    cooldown_s: float | None = None,
+    rate_rps: float = 20.0,
+    mix: str | None = None,
+    step_s: float = 1.0,
+    trace_sampling: float = 1.0,
+) -> CampaignRequest:
+    """Return a request for a campaign; see `CampaignRequest` for what is not described here.
+
+    Parameters
+    ----------
+    faults
+        Names of faults; `all` for all that apply, `noop` for none.
+    apps
+        Names of applications or paths of app files; `all` for those that come with the product and are deployed by it.
+    profile
+        `quick` or `standard`: the lengths of the phases.
+    warmup_s, baseline_s, fault_s, cooldown_s
+        Lengths of single phases in seconds instead of the profile's.
+
+    Raises
+    ------
+    UsageError
+        The platform is unknown, or has no such profile.
+    """
+    base = profile_phases(profile, platform)
+    given = {"warmup_s": warmup_s, "baseline_s": baseline_s, "fault_s": fault_s, "cooldown_s": cooldown_s}
+    phases = Phases(**{**vars(base), **{name: float(length) for name, length in given.items() if length is not None}})
+    if ALL in apps:
+        apps = tuple(name for name, app in load_apps().items() if app.deployed is None)
+    return CampaignRequest(
+        faults=tuple(dict.fromkeys(faults)),
+        apps=tuple(dict.fromkeys(apps)),
+        targets=tuple(dict.fromkeys(targets)),
+        platform=platform,
+        seed=seed,
+        repeat=repeat,
+        normal=normal,
+        phases=phases,
+        profile=profile if phases == base else "custom",
+        rate_rps=float(rate_rps),
+        mix=mix,
+        step_s=float(step_s),
+        trace_sampling=float(trace_sampling),
+    )
+
+
 def check_phases(phases: Phases, step_s: float) -> None:
-    """Refuse lengths from which no usable episode can come.
+    """Refuse lengths that leave an episode unusable.
 
     Raises
     ------
@@ -78,18 +156,18 @@ def chosen_faults(names: Sequence[str], app: AppSpec) -> list[FaultSpec]:
     UsageError
         A name is unknown, or a fault that was named has no target in the application.
     """
-    if "all" in names:
-        return [spec for spec in faults().values() if not unfit(spec, app)]
+    if ALL in names:
+        return [spec for spec in faults().values() if not unavailable_reason(spec, app)]
     chosen = [get_fault(name) for name in dict.fromkeys(names) if name != NOOP]
     for spec in chosen:
-        if reason := unfit(spec, app):
-            usable = ", ".join(name for name, other in faults().items() if not unfit(other, app))
+        if reason := unavailable_reason(spec, app):
+            usable = ", ".join(name for name, other in faults().items() if not unavailable_reason(other, app))
             raise UsageError(f"fault {spec.name} {reason}; {app.name} can have {usable}")
     return chosen
 
 
-def unfit(spec: FaultSpec, app: AppSpec) -> str:
-    """Say why a fault cannot be applied to an application; empty when it can."""
+def unavailable_reason(spec: FaultSpec, app: AppSpec) -> str:
+    """Return why a fault cannot be applied to an application; empty when it can."""
     if app.deployed is not None and "runtime" in spec.needs:
         return f"works on programs of ours only, and somebody else has deployed {app.name}"
     return "" if spec.targets(app) else f"has no possible target in {app.name}"
@@ -119,7 +197,7 @@ def _pick_targets(
     return pairs
 
 
-def plan_campaign(request: Request, *, run: int = 1) -> list[Plan]:
+def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]:
     """Return the episodes of a campaign in the order in which they run.
 
     The same request gives the same plans. Targets are balanced over services, no-fault episodes are mixed in,
@@ -181,13 +259,15 @@ def plan_campaign(request: Request, *, run: int = 1) -> list[Plan]:
                 trace_sampling=request.trace_sampling,
             )
         )
-    return plans
+    return tuple(plans)
 
 
-def campaign_id(request: Request) -> str:
+def campaign_id(request: CampaignRequest) -> str:
     """Return an id that the same request always gets, so that running it again resumes it."""
-    return hashlib.sha256(repr(request).encode()).hexdigest()[:12]
+    # the text must never change, or campaigns that an earlier release began could not be resumed
+    values = ", ".join(f"{field.name}={getattr(request, field.name)!r}" for field in fields(request))
+    return hashlib.sha256(f"Request({values})".encode()).hexdigest()[:12]
 
 
-def _opaque_id(request: Request, index: int, run: int) -> str:
+def _opaque_id(request: CampaignRequest, index: int, run: int) -> str:
     return hashlib.sha256(f"{campaign_id(request)}/{index}/{run}".encode()).hexdigest()[:12]

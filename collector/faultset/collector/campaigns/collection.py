@@ -1,0 +1,249 @@
+"""Collecting a dataset: from a request to episodes and a version of the dataset."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform as system
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from faultset.collector.apps import load_app
+from faultset.collector.campaigns.output_folder import check_output_folder, remove_abandoned
+from faultset.collector.campaigns.records import campaign_file, record_failures, write_campaign
+from faultset.collector.campaigns.scheduler import CampaignProgress, EpisodeResult, run_episodes
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.faults.registry import get_fault
+from faultset.collector.faults.support import unsupported_faults
+from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.requests import CampaignRequest, campaign_id, make_request, plan_campaign
+from faultset.collector.platforms.hosts import PlatformHost, open_host
+from faultset.core.errors import DataError, PlatformError
+from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.versions import create_version, list_versions
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignResult:
+    """What came of a campaign.
+
+    Attributes
+    ----------
+    root
+        The dataset's folder.
+    campaign
+        Id of the campaign; its file is `campaigns/<id>.json` in the dataset.
+    version
+        The dataset's newest version; empty when there is none.
+    plans
+        The planned episodes, in the order in which they were begun.
+    episodes
+        A result for each planned episode that has ended, in any run of the campaign.
+    unsupported
+        Faults that the platform cannot inject and that were left out, with the reason.
+    interrupted
+        Whether the campaign was stopped before its end; no version was written then.
+    wall_s
+        Length of this run in seconds.
+    """
+
+    root: Path
+    campaign: str
+    version: str
+    plans: tuple[Plan, ...]
+    episodes: tuple[EpisodeResult, ...]
+    unsupported: Mapping[str, str]
+    interrupted: bool
+    wall_s: float
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Episodes that are void, with the reason."""
+        return {result.episode: result.failure for result in self.episodes if result.failure}
+
+    def raise_for_failures(self) -> None:
+        """Raise an error that names the first failure, if there is one.
+
+        Raises
+        ------
+        DataError
+            All failures are such errors, for instance a full disk.
+        PlatformError
+            There are other failures.
+        """
+        failed = [result for result in self.episodes if result.failure]
+        if not failed:
+            return
+        first = failed[0]
+        error = DataError if {r.outcome.exit_code for r in failed} == {DataError.exit_code} else PlatformError
+        logs = f" (logs in {first.outcome.logs})" if first.outcome.logs else ""
+        raise error(
+            f"{len(failed)} of {len(self.plans)} episodes failed after {first.attempts} "
+            f"{'attempt' if first.attempts == 1 else 'attempts'}; first: {first.failure}{logs}; "
+            f"run the same command again to retry them"
+        )
+
+
+def collect(
+    request: CampaignRequest | None = None,
+    *,
+    out: str | Path,
+    jobs: int | None = None,
+    fresh: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    progress: Callable[[CampaignProgress], None] = lambda state: None,
+    notify: Callable[[str], None] = _log.info,
+    should_stop: Callable[[], bool] = lambda: False,
+    **options: Any,
+) -> CampaignResult:
+    """Run the episodes of a campaign that its dataset does not have yet, and write a version of the dataset.
+
+    Parameters
+    ----------
+    request
+        What to collect; when left out, it is made of the other keyword arguments by `make_request`.
+    out
+        Folder of the dataset; made when it does not exist.
+    jobs
+        Episodes at a time; as many as the host can carry when left out.
+    fresh
+        Run all plans anew, as a new campaign, instead of resuming.
+    settings
+        Settings of the platform, for instance `context` of a cluster.
+    progress
+        Called several times a second with the state of the campaign.
+    notify
+        Called with sentences for people; they are logged when it is left out.
+    should_stop
+        Called several times a second; once it returns True, the episodes under way are undone and ended.
+
+    Raises
+    ------
+    UsageError
+        The request cannot be meant.
+    DataError
+        `out` holds something that is no dataset.
+    PlatformError
+        Episodes cannot run here, or a requested fault cannot be injected. Failures of single episodes raise nothing:
+        they are in the result.
+
+    Examples
+    --------
+    >>> result = collect(faults=["pod-kill"], apps=["hotel"], profile="quick", out="data")  # doctest: +SKIP
+    >>> result.version, result.failures  # doctest: +SKIP
+    ('1.0.0', {})
+    """
+    request = request or make_request(**options)
+    plans, root = plan_campaign(request), Path(out)
+    campaign = campaign_id(request)
+    if fresh:
+        campaign, plans = _as_new(root, request, campaign, plans)
+    host = open_host(request.platform, dict(settings or {}))
+    check_output_folder(root)
+    for sentence in host.check():
+        notify(sentence)
+    root.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(root, lambda platform: host if platform == request.platform else None)
+    jobs = _jobs(plans, host, jobs, notify)
+    unsupported = _unsupported_faults(plans, host, request, notify)
+    plans = tuple(plan for plan in plans if plan.fault not in unsupported)
+    write_campaign(root, campaign, request, plans, unsupported=unsupported, settings=settings or {})
+    faults = sum(plan.fault is not None for plan in plans)
+    notify(
+        f"{len(plans)} episodes ({faults} with a fault, {len(plans) - faults} without), "
+        f"{jobs} at a time, view {request.phases.view_s:g} s, into {root}"
+    )
+    began = time.monotonic()
+    present = [_present_episode(root, plan) for plan in plans if (root / "episodes" / plan.episode).exists()]
+    known = {result.episode for result in present}
+    results = run_episodes(
+        [plan for plan in plans if plan.episode not in known],
+        root,
+        jobs=jobs,
+        settings=host.settings,
+        progress=lambda state: progress(
+            CampaignProgress(running=state.running, finished=[*present, *state.finished], waiting=state.waiting)
+        ),
+        should_stop=should_stop,
+    )
+    result = CampaignResult(
+        root=root,
+        campaign=campaign,
+        version=(list_versions(root) or [""])[-1],
+        plans=plans,
+        episodes=(*present, *results),
+        unsupported=unsupported,
+        interrupted=should_stop(),
+        wall_s=time.monotonic() - began,
+    )
+    if result.interrupted:
+        return result
+    record_failures(root, campaign, result.failures)
+    if all(one.failure for one in results):
+        return result
+    return replace(result, version=create_version(root, provenance=_provenance(result, request, jobs)))
+
+
+def _as_new(
+    root: Path, request: CampaignRequest, campaign: str, plans: tuple[Plan, ...]
+) -> tuple[str, tuple[Plan, ...]]:
+    """Return an id and plans that no earlier run of the same request has used."""
+    number, name = 1, campaign
+    while campaign_file(root, name).exists():
+        number += 1
+        name = f"{campaign}-{number}"
+    return name, plan_campaign(request, run=number) if number > 1 else plans
+
+
+def _present_episode(root: Path, plan: Plan) -> EpisodeResult:
+    verdict = read_label(root / "episodes" / plan.episode)["verdict"]
+    return EpisodeResult(
+        plan=plan, outcome=EpisodeOutcome(episode=plan.episode, verdict=verdict), attempts=0, wall_s=0.0
+    )
+
+
+def _jobs(plans: Sequence[Plan], host: PlatformHost, wanted: int | None, notify: Callable[[str], None]) -> int:
+    """Return how many episodes run at a time: one where they share an application that is not ours."""
+    if any(load_app(name).deployed for name in {plan.app_file or plan.app for plan in plans}):
+        if wanted and wanted > 1:
+            notify("one episode at a time: they share an application that runs already")
+        return 1
+    return wanted or host.episode_capacity()
+
+
+def _unsupported_faults(
+    plans: Sequence[Plan], host: PlatformHost, request: CampaignRequest, notify: Callable[[str], None]
+) -> dict[str, str]:
+    """Return the planned faults that the host cannot inject; raise PlatformError when one was requested by name."""
+    planned = {plan.fault: get_fault(plan.fault) for plan in plans if plan.fault}
+    unsupported = unsupported_faults(host, planned.values())
+    for fault, reason in unsupported.items():
+        if fault in request.faults:
+            raise PlatformError(f"fault {fault} cannot be injected here: {reason}")
+        notify(f"left out: {fault}, which cannot be injected here: {reason}")
+    return unsupported
+
+
+def _provenance(result: CampaignResult, request: CampaignRequest, jobs: int) -> dict[str, Any]:
+    return {
+        "faultset": version("faultset"),
+        "campaign": result.campaign,
+        "request": asdict(request),
+        "jobs": jobs,
+        "wall_s": round(result.wall_s, 1),
+        "failed_episodes": len(result.failures),
+        "host": {
+            "cores": len(os.sched_getaffinity(0)),
+            "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+            "system": system.platform(),
+            "python": system.python_version(),
+        },
+    }

@@ -1,0 +1,96 @@
+"""The campaign's file in the dataset: its request, settings, plans, unsupported faults and failures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.requests import CampaignRequest
+from faultset.core.errors import DataError
+from faultset.core.suggestions import suggest
+
+CAMPAIGNS = "campaigns"
+
+
+def campaign_file(root: Path, campaign: str) -> Path:
+    """Return the path of a campaign's file in a dataset."""
+    return root / CAMPAIGNS / f"{campaign}.json"
+
+
+def campaign_ids(root: Path) -> list[str]:
+    """Return the ids of the campaigns that have added to a dataset."""
+    return sorted(path.stem for path in (root / CAMPAIGNS).glob("*.json"))
+
+
+def write_campaign(
+    root: Path,
+    campaign: str,
+    request: CampaignRequest,
+    plans: Sequence[Plan],
+    *,
+    unsupported: Mapping[str, str],
+    settings: Mapping[str, Any],
+) -> None:
+    """Write a campaign's file, whole or not at all; a file that exists stays as it is.
+
+    Parameters
+    ----------
+    unsupported
+        Faults that were requested and that the platform cannot inject, with the reason.
+    settings
+        Settings of the platform that were given.
+    """
+    path = campaign_file(root, campaign)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        record = {
+            "campaign": campaign,
+            "request": asdict(request),
+            "settings": dict(settings),
+            "plans": [json.loads(plan.to_json()) for plan in plans],
+            "refused": dict(unsupported),
+            "failures": {},
+        }
+        _replace(path, record)
+
+
+def record_failures(root: Path, campaign: str, failures: Mapping[str, str]) -> None:
+    """Note in a campaign's file which episodes failed, and why."""
+    path = campaign_file(root, campaign)
+    _replace(path, {**json.loads(path.read_text()), "failures": dict(failures)})
+
+
+def read_campaign(root: Path, campaign: str) -> dict[str, Any]:
+    """Return what a campaign's file holds.
+
+    Raises
+    ------
+    DataError
+        The dataset has no such campaign.
+    """
+    known = campaign_ids(root)
+    if campaign not in known:
+        raise DataError(f'{root} has no campaign "{campaign}"; {suggest(campaign, known)}')
+    return json.loads(campaign_file(root, campaign).read_text())
+
+
+def as_options(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a campaign as the options of `collect` that repeat it: option name to value, names without dashes."""
+    request = dict(record["request"])
+    phases = request.pop("phases")
+    request["rate"], request["step"] = request.pop("rate_rps"), f"{request.pop('step_s'):.12g}s"
+    if request["profile"] == "custom":
+        del request["profile"]
+        request |= {name.removesuffix("_s"): f"{length:.12g}s" for name, length in phases.items()}
+    options = {name.replace("_", "-"): value for name, value in (request | record.get("settings", {})).items()}
+    return {name: value for name, value in options.items() if value not in (None, [], ())}
+
+
+def _replace(path: Path, record: Mapping[str, Any]) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(record, indent=1, sort_keys=True))
+    part.rename(path)

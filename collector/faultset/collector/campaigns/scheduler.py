@@ -1,0 +1,194 @@
+"""Scheduler of a campaign: runs episodes side by side, each in a process tree of its own."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from faultset.collector.episodes.messages import EpisodeAssignment, EpisodeOutcome, PhaseReport, read_message
+from faultset.collector.plans.plan import Plan
+
+ATTEMPTS = 2
+STAGGER_S = 2.0
+
+
+@dataclass
+class RunningEpisode:
+    """One episode under way."""
+
+    plan: Plan
+    process: subprocess.Popen[str]
+    attempt: int
+    errors: IO[str]
+    phase: str = "new"
+    phase_end_ns: int | None = None
+    started: float = field(default_factory=time.monotonic)
+    outcome: EpisodeOutcome | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeResult:
+    """How a planned episode ended in this run of the campaign.
+
+    Attributes
+    ----------
+    attempts
+        How often it was run; 0 when the dataset had it already.
+    wall_s
+        Length of the last attempt in seconds.
+    """
+
+    plan: Plan
+    outcome: EpisodeOutcome
+    attempts: int
+    wall_s: float
+
+    @property
+    def episode(self) -> str:
+        """Id of the episode."""
+        return self.plan.episode
+
+    @property
+    def failure(self) -> str:
+        """Why the episode is void; empty when it is in the dataset."""
+        return self.outcome.failure
+
+    @property
+    def verdict(self) -> str | None:
+        """What the tests say of the episode: manifest, latent or silent; None when it is void."""
+        return self.outcome.verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignProgress:
+    """State of a campaign under way."""
+
+    running: Mapping[str, RunningEpisode]
+    finished: Sequence[EpisodeResult]
+    waiting: int
+
+
+def run_episodes(
+    plans: Sequence[Plan],
+    root: Path,
+    *,
+    jobs: int,
+    settings: Mapping[str, Any],
+    progress: Callable[[CampaignProgress], None],
+    should_stop: Callable[[], bool],
+) -> list[EpisodeResult]:
+    """Run plans, at most `jobs` at a time, and return their results in the order in which they ended.
+
+    An episode that fails is run once more, unless its failure is certain to repeat. When `should_stop` returns True,
+    no more are begun, and those under way undo their changes and end.
+
+    Parameters
+    ----------
+    root
+        The dataset's folder.
+    settings
+        Settings of the platform's host, which each process opens anew.
+    progress
+        Called several times a second.
+    """
+    results: list[EpisodeResult] = []
+    waiting = [(plan, 1) for plan in plans]
+    running: dict[str, RunningEpisode] = {}
+    selector = selectors.DefaultSelector()
+    last_start, is_stopping = 0.0, False
+
+    def report() -> None:
+        progress(CampaignProgress(running=running, finished=results, waiting=len(waiting)))
+
+    report()
+    try:
+        while running or (waiting and not should_stop()):
+            if should_stop() and not is_stopping:
+                is_stopping = True
+                for episode in running.values():
+                    episode.process.terminate()
+            may_start = not should_stop() and time.monotonic() - last_start >= (STAGGER_S if running else 0.0)
+            if waiting and len(running) < jobs and may_start:
+                plan, attempt = waiting.pop(0)
+                running[plan.episode] = _start(plan, attempt, root, jobs, settings)
+                selector.register(_output(running[plan.episode]), selectors.EVENT_READ, plan.episode)
+                last_start = time.monotonic()
+            for key, _ in selector.select(timeout=0.25):
+                episode = running[key.data]
+                line = _output(episode).readline()
+                if line:
+                    _receive(episode, line)
+                    continue
+                selector.unregister(key.fileobj)
+                del running[key.data]
+                result = _finish(episode)
+                outcome = result.outcome
+                retry = outcome.failure and outcome.retriable and not outcome.interrupted
+                if retry and episode.attempt < ATTEMPTS and not should_stop():
+                    waiting.append((episode.plan, episode.attempt + 1))
+                else:
+                    results.append(result)
+            report()
+    finally:
+        for episode in running.values():
+            episode.process.terminate()
+        for episode in running.values():
+            episode.process.wait()
+        selector.close()
+    return results
+
+
+def _start(plan: Plan, attempt: int, root: Path, jobs: int, settings: Mapping[str, Any]) -> RunningEpisode:
+    errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by _finish)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "faultset.collector.episodes.process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    assignment = EpisodeAssignment(plan=plan, root=root, parent=os.getpid(), parallel=jobs, settings=dict(settings))
+    assert process.stdin is not None
+    process.stdin.write(assignment.to_line())
+    process.stdin.flush()
+    return RunningEpisode(plan=plan, process=process, attempt=attempt, errors=errors)
+
+
+def _output(episode: RunningEpisode) -> Any:
+    return episode.process.stdout
+
+
+def _receive(episode: RunningEpisode, line: str) -> None:
+    message = read_message(line)
+    if isinstance(message, PhaseReport):
+        episode.phase, episode.phase_end_ns = message.phase, message.end_ns
+    else:
+        episode.outcome = message
+
+
+def _finish(episode: RunningEpisode) -> EpisodeResult:
+    episode.process.wait()
+    for stream in (episode.process.stdin, episode.process.stdout):
+        if stream:
+            stream.close()
+    episode.errors.seek(0)
+    errors = episode.errors.read()
+    episode.errors.close()
+    outcome = episode.outcome
+    if outcome is None:
+        last = (errors.strip().splitlines() or [f"exit code {episode.process.returncode}"])[-1]
+        outcome = EpisodeOutcome(episode=episode.plan.episode, failure=f"the episode's process ended: {last}")
+    return EpisodeResult(
+        plan=episode.plan, outcome=outcome, attempts=episode.attempt, wall_s=time.monotonic() - episode.started
+    )

@@ -1,0 +1,67 @@
+"""`faultset campaign show` and `faultset campaign list`: the campaigns of a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from faultset.core.console import command, json_option
+
+_dataset = click.argument("dataset", type=click.Path(path_type=Path, exists=True, file_okay=False))
+
+
+@command("list")
+@_dataset
+@json_option
+def list_campaigns(dataset: Path, as_json: bool) -> None:
+    """List the campaigns that have added episodes to a dataset.
+
+    \b
+    Example:
+      faultset campaign list data/
+    """
+    from faultset.collector.campaigns.records import campaign_ids, read_campaign
+    from faultset.core.console import show_records
+
+    rows = []
+    for campaign in campaign_ids(dataset):
+        record = read_campaign(dataset, campaign)
+        request = record["request"]
+        rows.append(
+            {
+                "campaign": campaign,
+                "faults": request["faults"],
+                "apps": request["apps"],
+                "platform": request["platform"],
+                "profile": request["profile"],
+                "seed": str(request["seed"]),
+                "plans": len(record["plans"]),
+                "failures": len(record["failures"]),
+            }
+        )
+    columns = ["campaign", "faults", "apps", "platform", "profile", "seed", "plans", "failures"]
+    show_records(rows, columns=columns, as_json=as_json)
+
+
+@command("show")
+@_dataset
+@click.argument("campaign")
+@click.option("--as-config", is_flag=True, help="Print it as a file for collect --config.")
+def show(dataset: Path, campaign: str, as_config: bool) -> None:
+    """Print a campaign of a dataset: its request, plans and failures as JSON, or as a campaign file.
+
+    \b
+    Example:
+      faultset campaign show data/ 1f0c2a9be771
+      faultset campaign show data/ 1f0c2a9be771 --as-config > campaign.yaml
+    """
+    from faultset.collector.campaigns.config import write_config
+    from faultset.collector.campaigns.records import as_options, read_campaign
+    from faultset.core.console import show_json
+
+    record = read_campaign(dataset, campaign)
+    if as_config:
+        click.echo(write_config(as_options(record)), nl=False)
+    else:
+        show_json(record)

@@ -1,0 +1,75 @@
+"""Progress of a campaign on standard error: bars on a terminal, a line for each ended episode otherwise."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from faultset.collector.campaigns.scheduler import CampaignProgress, EpisodeResult
+
+
+def describe(result: EpisodeResult) -> str:
+    """Return one line on how an episode ended."""
+    plan, logs = result.plan, result.outcome.logs
+    if result.failure:
+        ended = f"failed: {result.failure}" + (f" (logs in {logs})" if logs else "")
+    elif not result.attempts:
+        ended = "was there already"
+    else:
+        ended = f"{result.verdict if plan.fault else 'no fault'} in {result.wall_s:.0f} s"
+    what = f"{plan.fault} on {plan.target}" if plan.fault else f"no fault, {plan.no_fault_kind}"
+    return f"{plan.episode}  {what}: {ended}"
+
+
+@contextmanager
+def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
+    """Yield a function that shows the state of a campaign whenever it is called."""
+    if sys.stderr.isatty():
+        with _bars() as show:
+            yield show
+        return
+    shown: set[str] = set()
+
+    def print_lines(state: CampaignProgress) -> None:
+        total = len(state.running) + len(state.finished) + state.waiting
+        for result in state.finished:
+            if result.episode not in shown:
+                shown.add(result.episode)
+                print(f"[{len(shown)}/{total}] {describe(result)}", file=sys.stderr, flush=True)
+
+    yield print_lines
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[CampaignProgress], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )
+    whole = bars.add_task("campaign", state="")
+    tasks: dict[str, TaskID] = {}
+
+    def draw(state: CampaignProgress) -> None:
+        total, done = len(state.running) + len(state.finished) + state.waiting, len(state.finished)
+        bars.update(whole, total=total, completed=done, state=f"{done}/{total}")
+        for name in [name for name in tasks if name not in state.running]:
+            bars.remove_task(tasks.pop(name))
+        for name, episode in state.running.items():
+            plan = episode.plan
+            if name not in tasks:
+                length = plan.phases.warmup_s + plan.phases.view_s + plan.phases.cooldown_s + 10
+                tasks[name] = bars.add_task(
+                    f"{plan.fault or 'no fault'} {plan.target or plan.no_fault_kind}", total=length, state=""
+                )
+            bars.update(tasks[name], completed=time.monotonic() - episode.started, state=episode.phase)
+
+    with bars:
+        yield draw

@@ -1,0 +1,83 @@
+"""The table that `collect` prints at its end, and the same as records for `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from faultset.collector.campaigns.collection import CampaignResult
+from faultset.core.console import show_json, show_records
+from faultset.datasets.format.truth import read_evidence, read_label
+
+SECOND = 1_000_000_000
+
+
+def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
+    """Print every episode with its verdict, how often the tests fired without a fault, and where the dataset is."""
+    ended = {one.episode: one for one in result.episodes}
+    labels = {name: read_label(result.root / "episodes" / name) for name, one in ended.items() if not one.failure}
+    rows = []
+    for plan in sorted(result.plans, key=lambda p: (p.fault is None, p.fault or p.no_fault_kind or "", p.target or "")):
+        label, one = labels.get(plan.episode, {}), ended.get(plan.episode)
+        failure = one.failure if one else "not run"
+        rows.append(
+            {
+                "episode": plan.episode,
+                "fault": plan.fault or "none",
+                "target": plan.target or plan.no_fault_kind,
+                "verdict": "failed" if failure else label.get("verdict"),
+                "manifest after s": _seconds(label, "first_manifest", "inject_start"),
+                "healthy again after s": _seconds(label, "healthy_again", "recover_start"),
+                "attempts": one.attempts if one else 0,
+                "why": failure,
+            }
+        )
+    if as_json:
+        episodes = [{name.replace(" ", "_"): value for name, value in row.items()} for row in rows]
+        show_json(
+            {
+                "dataset": str(result.root),
+                "version": result.version,
+                "campaign": result.campaign,
+                "wall_s": round(result.wall_s, 1),
+                "unsupported": dict(result.unsupported),
+                "episodes": episodes,
+            }
+        )
+        return
+    hidden = {"attempts"} | ({"why"} if not any(row["why"] for row in rows) else set())
+    show_records(rows, columns=[name for name in rows[0] if name not in hidden])
+    click.echo(_false_positives(result, labels))
+    done, total = len(labels), len(result.plans)
+    click.echo(
+        f"{done} of {total} episodes in {result.wall_s / 60:.1f} min; dataset {result.root}, version {result.version}"
+    )
+    if done:
+        click.echo(f"next: evaluate {result.root}")
+
+
+def _seconds(label: Mapping[str, Any], end: str, start: str) -> float | None:
+    begin, finish = label.get(start), label.get(end)
+    if begin is None or finish is None:
+        return None
+    return round((_ns(finish) - _ns(begin)) / SECOND, 1)
+
+
+def _ns(value: Any) -> int:
+    return value if isinstance(value, int) else int(value.value)
+
+
+def _false_positives(result: CampaignResult, labels: Mapping[str, Mapping[str, Any]]) -> str:
+    healthy = [episode for episode, label in labels.items() if label["fault"] is None]
+    sli = latent = services = 0
+    for episode in healthy:
+        evidence = read_evidence(result.root / "episodes" / episode)
+        sli += bool(evidence.loc[evidence["check"] == "sli", "passed"].any())
+        fired = evidence.loc[evidence["check"] == "latent", "passed"]
+        latent, services = latent + int(fired.sum()), services + len(fired)
+    return (
+        f"on {len(healthy)} no-fault episodes the SLI test fired {sli} times "
+        f"and the latent test on {latent} of {services} services"
+    )

@@ -1,0 +1,94 @@
+"""`collect` from Python: typed results, no output of its own, progress by callback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import faultset.collector
+from faultset.collector import CampaignProgress, EpisodeResult, Plan, collect, make_request, plan_campaign
+from faultset.collector.campaigns import collection
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.core.errors import DataError, PlatformError, UsageError
+
+REQUEST = make_request(faults=["target-port", "pod-kill"], apps=["hotel"], normal=1, profile="quick")
+
+
+@pytest.fixture
+def failures(monkeypatch: pytest.MonkeyPatch) -> dict[str, EpisodeOutcome]:
+    """Replace the processes of episodes; what is put into the dict is how an episode ends."""
+    outcomes: dict[str, EpisodeOutcome] = {}
+
+    def run(
+        plans: Sequence[Plan], root: Path, *, progress: Callable[[CampaignProgress], None], **rest: Any
+    ) -> list[EpisodeResult]:
+        results = []
+        for plan in plans:
+            outcome = outcomes.get(plan.episode, EpisodeOutcome(episode=plan.episode, verdict="manifest"))
+            if not outcome.failure:
+                (root / "episodes" / plan.episode).mkdir(parents=True)
+            results.append(EpisodeResult(plan=plan, outcome=outcome, attempts=1, wall_s=1.0))
+            progress(CampaignProgress(running={}, finished=list(results), waiting=len(plans) - len(results)))
+        return results
+
+    monkeypatch.setattr(collection, "run_episodes", run)
+    monkeypatch.setattr(collection, "create_version", lambda root, provenance: "1.0.0")
+    monkeypatch.setattr(collection, "list_versions", lambda root: [])
+    monkeypatch.setattr(collection, "read_label", lambda path: {"verdict": "latent"})
+    return outcomes
+
+
+def test_a_campaign_returns_a_result_for_each_episode(failures: dict, tmp_path: Path, capfd) -> None:
+    seen: list[int] = []
+    result = collect(REQUEST, out=tmp_path / "data", progress=lambda state: seen.append(len(state.finished)))
+    assert [one.episode for one in result.episodes] == [plan.episode for plan in plan_campaign(REQUEST)]
+    assert {one.verdict for one in result.episodes} == {"manifest"}
+    assert (result.version, result.failures, result.interrupted, seen) == ("1.0.0", {}, False, [1, 2, 3])
+    result.raise_for_failures()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_keyword_arguments_stand_for_a_request(failures: dict, tmp_path: Path) -> None:
+    options = {"faults": ["target-port", "pod-kill"], "apps": ["hotel"], "normal": 1, "profile": "quick"}
+    assert collect(out=tmp_path / "data", **options).plans == plan_campaign(REQUEST)
+
+
+def test_a_campaign_is_resumed_and_a_fresh_one_is_not(failures: dict, tmp_path: Path) -> None:
+    first = collect(REQUEST, out=tmp_path)
+    again = collect(REQUEST, out=tmp_path)
+    assert [(one.attempts, one.verdict) for one in again.episodes] == [(0, "latent")] * 3
+    assert again.version == ""  # nothing was added
+    fresh = collect(REQUEST, out=tmp_path, fresh=True)
+    assert not {one.episode for one in fresh.episodes} & {one.episode for one in first.episodes}
+    assert fresh.campaign == f"{first.campaign}-2"
+
+
+def test_failures_are_in_the_result_and_in_the_campaigns_file(failures: dict, tmp_path: Path) -> None:
+    bad = plan_campaign(REQUEST)[1].episode
+    logs = tmp_path / ".failed" / bad
+    failures[bad] = EpisodeOutcome(episode=bad, failure="it broke", exit_code=4, logs=logs)
+    result = collect(REQUEST, out=tmp_path)
+    assert result.failures == {bad: "it broke"}
+    record = json.loads((tmp_path / "campaigns" / f"{result.campaign}.json").read_text())
+    assert record["failures"] == {bad: "it broke"}
+    with pytest.raises(PlatformError, match=rf"1 of 3 episodes failed .*it broke \(logs in {logs}\)"):
+        result.raise_for_failures()
+    failures[bad] = EpisodeOutcome(episode=bad, failure="no space", exit_code=3)
+    with pytest.raises(DataError, match="no space"):
+        collect(REQUEST, out=tmp_path).raise_for_failures()
+
+
+def test_an_unknown_name_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match='did you mean "target-port"'):
+        collect(faults=["target-prot"], apps=["hotel"], out=tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_every_public_name_can_be_imported() -> None:
+    assert all(getattr(faultset.collector, name) for name in faultset.collector.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        faultset.collector.nothing  # noqa: B018
