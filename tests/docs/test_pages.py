@@ -44,6 +44,20 @@ def test_files_that_are_named_exist(path: Path) -> None:
     assert not [span for span in named if not (ROOT / span).exists()]
 
 
+@pytest.fixture(scope="session")
+def sources() -> str:
+    folders = [ROOT / name for name in TOP_FOLDERS.split("|")]
+    return "\n".join(f"/{path.relative_to(ROOT).as_posix()}" for folder in folders for path in folder.rglob("*"))
+
+
+@each_page
+def test_python_files_that_are_named_exist(path: Path, sources: str) -> None:
+    if path.parent.name == "extend" or path.name.startswith("write-a-"):
+        pytest.skip("a guide names files that its reader writes")
+    named = [span for span in code_spans(path.read_text()) if re.fullmatch(r"[\w/]+\.py", span)]
+    assert not [name for name in named if not re.search(rf"/{re.escape(name)}$", sources, re.MULTILINE)]
+
+
 def exists(name: str) -> bool:
     """Tell whether a dotted name is a module, or can be had from one."""
     module, _, attribute = name, "", ""
