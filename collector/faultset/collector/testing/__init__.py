@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from faultset.collector.testing.app import check_app
+    from faultset.collector.testing.load_driver import check_load_driver
     from faultset.collector.testing.platform import check_host, check_platform
     from faultset.collector.testing.source import check_source
 
-__all__ = ["check_host", "check_platform", "check_source"]
+__all__ = ["check_app", "check_host", "check_load_driver", "check_platform", "check_source"]
 
-_MODULES = {"check_host": "platform", "check_platform": "platform", "check_source": "source"}
+_MODULES = {
+    "check_app": "app",
+    "check_load_driver": "load_driver",
+    "check_host": "platform",
+    "check_platform": "platform",
+    "check_source": "source",
+}
 
 
 def __getattr__(name: str) -> Any:

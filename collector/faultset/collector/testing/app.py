@@ -1,0 +1,107 @@
+"""The check of an application."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.apps import load_app
+from faultset.collector.faults.registry import faults
+from faultset.collector.runtime.app_code import persona_of, read_app
+from faultset.collector.runtime.context import ServiceContext
+from faultset.collector.runtime.http.caller import Caller
+from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.operations import compile_operation
+from faultset.collector.runtime.signals.logs import Log
+from faultset.collector.runtime.signals.metrics import Metrics
+from faultset.collector.runtime.signals.tracing import Tracing
+from faultset.collector.runtime.store_startup import store_clients
+from faultset.collector.runtime.stores.driver import ClientContext
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.files import write
+from faultset.collector.spec.manifests import manifests
+from faultset.collector.spec.routes import find_route
+
+_DRAWS = 200
+
+
+def check_app(app: str | AppSpec) -> AppSpec:
+    """Check that an application can be deployed, loaded and broken; return its spec.
+
+    Parameters
+    ----------
+    app
+        Its name, the path of its folder or YAML file, or its spec.
+
+    Raises
+    ------
+    UsageError
+        The spec is wrong; the sentence has the line and the reason.
+    AssertionError
+        The spec is right, but not what is made from it; the message says what.
+    """
+    spec = load_app(app) if isinstance(app, str) else app
+    assert read_app(write(spec), f"app {spec.name}, written") == spec, "the spec that is written reads as another one"
+    _check_requests(spec)
+    _check_faults(spec)
+    if spec.deployed is None:
+        _check_manifests(spec)
+        asyncio.run(_check_operations(spec))
+    return spec
+
+
+def _check_requests(app: AppSpec) -> None:
+    entry, rng = app.services[app.entry.service], np.random.default_rng(1)
+    for name, mix in app.mixes.items():
+        for request in (app.requests[kind] for kind in mix.shares):
+            for _ in range(_DRAWS // len(mix.shares)):
+                drawn = request.draw(rng)
+                path = request.path.format_map(drawn)
+                served = not entry.operations or find_route(path, entry.operations)
+                assert served, f"mix {name} asks for {path}, which {entry.name} does not serve"
+
+
+def _check_faults(app: AppSpec) -> None:
+    for name, fault in faults().items():
+        strangers = set(fault.targets(app)) - set(app.services)
+        assert not strangers, f"fault {name} has targets that are no services: {', '.join(sorted(strangers))}"
+
+
+def _check_manifests(app: AppSpec) -> None:
+    made = manifests(app, telemetry_endpoint="http://telemetry:4318")
+    objects = {(one["kind"], one["metadata"]["name"]): one for one in made}
+    assert len(objects) == len(made), "two manifests have the same kind and name"
+    for name, service in app.services.items():
+        pod = objects["Deployment", name]["spec"]["template"]
+        front = objects["Service", name]["spec"]
+        assert front["selector"].items() <= pod["metadata"]["labels"].items(), f"no pod is behind Service {name}"
+        ports = {port["containerPort"] for one in pod["spec"]["containers"] for port in one["ports"]}
+        assert {port["targetPort"] for port in front["ports"]} <= ports, f"Service {name} leads to a closed port"
+        for volume in pod["spec"]["volumes"]:
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in objects, (
+                    f"{name} mounts a ConfigMap that is missing"
+                )
+        assert service.kind != "database" or service.claim or service.store_driver is None, (
+            f"database {name} has no claim, so that it loses its data with its pod"
+        )
+
+
+async def _check_operations(app: AppSpec) -> None:
+    """Compile every operation, as the start of its service does."""
+    persona, names, metrics = persona_of(app), Names(None), Metrics()
+    common: dict[str, Any] = {"log": Log(persona), "persona": persona}
+    for name, service in app.services.items():
+        if not service.operations:
+            continue
+        tracing = Tracing(service=name, pod=name, endpoint=None, local=None)
+        ports = {other: one.port for other, one in app.services.items()}
+        caller = Caller(ports=ports, names=names, local=None, tracing=tracing, metrics=metrics, texts=persona)
+        clients = ClientContext(names=names, local=None, metrics=metrics, texts=persona)
+        stores = store_clients(app, service, clients, database_port=None)
+        context = ServiceContext(caller=caller, stores=stores, indexes={}, tracing=tracing, **common)
+        for operation in service.operations:
+            compile_operation(operation, service.operations[operation], context)
+        await caller.close()

@@ -1,0 +1,1 @@
+"""A shop for tickets: an application of three services, a cache and a database."""
