@@ -288,13 +288,13 @@ def training(dataset: Dataset) -> list[Labelled]:
     lessons = []
     for episode in dataset.episodes:
         label = dataset.label(episode)
-        services = [cause["service"] for cause in label["root_causes"] or []]
+        services = [cause.service for cause in label.root_causes or []]
         lessons.append(
             Labelled(
                 view=dataset.view(episode),
                 service=services[0] if services else None,
-                system_level=label["system_level"],
-                fault_type=label["fault_type"],
+                system_level=label.system_level,
+                fault_type=label.fault_type,
             )
         )
     return lessons

@@ -41,7 +41,7 @@ def main() -> None:
             )
             wall_s = time.perf_counter() - began
             failed = bool(result.outcome.failure)
-            host = {} if failed else read_label(Path(folder) / "episodes" / plan.episode)["host"]
+            host = {} if failed else read_label(Path(folder) / "episodes" / plan.episode).host
             size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
         durations = result.outcome.durations_s
         planned_s = phases.warmup_s + phases.view_s + phases.cooldown_s

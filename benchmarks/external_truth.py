@@ -14,11 +14,11 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from petshop_traversal import traversal_answers
 
 from faultset.baselines.api.registry import get_baseline
+from faultset.datasets import Label
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.archives import unpacked
 from faultset.datasets.imports.importer import import_dataset
@@ -106,7 +106,7 @@ def nezha_table(dataset: Dataset, rows: Sequence[ResultRow], _: Path) -> str:
         cells = (*(_percent(estimate) for estimate in estimates), f"{100 * best:.1f}", _episodes(answers))
         lines.append(Line(baseline=name, cells=cells, order=tuple(-estimate.value for estimate in estimates)))
     clusters = len({row.truth.cluster for row in told})
-    days = sorted({str(dataset.label(e)["parameters"]["inject_time"])[:10] for e in dataset.episodes})
+    days = sorted({str(dataset.label(e).parameters["inject_time"])[:10] for e in dataset.episodes})
     head = ("method", "AS@1 %", "AS@3 %", "AS@5 %", "AS@1, best tie %", "faults")
     published = [(f"{name} *(published)*", *(f"{v:.1f}" for v in values), "", "45") for name, values in NEZHA_PUBLISHED]
     return "\n".join([
@@ -129,7 +129,7 @@ def petshop_table(dataset: Dataset, rows: Sequence[ResultRow], path: Path) -> st
 
     def group(row: ResultRow) -> tuple[str, str]:
         label = labels[row.truth.episode]
-        return _scenario(label), label["parameters"]["target"]["metric"]
+        return _scenario(label), label.parameters["target"]["metric"]
 
     rows, blind = _with_metrics(rows)
     faulty = [row for row in rows if row.task == "localization" and row.truth.faulty]
@@ -206,7 +206,7 @@ def _share(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def specificity(rows: Sequence[ResultRow], labels: Mapping[str, Mapping[str, Any]]) -> str:
+def specificity(rows: Sequence[ResultRow], labels: Mapping[str, Label]) -> str:
     """Return how often each detector is silent on stretches of normal metrics, and how often it finds an issue."""
     lines = []
     for name, answers in _by_baseline([row for row in rows if row.task == "detection"]).items():
@@ -267,8 +267,8 @@ def _best_first(lines: Sequence[Line]) -> list[Line]:
     return sorted(lines, key=lambda line: (line.order, line.baseline))
 
 
-def _scenario(label: Mapping[str, Any]) -> str:
-    return str(label["workload"]["name"]).rstrip("0123456789")
+def _scenario(label: Label) -> str:
+    return str(label.workload["name"]).rstrip("0123456789")
 
 
 def _published(group: tuple[str, str]) -> str:

@@ -133,14 +133,14 @@ def healthy_stretches(root: Path) -> list[Stretch]:
     for episode in dataset.episodes:
         label, view = dataset.label(episode), dataset.view(episode)
         end_ns = view.reference[1] + SHOWN_S * SECOND_NS
-        if label["effective"] is None or label["effective"] < view.reference[1] + LEAST_HEALTHY_S * SECOND_NS:
+        if label.effective_ns is None or label.effective_ns < view.reference[1] + LEAST_HEALTHY_S * SECOND_NS:
             continue
         tables = {}
         for name in ("spans", "logs", "metrics"):
             frame = getattr(view, name)()
             frame["time"] = frame["time"].astype("int64")
             tables[name] = frame[frame["time"] < end_ns].drop(columns="episode").reset_index(drop=True)
-        found.append(Stretch(view=view, avoided=label["targets"][0], end_ns=end_ns, **tables))
+        found.append(Stretch(view=view, avoided=label.targets[0], end_ns=end_ns, **tables))
     return found
 
 

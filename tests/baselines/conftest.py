@@ -29,7 +29,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.fixture(scope="session")
 def faulty(example: Dataset) -> str:
     """Id of an episode with a fault."""
-    return next(episode for episode in example.episodes if example.label(episode)["fault"])
+    return next(episode for episode in example.episodes if example.label(episode).fault)
 
 
 @pytest.fixture(scope="session")

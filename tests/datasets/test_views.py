@@ -17,7 +17,7 @@ from faultset.datasets.views import EpisodeView
 @pytest.fixture
 def view(example_root):
     dataset = open_dataset(example_root)
-    return next(dataset.view(episode) for episode in dataset.episodes if dataset.label(episode)["fault"])
+    return next(dataset.view(episode) for episode in dataset.episodes if dataset.label(episode).fault)
 
 
 def everything(view: EpisodeView) -> list[pd.DataFrame]:
@@ -42,8 +42,8 @@ def test_nothing_reachable_from_a_view_says_what_happened(example_root):
     for episode in dataset.episodes:
         label = dataset.label(episode)
         seen = reachable(dataset.view(episode))
-        assert not any(isinstance(item, str) and label["fault"] and label["fault"] in item for item in seen)
-        assert label["inject_start"] is None or label["inject_start"] not in seen
+        assert not any(isinstance(item, str) and label.fault and label.fault in item for item in seen)
+        assert label.inject_start_ns is None or label.inject_start_ns not in seen
         names = {item for item in seen if isinstance(item, str)}
         assert not {"label", "truth", "targets", "inject_start", "verdict"} & names
 

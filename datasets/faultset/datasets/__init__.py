@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset, open_dataset
     from faultset.datasets.format.context import EpisodeContext
     from faultset.datasets.format.episodes import EpisodeWriter
+    from faultset.datasets.format.labels import Label, RootCause
     from faultset.datasets.format.versions import create_version
     from faultset.datasets.views import EpisodeView
 
@@ -20,7 +21,9 @@ __all__ = [
     "EpisodeView",
     "EpisodeWriter",
     "FaultsetError",
+    "Label",
     "PlatformError",
+    "RootCause",
     "UsageError",
     "create_version",
     "open_dataset",
@@ -31,6 +34,8 @@ _HOMES = {
     "Dataset": "faultset.datasets.dataset",
     "EpisodeContext": "faultset.datasets.format.context",
     "EpisodeView": "faultset.datasets.views",
+    "Label": "faultset.datasets.format.labels",
+    "RootCause": "faultset.datasets.format.labels",
     "EpisodeWriter": "faultset.datasets.format.episodes",
     "FaultsetError": "faultset.core.errors",
     "PlatformError": "faultset.core.errors",

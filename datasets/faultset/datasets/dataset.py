@@ -10,6 +10,7 @@ from faultset.core.errors import DataError
 from faultset.core.suggestions import suggest
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.integrity import differing_files
+from faultset.datasets.format.labels import Label
 from faultset.datasets.format.summaries import FileRecord
 from faultset.datasets.format.truth import read_label
 from faultset.datasets.format.versions import read_manifest
@@ -62,7 +63,7 @@ class Dataset:
         """Return an episode as a method sees it."""
         return EpisodeView(self.path(episode))
 
-    def label(self, episode: str) -> dict[str, Any]:
+    def label(self, episode: str) -> Label:
         """Return what really happened in an episode."""
         return read_label(self.path(episode))
 

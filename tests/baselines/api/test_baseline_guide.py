@@ -50,8 +50,8 @@ def test_the_method_is_found_by_its_entry_point_and_answers(installed, example, 
     assert registry.list_baselines()["new-lines"] is spec
     view = example.view(faulty)
     label = example.label(faulty)
-    ranking = spec.build().localize(view, label["inject_start"])  # type: ignore[union-attr]
-    assert ranking.ordered[0] == label["targets"][0]
+    ranking = spec.build().localize(view, label.inject_start_ns)  # type: ignore[union-attr]
+    assert ranking.ordered[0] == label.targets[0]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> dict[str, EpisodeOutcome]:
     monkeypatch.setattr(collection, "run_episodes", run)
     monkeypatch.setattr(collection, "create_version", lambda root, provenance: "1.0.0")
     monkeypatch.setattr(collection, "list_versions", lambda root: [])
-    monkeypatch.setattr(collection, "read_label", lambda path: {"verdict": "latent"})
+    monkeypatch.setattr(collection, "read_label", lambda path: SimpleNamespace(verdict="latent"))
     return outcomes
 
 

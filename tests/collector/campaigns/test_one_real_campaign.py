@@ -40,7 +40,7 @@ def test_the_dataset_is_sound_and_leaks_nothing(collected) -> None:
     root, _, _ = collected
     assert [f for f in verify(root) if f.severity == "error"] == []
     dataset = open_dataset(root)
-    labels = {dataset.label(episode)["fault"]: episode for episode in dataset.episodes}
+    labels = {dataset.label(episode).fault: episode for episode in dataset.episodes}
     assert set(labels) == {"scale-to-zero", None}
     healthy = dataset.view(labels[None])
     assert (healthy.requests()["outcome"] == "ok").mean() > 0.98

@@ -75,10 +75,12 @@ def test_a_finished_episode_has_its_injection_and_recovery_proved(tmp_path: Path
     assert outcome.verdict == "silent"  # the requests of this test do not suffer
     folder = tmp_path / "data" / "episodes" / "abc"
     label, evidence = read_label(folder), read_evidence(folder)
-    assert label["fault"] == "target-port"
-    assert label["root_causes"][0]["name"] == "geo"
-    instants = [label[n] for n in ("inject_start", "inject_done", "effective", "recover_start", "healthy_again")]
-    assert instants == sorted(instants)
+    assert label.fault == "target-port"
+    assert label.root_causes[0].name == "geo"
+    instants = [
+        label.inject_start_ns, label.inject_done_ns, label.effective_ns, label.recover_start_ns, label.healthy_again_ns
+    ]  # fmt: skip
+    assert instants == sorted(at_ns for at_ns in instants if at_ns is not None)
     passed = evidence.set_index("check")["passed"]
     assert passed["injection"]
     assert passed["recovery"]
@@ -94,10 +96,10 @@ def test_a_no_fault_episode_has_no_instants(tmp_path: Path) -> None:
     plan = replace(PLAN, fault=None, target=None, no_fault_kind="sham")
     assert runner(tmp_path, plan).run().failure == ""
     label = read_label(tmp_path / "data" / "episodes" / "abc")
-    assert label["fault"] is None
-    assert label["no_fault_kind"] == "sham"
-    assert label["inject_start"] is None
-    assert label["verdict"] == "none"
+    assert label.fault is None
+    assert label.no_fault_kind == "sham"
+    assert label.inject_start_ns is None
+    assert label.verdict == "none"
 
 
 def test_an_unhealthy_application_is_torn_down_and_nothing_is_written(tmp_path: Path, monkeypatch) -> None:

@@ -31,9 +31,9 @@ class Episode:
 
     def __init__(self, path: Path):
         self.view, self.label, self.evidence = EpisodeView(path), read_label(path), read_evidence(path)
-        self.target: str = self.label["targets"][0]
-        self.parameters = self.label["parameters"]
-        self.onset = pd.to_datetime(self.label["inject_start"], utc=True)
+        self.target: str = self.label.targets[0]
+        self.parameters = self.label.parameters
+        self.onset = pd.to_datetime(int(self.label.inject_start_ns or 0), utc=True)
 
     def after(self, table: pd.DataFrame, delay_s: float = 0.0, column: str = "time") -> pd.DataFrame:
         return table[table[column] >= self.onset + pd.Timedelta(seconds=delay_s)]
@@ -118,8 +118,8 @@ def episodes(dataset: Path) -> dict[str, list[Episode]]:
     opened = open_dataset(dataset)
     for episode in opened.episodes:
         label = opened.label(episode)
-        if label["fault"] is not None:
-            found[label["fault"]].append(Episode(opened.path(episode)))
+        if label.fault is not None:
+            found[label.fault].append(Episode(opened.path(episode)))
     return found
 
 
@@ -358,7 +358,7 @@ def test_injection_and_recovery_are_proved(name: str, episodes: dict[str, list[E
         rows = episode.evidence.set_index("check")
         assert rows.loc[["injection"], "passed"].all()
         assert rows.loc[["recovery"], "passed"].all()
-        assert episode.label["healthy_again"] is not None
+        assert episode.label.healthy_again_ns is not None
 
 
 @pytest.mark.parametrize("name", faults())
@@ -366,4 +366,4 @@ def test_the_fault_shows_at_the_client_or_at_its_target(
     name: str, episodes: dict[str, list[Episode]], dataset: Path
 ) -> None:
     for episode in each(episodes, name, dataset):
-        assert episode.label["verdict"] in ("manifest", "latent")
+        assert episode.label.verdict in ("manifest", "latent")

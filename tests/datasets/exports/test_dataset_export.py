@@ -14,6 +14,7 @@ from faultset.core.console import root as faultset
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.exports.exporter import EXPORTS, Choices, export_dataset
+from faultset.datasets.format.labels import Label
 from faultset.datasets.imports.importer import import_dataset
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
@@ -31,7 +32,7 @@ def sample() -> Dataset:
 
 @pytest.fixture(scope="module")
 def faulty(sample) -> list[str]:
-    return [episode for episode in sample.episodes if sample.label(episode)["fault"] is not None]
+    return [episode for episode in sample.episodes if sample.label(episode).fault is not None]
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +57,9 @@ def from_rcabench(tmp_path_factory) -> Dataset:
     return open_dataset(folder / "back")
 
 
-def same_fault(dataset: Dataset, wanted: dict) -> str:
+def same_fault(dataset: Dataset, wanted: Label) -> str:
     """Return the imported episode of a label; the sample has each fault once."""
-    return next(episode for episode in dataset.episodes if dataset.label(episode)["fault"] == wanted["fault"])
+    return next(episode for episode in dataset.episodes if dataset.label(episode).fault == wanted.fault)
 
 
 def test_wide_tables_have_the_same_columns_everywhere_and_no_label_among_them(example_root, tmp_path):
@@ -107,9 +108,9 @@ def test_rcaeval_gives_the_truth_back_to_the_second(sample, faulty, from_rcaeval
     for episode in faulty:
         wanted = sample.label(episode)
         label = from_rcaeval.label(same_fault(from_rcaeval, wanted))
-        assert label["targets"] == wanted["targets"]
-        assert label["inject_start"] == wanted["inject_start"] // 10**9 * 10**9
-        assert from_rcaeval.view(label["episode"]).context.app == sample.view(episode).context.app
+        assert label.targets == wanted.targets
+        assert label.inject_start_ns == wanted.inject_start_ns // 10**9 * 10**9
+        assert from_rcaeval.view(label.episode).context.app == sample.view(episode).context.app
 
 
 def test_rcaeval_gives_spans_back_to_the_microsecond_and_log_lines_whole(sample, faulty, from_rcaeval):
@@ -166,8 +167,8 @@ def test_rcabench_gives_spans_logs_and_truth_back(sample, faulty, from_rcabench)
     name = same_fault(from_rcabench, wanted)
     back, label = from_rcabench.view(name), from_rcabench.label(name)
     assert back.view == view.view
-    assert label["targets"] == wanted["targets"]
-    assert abs(label["inject_start"] - wanted["inject_start"]) < 1_000
+    assert label.targets == wanted.targets
+    assert abs(label.inject_start_ns - wanted.inject_start_ns) < 1_000
     kept = ["trace_id", "span_id", "parent_span_id", "duration_ns", "service", "pod", "operation", "kind", "status"]
     first, again = (one.table("spans", [*kept, "status_code"]).to_pylist() for one in (view, back))
     order = lambda row: (row["trace_id"], row["span_id"])  # noqa: E731
@@ -223,7 +224,7 @@ def test_an_export_that_fails_leaves_nothing(example_root, tmp_path, monkeypatch
 
 def test_every_layout_has_a_refusal_for_what_it_cannot_hold(example_root, tmp_path):
     dataset = open_dataset(example_root)
-    healthy = [episode for episode in dataset.episodes if dataset.label(episode)["fault"] is None]
+    healthy = [episode for episode in dataset.episodes if dataset.label(episode).fault is None]
     for name in EXPORTS:
         done = export_dataset(name, example_root, tmp_path / name)
         expected = set() if name.startswith("wide") else set(healthy)

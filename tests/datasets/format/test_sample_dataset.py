@@ -17,8 +17,8 @@ def test_it_is_small_and_has_episodes_with_and_without_a_fault() -> None:
     dataset = open_dataset(SAMPLE)
     labels = [dataset.label(episode) for episode in dataset.episodes]
     assert len(labels) >= 8
-    assert sum(label["fault"] is None for label in labels) >= 2
-    assert {label["verdict"] for label in labels if label["fault"]} <= {"manifest", "latent"}
+    assert sum(label.fault is None for label in labels) >= 2
+    assert {label.verdict for label in labels if label.fault} <= {"manifest", "latent"}
     assert sum(file.stat().st_size for file in SAMPLE.rglob("*") if file.is_file()) < 5_000_000
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,12 +9,16 @@ import pytest
 from faultset.datasets.format.splits import make_splits
 
 
-def campaign(repeats: int = 2, healthy: int = 6) -> dict[str, dict[str, Any]]:
-    labels: dict[str, dict[str, Any]] = {}
+def label(fault: str | None, targets: list[str], no_fault_kind: str | None = None) -> Any:
+    return SimpleNamespace(fault=fault, targets=tuple(targets), no_fault_kind=no_fault_kind)
+
+
+def campaign(repeats: int = 2, healthy: int = 6) -> dict[str, Any]:
+    labels: dict[str, Any] = {}
     for fault, target, number in itertools.product(("leak", "loss", "kill"), ("geo", "rate", "user"), range(repeats)):
-        labels[f"{fault}-{target}-{number}"] = {"fault": fault, "targets": [target], "no_fault_kind": None}
+        labels[f"{fault}-{target}-{number}"] = label(fault, [target])
     for number in range(healthy):
-        labels[f"none-{number}"] = {"fault": None, "targets": [], "no_fault_kind": ("plain", "sham")[number % 2]}
+        labels[f"none-{number}"] = label(None, [], ("plain", "sham")[number % 2])
     return labels
 
 
@@ -26,9 +31,9 @@ def groups(labels, key, side):
 
 
 KEYS = {
-    "by-episode": lambda label: [(label["fault"], *label["targets"])] if label["fault"] else [],
-    "by-fault": lambda label: [label["fault"]] if label["fault"] else [],
-    "by-target": lambda label: label["targets"],
+    "by-episode": lambda label: [(label.fault, *label.targets)] if label.fault else [],
+    "by-fault": lambda label: [label.fault] if label.fault else [],
+    "by-target": lambda label: label.targets,
 }
 
 
@@ -54,7 +59,7 @@ def test_every_episode_is_on_one_side(name):
 def test_episodes_without_a_fault_are_on_both_sides_in_equal_numbers(name):
     labels = campaign(healthy=6)
     split = make_splits(labels, apps_of(labels))[name]
-    healthy = [sum(labels[episode]["fault"] is None for episode in split[side]) for side in ("train", "test")]
+    healthy = [sum(labels[episode].fault is None for episode in split[side]) for side in ("train", "test")]
     assert healthy == [3, 3]
 
 
@@ -74,7 +79,7 @@ def test_the_same_seed_gives_the_same_splits_whatever_the_order():
 
 def test_faults_with_several_targets_keep_those_together():
     labels = {
-        f"e{number}": {"fault": f"f{number}", "targets": targets, "no_fault_kind": None}
+        f"e{number}": label(f"f{number}", targets)
         for number, targets in enumerate([["a", "b"], ["b", "c"], ["c"], ["d"], ["e"]])
     }
     split = make_splits(labels, apps_of(labels))["by-target"]
@@ -84,7 +89,7 @@ def test_faults_with_several_targets_keep_those_together():
 
 
 def test_a_grouped_split_needs_two_groups():
-    labels = {"e1": {"fault": "leak", "targets": ["geo"], "no_fault_kind": None}}
+    labels = {"e1": label("leak", ["geo"])}
     assert list(make_splits(labels, apps_of(labels))) == ["by-episode"]
 
 

@@ -149,8 +149,8 @@ def test_folders_that_are_no_datasets_are_told_apart(tmp_path, example_root):
 def test_labels_and_paths_are_looked_up_by_episode(example_root):
     dataset = open_dataset(example_root)
     labels = [dataset.label(episode) for episode in dataset.episodes]
-    assert sorted(label["fault"] or "" for label in labels) == ["", "", "cpu-hog", "slow-disk"]
-    assert all(isinstance(label["workload"], dict) for label in labels)
+    assert sorted(label.fault or "" for label in labels) == ["", "", "cpu-hog", "slow-disk"]
+    assert all(isinstance(label.workload, dict) for label in labels)
     with pytest.raises(DataError, match="has no episode"):
         dataset.view("../truth")
 

@@ -86,7 +86,7 @@ def test_an_export_with_a_label_becomes_an_episode_that_verifies(export: Path, t
     view = only(export.parent, tmp_path / "out")
     told = open_dataset(tmp_path / "out").label(view.episode)
 
-    assert (told["fault"], told["targets"], told["inject_start"]) == ("network_loss", ["user"], (START + 300) * SECOND)
+    assert (told.fault, told.targets, told.inject_start_ns) == ("network_loss", ("user",), (START + 300) * SECOND)
     assert view.services == ("frontend", "mongodb-geo", "user")
     assert not [finding for finding in verify(tmp_path / "out") if finding.severity == "error"]
 
@@ -95,7 +95,7 @@ def test_an_export_without_a_label_is_called_unlabelled_and_doctor_warns(export:
     view = only(export, tmp_path / "out")
     told = open_dataset(tmp_path / "out").label(view.episode)
 
-    assert (told["fault"], told["no_fault_kind"], told["verdict"]) == (None, "unlabelled", "unknown")
+    assert (told.fault, told.no_fault_kind, told.verdict) == (None, "unlabelled", "unknown")
     assert any("no label.json" in oddity.found for oddity in AIOpsLab().oddities(export))
 
 

@@ -137,7 +137,7 @@ def imported(root: Path, out: Path) -> Dataset:
 
 
 def episode_of(dataset: Dataset, kind: str) -> str:
-    return next(e for e in dataset.episodes if dataset.label(e)["fault"] == kind)
+    return next(e for e in dataset.episodes if dataset.label(e).fault == kind)
 
 
 def test_every_fault_of_a_nezha_day_is_an_episode_that_verifies(root: Path, tmp_path: Path) -> None:
@@ -234,9 +234,9 @@ def test_the_onset_is_the_first_broken_request_where_that_comes_before_the_state
     dataset = imported(root, tmp_path / "out")
     label = dataset.label(episode_of(dataset, "return"))
 
-    assert label["effective"] == label["inject_start"] == ns("08:50:40")
-    assert label["parameters"]["inject_time"] == f"{DAY} 08:51:30"
-    assert label["verdict"] == "unknown"
+    assert label.effective_ns == label.inject_start_ns == ns("08:50:40")
+    assert label.parameters["inject_time"] == f"{DAY} 08:51:30"
+    assert label.verdict == "unknown"
 
 
 def test_one_broken_request_among_whole_ones_is_no_sign(root: Path, tmp_path: Path) -> None:
@@ -245,16 +245,16 @@ def test_one_broken_request_among_whole_ones_is_no_sign(root: Path, tmp_path: Pa
     write_minute(rca, "08_52", [request("b", "08:51:00"), request("d", "08:51:40", broken=True)])
     dataset = imported(root, tmp_path / "out")
 
-    assert dataset.label(episode_of(dataset, "return"))["effective"] == ns("08:51:40")
+    assert dataset.label(episode_of(dataset, "return")).effective_ns == ns("08:51:40")
 
 
 def test_without_a_sign_the_stated_time_is_the_onset_in_utc_whatever_the_stamp_says(root: Path, tmp_path: Path) -> None:
     dataset = imported(root, tmp_path / "out")
     label = dataset.label(episode_of(dataset, "cpu_contention"))
 
-    assert label["inject_start"] == ns("08:56:40")
-    assert label["effective"] is None
-    assert label["root_causes"][0]["metric"] == "CpuUsageRate(%)"
+    assert label.inject_start_ns == ns("08:56:40")
+    assert label.effective_ns is None
+    assert label.root_causes[0].metric == "CpuUsageRate(%)"
     found = [oddity.found for oddity in Nezha().oddities(root)]
     assert "inject_timestamp disagrees with inject_time in 1 of 2 faults, by -28740 to -28740 s" in found
 
@@ -266,7 +266,7 @@ def test_repeats_of_a_fault_share_a_cluster(root: Path, tmp_path: Path) -> None:
     dataset = imported(root, tmp_path / "out")
     labels = [dataset.label(episode) for episode in dataset.episodes]
 
-    assert {(label["fault"], *label["targets"]) for label in labels} == {("return", "ts-contacts-service")}
+    assert {(label.fault, *label.targets) for label in labels} == {("return", "ts-contacts-service")}
 
 
 def test_a_time_that_was_read_from_the_middle_of_a_message_is_not_used(root: Path) -> None:

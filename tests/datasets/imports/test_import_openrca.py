@@ -248,10 +248,10 @@ def test_records_of_one_half_hour_are_one_episode_with_all_its_causes(tmp_path: 
     dataset = imported(tmp_path, tmp_path / "out")
     label = dataset.label(dataset.episodes[0])
 
-    assert label["targets"] == ["node-5", "adservice"]
-    assert [cause["name"] for cause in label["root_causes"]] == ["node-5", "adservice2-0"]
-    assert [cause["kind"] for cause in label["root_causes"]] == ["Node", "Pod"]
-    assert label["inject_start"] == FAULT * SECOND
+    assert label.targets == ("node-5", "adservice")
+    assert [cause.name for cause in label.root_causes] == ["node-5", "adservice2-0"]
+    assert [cause.kind for cause in label.root_causes] == ["Node", "Pod"]
+    assert label.inject_start_ns == FAULT * SECOND
     assert any("2 records lie in one half hour" in oddity.found for oddity in OpenRCA().oddities(tmp_path))
 
 
@@ -281,7 +281,7 @@ def test_another_record_before_the_onset_is_evidence_against_a_healthy_reference
     from faultset.datasets.format.truth import read_evidence
 
     dataset = open_dataset(tmp_path / "out")
-    later = next(e for e in dataset.episodes if dataset.label(e)["targets"] == ["Tomcat01"])
+    later = next(e for e in dataset.episodes if dataset.label(e).targets == ("Tomcat01",))
     row = read_evidence(dataset.path(later)).iloc[0]
     assert not row["passed"]
     assert "JVM out of memory in Mysql02" in row["detail"]
@@ -343,10 +343,12 @@ def test_records_in_the_next_half_hour_are_another_episode_and_times_may_have_fr
     rows = [(SLOT + 1799.5, "a"), (SLOT + 1800.0, "b"), (SLOT + 1801.25, "c")]
     records(system, *[f"pod,Tomcat01,{at},2021-03-04 15:30:00,{reason}" for at, reason in rows])
     dataset = imported(tmp_path, tmp_path / "out")
-    labels = sorted((dataset.label(episode) for episode in dataset.episodes), key=lambda label: label["inject_start"])
+    labels = sorted(
+        (dataset.label(episode) for episode in dataset.episodes), key=lambda label: label.inject_start_ns or 0
+    )
 
-    assert [label["fault"] for label in labels] == ["a", "b + c"]
-    assert [label["inject_start"] for label in labels] == [SLOT * SECOND + 1_799_500_000_000, (SLOT + 1800) * SECOND]
+    assert [label.fault for label in labels] == ["a", "b + c"]
+    assert [label.inject_start_ns for label in labels] == [SLOT * SECOND + 1_799_500_000_000, (SLOT + 1800) * SECOND]
 
 
 def test_one_garbled_time_does_not_move_the_others(tmp_path: Path) -> None:

@@ -78,16 +78,16 @@ def imported(root: Path, out: Path) -> Dataset:
 
 
 def faulty(dataset: Dataset) -> list[str]:
-    return [episode for episode in dataset.episodes if dataset.label(episode)["fault"]]
+    return [episode for episode in dataset.episodes if dataset.label(episode).fault]
 
 
 def test_issues_and_stretches_without_one_become_episodes_that_verify(root: Path, tmp_path: Path) -> None:
     dataset = imported(root, tmp_path / "out")
     labels = [dataset.label(episode) for episode in dataset.episodes]
 
-    assert [label["fault"] for label in labels].count("searchdelay") == 2
+    assert [label.fault for label in labels].count("searchdelay") == 2
     # 80 rows are cut at 40, 48, 56, 64 and 72, as the source's measure of specificity does.
-    assert [label["no_fault_kind"] for label in labels].count("plain") == 5
+    assert [label.no_fault_kind for label in labels].count("plain") == 5
     assert not [finding for finding in verify(tmp_path / "out") if finding.severity == "error"]
 
 
@@ -126,11 +126,11 @@ def test_names_with_commas_quotes_and_colons_are_candidates_as_they_stand(root: 
 
 def test_the_label_holds_the_node_and_the_metric_where_the_source_names_one(root: Path, tmp_path: Path) -> None:
     dataset = imported(root, tmp_path / "out")
-    causes = [dataset.label(episode)["root_causes"][0] for episode in faulty(dataset)]
+    causes = [dataset.label(episode).root_causes[0] for episode in faulty(dataset)]
 
-    assert {cause["service"] for cause in causes} == {NODES[1]}
-    assert {cause["metric"] for cause in causes} == {None, "latency"}
-    onset = dataset.label(faulty(dataset)[0])["inject_start"]
+    assert {cause.service for cause in causes} == {NODES[1]}
+    assert {cause.metric for cause in causes} == {None, "latency"}
+    onset = dataset.label(faulty(dataset)[0]).inject_start_ns
     assert onset == (ISSUE_START + 485) * SECOND
 
 

@@ -155,10 +155,10 @@ def test_a_datapack_becomes_an_episode_with_windows_and_label(source, out):
     assert view.view == (START * SECOND, END * SECOND)
     assert view.context.app == "train-ticket"
     assert set(view.services) == {"ts-order-service", "ts-ui-dashboard"}
-    assert (label["fault"], label["targets"]) == ("NetworkDelay", ["ts-order-service"])
-    assert (label["system_level"], label["fault_type"]) == ("Operating System", "Network/Storage Issue")
-    assert label["inject_start"] == (START + 265) * SECOND
-    assert [(cause["kind"], cause["name"], cause["metric"]) for cause in label["root_causes"]] == [
+    assert (label.fault, label.targets) == ("NetworkDelay", ("ts-order-service",))
+    assert (label.system_level, label.fault_type) == ("Operating System", "Network/Storage Issue")
+    assert label.inject_start_ns == (START + 265) * SECOND
+    assert [(cause.kind, cause.name, cause.metric) for cause in label.root_causes] == [
         ("Service", "ts-order-service", "latency"),
         ("Pod", POD, None),
     ]
@@ -233,7 +233,7 @@ def test_windows_in_another_time_zone_are_moved_to_the_telemetry(source, out):
     dataset = imported(source, out)
     label = dataset.label(dataset.episodes[0])
     assert dataset.view(dataset.episodes[0]).view == (START * SECOND, END * SECOND)
-    assert label["inject_start"] == (START + 265) * SECOND
+    assert label.inject_start_ns == (START + 265) * SECOND
 
 
 @pytest.mark.parametrize(

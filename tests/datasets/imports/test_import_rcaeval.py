@@ -83,9 +83,9 @@ def test_a_case_becomes_an_episode_with_the_same_samples_and_its_label(source, o
     assert view.context.workload_entry == "frontend"
     assert view.view == (START * 10**9, (START + ROWS) * 10**9)
     assert view.context.source_intervals_s["metrics"] == 1.0
-    assert (label["fault"], label["targets"], label["verdict"]) == ("cpu", ["cartservice"], "unknown")
-    assert label["inject_start"] == (START + ONSET) * 10**9
-    assert label["root_causes"][0]["metric"] == "cpu"
+    assert (label.fault, label.targets, label.verdict) == ("cpu", ("cartservice",), "unknown")
+    assert label.inject_start_ns == (START + ONSET) * 10**9
+    assert label.root_causes[0].metric == "cpu"
     rows = view.metrics()
     assert len(rows) == ROWS * len(SERVICES) * len(METRICS)
     column = rows[(rows["service"] == "cartservice") & (rows["metric"] == "latency-90")]
@@ -110,8 +110,8 @@ def test_the_reference_ends_before_the_injection_and_does_not_tell_it_where_it_n
     shares = {}
     for episode in dataset.episodes:
         view = dataset.view(episode)
-        shares[dataset.label(episode)["fault"]] = (view.reference[1] - view.view[0]) / 10**9
-        assert view.reference[1] <= dataset.label(episode)["inject_start"]
+        shares[dataset.label(episode).fault] = (view.reference[1] - view.view[0]) / 10**9
+        assert view.reference[1] <= (dataset.label(episode).inject_start_ns or 0)
     assert shares == {"cpu": 40.0, "mem": 16.0}
 
 
@@ -263,8 +263,8 @@ def test_traces_with_a_header_and_no_rows_are_an_empty_table(source, out):
     episode = only(dataset)
     label = dataset.label(episode)
     assert len(dataset.view(episode).spans()) == 0
-    assert (label["fault_type"], label["root_causes"][0]["metric"]) == ("Code Defect", None)
-    assert label["root_causes"][0]["accepted"] == ["carts", "carts-db"]
+    assert (label.fault_type, label.root_causes[0].metric) == ("Code Defect", None)
+    assert label.root_causes[0].accepted == ("carts", "carts-db")
 
 
 def test_a_case_without_the_time_of_its_injection_is_refused(source):

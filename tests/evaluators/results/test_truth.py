@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from faultset.datasets import RootCause
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.results.truth import truth_of
 
@@ -21,8 +22,8 @@ from faultset.evaluators.results.truth import truth_of
 )
 def test_the_truth_names_a_pod_only_by_its_own_name(example_dataset, cause, expected) -> None:
     dataset = open_dataset(example_dataset)
-    episode = next(name for name in dataset.episodes if dataset.label(name)["fault"])
-    causes = [{"service": "geo", "accepted": ["geo"], "metric": None} | cause]
-    truth = truth_of(dataset.label(episode) | {"root_causes": causes}, dataset.view(episode).context)
+    episode = next(name for name in dataset.episodes if dataset.label(name).fault)
+    causes = (RootCause(service="geo", accepted=("geo",), **cause),)
+    truth = truth_of(replace(dataset.label(episode), root_causes=causes), dataset.view(episode).context)
     assert truth.pod_causes == expected
     assert replace(truth, pod_causes=()).causes == (("geo",),)

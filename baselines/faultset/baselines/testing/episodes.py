@@ -75,11 +75,11 @@ def example_episodes() -> ExampleEpisodes:
         training.append(
             Labelled(
                 view=dataset.view(episode),
-                service=next(iter(label["targets"]), None),
-                system_level=label["system_level"],
-                fault_type=label["fault_type"],
-                causes=tuple(label["targets"]),
-                onset_ns=label["inject_start"],
+                service=next(iter(label.targets), None),
+                system_level=label.system_level,
+                fault_type=label.fault_type,
+                causes=tuple(label.targets),
+                onset_ns=label.inject_start_ns,
             )
         )
     return ExampleEpisodes(root=root, training=tuple(training))

@@ -204,7 +204,7 @@ def _as_new(
 
 
 def _present_episode(root: Path, plan: Plan) -> EpisodeResult:
-    verdict = read_label(root / "episodes" / plan.episode)["verdict"]
+    verdict = read_label(root / "episodes" / plan.episode).verdict
     return EpisodeResult(
         plan=plan, outcome=EpisodeOutcome(episode=plan.episode, verdict=verdict), attempts=0, wall_s=0.0
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import click
 
 from faultset.collector.campaigns.collection import CampaignResult
 from faultset.core.console import show_json, show_records
+from faultset.datasets.format.labels import Label
 from faultset.datasets.format.truth import read_evidence, read_label
 
 SECOND = 1_000_000_000
@@ -20,16 +20,16 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     labels = {name: read_label(result.root / "episodes" / name) for name, one in ended.items() if not one.failure}
     rows = []
     for plan in sorted(result.plans, key=lambda p: (p.fault is None, p.fault or p.no_fault_kind or "", p.target or "")):
-        label, one = labels.get(plan.episode, {}), ended.get(plan.episode)
+        label, one = labels.get(plan.episode), ended.get(plan.episode)
         failure = one.failure if one else "not run"
         rows.append(
             {
                 "episode": plan.episode,
                 "fault": plan.fault or "none",
                 "target": plan.target or plan.no_fault_kind,
-                "verdict": "failed" if failure else label.get("verdict"),
-                "manifest after s": _seconds(label, "first_manifest", "inject_start"),
-                "healthy again after s": _seconds(label, "healthy_again", "recover_start"),
+                "verdict": "failed" if failure else label and label.verdict,
+                "manifest after s": label and _seconds(label.first_manifest_ns, label.inject_start_ns),
+                "healthy again after s": label and _seconds(label.healthy_again_ns, label.recover_start_ns),
                 "attempts": one.attempts if one else 0,
                 "why": failure,
             }
@@ -58,19 +58,12 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
         click.echo(f"next: evaluate {result.root}")
 
 
-def _seconds(label: Mapping[str, Any], end: str, start: str) -> float | None:
-    begin, finish = label.get(start), label.get(end)
-    if begin is None or finish is None:
-        return None
-    return round((_ns(finish) - _ns(begin)) / SECOND, 1)
+def _seconds(end_ns: int | None, start_ns: int | None) -> float | None:
+    return None if end_ns is None or start_ns is None else round((end_ns - start_ns) / SECOND, 1)
 
 
-def _ns(value: Any) -> int:
-    return value if isinstance(value, int) else int(value.value)
-
-
-def _false_positives(result: CampaignResult, labels: Mapping[str, Mapping[str, Any]]) -> str:
-    healthy = [episode for episode, label in labels.items() if label["fault"] is None]
+def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> str:
+    healthy = [episode for episode, label in labels.items() if label.fault is None]
     sli = latent = services = 0
     for episode in healthy:
         evidence = read_evidence(result.root / "episodes" / episode)

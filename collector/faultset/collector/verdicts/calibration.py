@@ -31,7 +31,7 @@ def windows(dataset: Dataset) -> list[dict[str, Any]]:
     for episode in dataset.episodes:
         evidence = read_evidence(dataset.path(episode))
         noticed = evidence.loc[evidence["check"] == "sli", "passed"].any()
-        if dataset.label(episode)["no_fault_kind"] != "plain" or noticed:
+        if dataset.label(episode).no_fault_kind != "plain" or noticed:
             continue
         notes = read_journal(dataset.path(episode))
         plan = Plan.from_json(next(record["args"] for record in notes if record.get("verb") == "plan"))

@@ -23,6 +23,7 @@ import pyarrow.compute
 from faultset.datasets.checks.findings import Finding, Severity
 from faultset.datasets.format.context import CONTEXT_FILE, IMPORTED
 from faultset.datasets.format.episodes import EPISODES, TELEMETRY
+from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
@@ -53,23 +54,23 @@ class _Needle:
 
 def leak_findings(
     views: Mapping[str, EpisodeView],
-    labels: Mapping[str, Mapping[str, Any]],
+    labels: Mapping[str, Label],
     journals: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> list[Finding]:
     """Return one finding per episode, column and text that should not be there."""
-    faults = sorted({label["fault"] for label in labels.values() if label["fault"]})
+    faults = sorted({label.fault for label in labels.values() if label.fault})
     names = [_fault_needle(fault) for fault in faults] + [_word_needle(word) for word in INJECTOR_WORDS]
     library = _Library(views, labels)
     findings = []
     for episode in sorted(views):
         texts = view_texts(views[episode])
-        secrets = journal_secrets(journals[episode], labels[episode]["parameters"])
+        secrets = journal_secrets(journals[episode], labels[episode].parameters)
         needles = names + [_secret_needle(secret) for secret in sorted(secrets - _known_names(texts))]
         imported = views[episode].context.platform == IMPORTED
         for needle, place, example in _hits(texts, needles):
             if imported and place in _METRIC_NAMES:
                 continue
-            usual = needle.dismissible and library.is_vocabulary(needle, place, labels[episode]["fault"], episode)
+            usual = needle.dismissible and library.is_vocabulary(needle, place, labels[episode].fault, episode)
             if usual is None and needle not in names:
                 findings.append(_finding(episode, needle, place, example, "warning", _ALONE))
             elif not usual:
@@ -187,7 +188,7 @@ def _matching(values: pa.Array, place: tuple[str, str], needle: _Needle) -> pa.A
 class _Library:
     """Texts of some episodes with other faults, to tell vocabulary from leaks."""
 
-    def __init__(self, views: Mapping[str, EpisodeView], labels: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, views: Mapping[str, EpisodeView], labels: Mapping[str, Label]) -> None:
         self._views = views
         self._labels = labels
         self._texts: dict[str, Texts] = {}
@@ -197,7 +198,7 @@ class _Library:
         others = [
             other
             for other in sorted(self._views)
-            if other != episode and (self._labels[other]["fault"] != fault or fault is None)
+            if other != episode and (self._labels[other].fault != fault or fault is None)
         ][:_OTHERS]
         if not others:
             return None

@@ -15,6 +15,7 @@ from faultset.datasets.checks.leaks import leak_findings
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext, read_context
 from faultset.datasets.format.episodes import EPISODES, TELEMETRY, TRUTH
+from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import TABLES, TIME_COLUMN, TRUTH_TABLES, stored
 from faultset.datasets.format.storage import damage_named, open_parquet
 from faultset.datasets.format.summaries import FileRecord, sha256_of
@@ -47,8 +48,8 @@ def verify(root: Path | str, version: str | None = None) -> list[Finding]:
     views = {episode: dataset.view(episode) for episode in sound}
     journals = {episode: read_journal(dataset.path(episode)) for episode in sound}
     findings += leak_findings(views, labels, journals)
-    findings += chance_findings(views, {episode: label["fault"] is not None for episode, label in labels.items()})
-    findings += onset_findings(views, {episode: label["inject_start"] for episode, label in labels.items()})
+    findings += chance_findings(views, {episode: label.fault is not None for episode, label in labels.items()})
+    findings += onset_findings(views, {episode: label.inject_start_ns for episode, label in labels.items()})
     if len(sound) < len(dataset.episodes):
         findings.append(
             _finding(
@@ -168,38 +169,38 @@ def _rows_outside(times: pa.ChunkedArray, context: EpisodeContext) -> int:
     return int(((stamps < context.view_start_ns) | (stamps >= context.view_end_ns)).sum())
 
 
-def _label_messages(episode: str, context: EpisodeContext, label: Mapping[str, Any]) -> Iterator[str]:
-    if context.episode != episode or label["episode"] != episode:
-        yield f"names another episode: context {context.episode}, label {label['episode']}"
+def _label_messages(episode: str, context: EpisodeContext, label: Label) -> Iterator[str]:
+    if context.episode != episode or label.episode != episode:
+        yield f"names another episode: context {context.episode}, label {label.episode}"
     for name in ("view_start", "view_end", "reference_end"):
-        if label[name] != getattr(context, f"{name}_ns"):
+        if getattr(label, f"{name}_ns") != getattr(context, f"{name}_ns"):
             yield f"{name} differs between label and context"
-    for service in sorted({*label["targets"], *_cause_services(label)} - set(context.services)):
+    for service in sorted({*label.targets, *_cause_services(label)} - set(context.services)):
         yield f'"{service}" is a target or root cause but not among the candidates'
-    if label["fault"] is None:
-        if label["verdict"] != "none":
-            yield f'an episode without a fault must have the verdict "none", not "{label["verdict"]}"'
-        if label["targets"] or label["root_causes"]:
+    if label.fault is None:
+        if label.verdict != "none":
+            yield f'an episode without a fault must have the verdict "none", not "{label.verdict}"'
+        if label.targets or label.root_causes:
             yield "an episode without a fault has targets or root causes"
         return
-    if not label["targets"]:
+    if not label.targets:
         yield "a fault without a target"
-    if label["verdict"] not in ("manifest", "latent", "silent", "unknown"):
-        yield f'verdict "{label["verdict"]}" must be manifest, latent, silent or unknown'
-    if label["inject_start"] is None:
+    if label.verdict not in ("manifest", "latent", "silent", "unknown"):
+        yield f'verdict "{label.verdict}" must be manifest, latent, silent or unknown'
+    if label.inject_start_ns is None:
         yield "a fault without the time of its injection"
         return
-    if not context.reference_end_ns <= label["inject_start"] < context.view_end_ns:
+    if not context.reference_end_ns <= label.inject_start_ns < context.view_end_ns:
         yield "the injection does not start between the reference window and the end of the view"
-    instants = [label[name] for name in _INSTANTS if label[name] is not None]
+    instants = [at_ns for name in _INSTANTS if (at_ns := getattr(label, f"{name}_ns")) is not None]
     if instants != sorted(instants):
         yield f"{', '.join(_INSTANTS)} are not in order"
-    for name in ("effective", "first_manifest"):
-        if label[name] is not None and not context.view_start_ns <= label[name] < context.view_end_ns:
+    for name, at_ns in (("effective", label.effective_ns), ("first_manifest", label.first_manifest_ns)):
+        if at_ns is not None and not context.view_start_ns <= at_ns < context.view_end_ns:
             yield f"{name} lies outside the view"
-    if label["recover_start"] is not None and label["recover_start"] < context.view_end_ns:
+    if label.recover_start_ns is not None and label.recover_start_ns < context.view_end_ns:
         yield "the recovery starts before the view ends"
 
 
-def _cause_services(label: Mapping[str, Any]) -> set[str]:
-    return {cause["service"] for cause in label["root_causes"] if cause.get("service")}
+def _cause_services(label: Label) -> set[str]:
+    return {cause.service for cause in label.root_causes if cause.service}

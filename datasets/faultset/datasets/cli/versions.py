@@ -139,8 +139,8 @@ def _episode_rows(opened: Dataset) -> list[dict[str, Any]]:
     counts: Counter[tuple[str, str, str]] = Counter()
     for episode in opened.episodes:
         label = opened.label(episode)
-        fault = label["fault"] or f"none ({label['no_fault_kind']})"
-        counts[opened.view(episode).context.app, fault, label["verdict"]] += 1
+        fault = label.fault or f"none ({label.no_fault_kind})"
+        counts[opened.view(episode).context.app, fault, label.verdict] += 1
     return [
         {"app": app, "fault": fault, "verdict": verdict, "episodes": number}
         for (app, fault, verdict), number in sorted(counts.items())

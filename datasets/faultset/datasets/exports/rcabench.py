@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import Choices
+from faultset.datasets.format.labels import Label, RootCause
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
@@ -40,7 +41,7 @@ class RCABenchExport:
 
     def refusal(self, episode: str) -> str | None:
         """Refuse what rcabench has no place for: episodes without a fault."""
-        fault = self._dataset.label(episode)["fault"]
+        fault = self._dataset.label(episode).fault
         return "rcabench has no place for an episode without a fault" if fault is None else None
 
     def write(self, episode: str) -> None:
@@ -49,7 +50,8 @@ class RCABenchExport:
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{view.context.app}-{episode}")
         folder = self._data / name
         folder.mkdir()
-        onset = label["inject_start"]
+        onset = label.inject_start_ns
+        assert onset is not None  # an episode without a fault is left out
         metrics = view.table("metrics")
         tables = {
             "metrics": _samples(metrics, "gauge"),
@@ -72,11 +74,9 @@ class RCABenchExport:
         labels = [
             {"dataset": self._name, "datapack": row["datapack"], "gt.level": "service", "gt.name": service}
             for row in self._rows
-            for service in row["label"]["targets"]
+            for service in row["label"].targets
         ]
-        attributes = [
-            {"datapack": row["datapack"], "injection.fault_type": row["label"]["fault"]} for row in self._rows
-        ]
+        attributes = [{"datapack": row["datapack"], "injection.fault_type": row["label"].fault} for row in self._rows]
         for name, rows in (("index", index), ("labels", labels), ("attributes", attributes)):
             pq.write_table(pa.Table.from_pylist(rows), self._meta / f"{name}.parquet")
 
@@ -88,35 +88,35 @@ def _environment(view: tuple[int, int], onset: int, app: str) -> dict[str, str]:
     return {"NAMESPACE": app, "DB_TIMEZONE": "UTC"} | {name: str(number) for name, number in numbers.items()}
 
 
-def _names_a_pod(cause: Mapping[str, Any]) -> bool:
+def _names_a_pod(cause: RootCause) -> bool:
     """Tell whether a cause is one pod; under its service's name it is any pod of that service."""
-    return cause["kind"] == "Pod" and cause["name"] != cause["service"]
+    return cause.kind == "Pod" and cause.name != cause.service
 
 
-def _injection(name: str, label: Mapping[str, Any]) -> dict[str, Any]:
+def _injection(name: str, label: Label) -> dict[str, Any]:
     def iso(instant: int | None) -> str | None:
         if instant is None:
             return None
         seconds, rest = divmod(instant, _SECOND_NS)
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1_000:06d}Z"
 
-    causes = label["root_causes"]
+    causes = label.root_causes
     truths = [
         {
             "service": [service],
-            "pod": [cause["name"] for cause in causes if cause["service"] == service and _names_a_pod(cause)],
+            "pod": [cause.name for cause in causes if cause.service == service and _names_a_pod(cause)],
             "container": [],
-            "metric": [cause["metric"] for cause in causes if cause["service"] == service and cause["metric"]],
+            "metric": [cause.metric for cause in causes if cause.service == service and cause.metric],
             "function": [],
             "span": [],
         }
-        for service in label["targets"]
+        for service in label.targets
     ]
-    leaves = [{"app": target, "chaos_type": label["fault"]} for target in label["targets"]]
+    leaves = [{"app": target, "chaos_type": label.fault} for target in label.targets]
     return {
         "name": name,
-        "start_time": iso(label["inject_start"]),
-        "end_time": iso(label["recover_start"]),
+        "start_time": iso(label.inject_start_ns),
+        "end_time": iso(label.recover_start_ns),
         "engine_config": leaves,
         "ground_truth": truths,
     }

@@ -37,9 +37,9 @@ class RCAEvalExport:
     def refusal(self, episode: str) -> str | None:
         """Refuse what RCAEval has no place for: episodes without a fault, or with several targets."""
         label = self._dataset.label(episode)
-        if label["fault"] is None:
+        if label.fault is None:
             return "RCAEval has no place for an episode without a fault"
-        if len(label["targets"]) != 1:
+        if len(label.targets) != 1:
             return "RCAEval has no place for a fault with several targets"
         return None
 
@@ -47,7 +47,9 @@ class RCAEvalExport:
         """Write one case: rates and levels on a grid of whole seconds, log lines, spans."""
         view, label = self._dataset.view(episode), self._dataset.label(episode)
         app = _word(view.context.app)
-        service, fault = _word(label["targets"][0]), _word(label["fault"])
+        assert label.fault is not None  # an episode without a fault is left out
+        assert label.inject_start_ns is not None
+        service, fault = _word(label.targets[0]), _word(label.fault)
         stem = f"{app}_{service}_{fault}"
         self._numbers[stem] += 1
         case = f"{stem}_{self._numbers[stem]}"
@@ -59,7 +61,7 @@ class RCAEvalExport:
         names = [f"{_word(owner)}_{metric}" for owner, metric in frame.columns]
         arrays = [pa.array(frame.iloc[:, number].to_numpy(), from_pandas=True) for number in range(len(names))]
         _write(pa.table([times, *arrays], names=["time", *names]), folder / "metrics.parquet")
-        onset = label["inject_start"] // _SECOND_NS
+        onset = label.inject_start_ns // _SECOND_NS
         (folder / "inject_time.txt").write_text(f"{onset}\n")
         logs, spans = _logs(view.table("logs")), _traces(view.table("spans"))
         if len(logs):

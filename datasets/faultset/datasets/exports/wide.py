@@ -16,7 +16,9 @@ from faultset.datasets.exports.exporter import Choices
 
 FEATURES = "features"
 _LABEL_FIELDS = ("fault", "no_fault_kind", "verdict", "system_level", "fault_type")
-_INSTANTS = ("view_start", "reference_end", "inject_start", "first_manifest", "recover_start", "view_end")
+_INSTANTS = (
+    "view_start_ns", "reference_end_ns", "inject_start_ns", "first_manifest_ns", "recover_start_ns", "view_end_ns",
+)  # fmt: skip
 
 
 class _Wide:
@@ -63,9 +65,9 @@ class _Wide:
     def _label(self, episode: str) -> dict[str, Any]:
         label = self._dataset.label(episode)
         found: dict[str, Any] = {"episode": episode, "app": self._dataset.view(episode).context.app}
-        found |= {name: label[name] for name in _LABEL_FIELDS}
-        found["targets"] = " ".join(label["targets"])
-        found |= {f"{name}_ns": label[name] for name in _INSTANTS}
+        found |= {name: getattr(label, name) for name in _LABEL_FIELDS}
+        found["targets"] = " ".join(label.targets)
+        found |= {name: getattr(label, name) for name in _INSTANTS}
         return found
 
     def _draft(self, episode: str) -> Path:

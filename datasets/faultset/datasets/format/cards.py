@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES
 from faultset.datasets.format.storage import disk_full_named, write_text
 
 KEEP_MARK = "<!-- Text below this line is kept when the card is written again. -->"
 
 
-def write_card(
-    root: Path, manifest: Mapping[str, Any], labels: Mapping[str, Mapping[str, Any]], apps: Mapping[str, str]
-) -> None:
+def write_card(root: Path, manifest: Mapping[str, Any], labels: Mapping[str, Label], apps: Mapping[str, str]) -> None:
     """Write `README.md` for a version; what stands below the keep mark of an older card stays."""
     path = root / "README.md"
     kept = ""
@@ -31,11 +30,11 @@ def write_card(
 def card_text(
     name: str,
     manifest: Mapping[str, Any],
-    labels: Mapping[str, Mapping[str, Any]],
+    labels: Mapping[str, Label],
     apps: Mapping[str, str],
 ) -> str:
     """Return the card of a version, down to the keep mark."""
-    counts = Counter((apps[episode], label["fault"] or "none", label["verdict"]) for episode, label in labels.items())
+    counts = Counter((apps[episode], label.fault or "none", label.verdict) for episode, label in labels.items())
     episodes = "\n".join(
         f"| {app} | {fault} | {verdict} | {count} |" for (app, fault, verdict), count in sorted(counts.items())
     )

@@ -10,7 +10,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Label = Mapping[str, Any]
+from faultset.datasets.format.labels import Label
+
 Split = dict[str, Any]
 
 
@@ -26,13 +27,13 @@ def make_splits(labels: Mapping[str, Label], apps: Mapping[str, str], *, seed: i
     seed
         Shuffles; equal seeds give equal splits.
     """
-    faulty = {episode: label for episode, label in labels.items() if label["fault"] is not None}
+    faulty = {episode: label for episode, label in labels.items() if label.fault is not None}
     healthy = [episode for episode in labels if episode not in faulty]
-    calm = _dealt({episode: (labels[episode]["no_fault_kind"] or "") for episode in healthy}, seed)
-    pairs = {episode: (label["fault"], *sorted(label["targets"])) for episode, label in faulty.items()}
+    calm = _dealt({episode: (labels[episode].no_fault_kind or "") for episode in healthy}, seed)
+    pairs = {episode: (str(label.fault), *sorted(label.targets)) for episode, label in faulty.items()}
     splits = {"by-episode": _split("fault and target", _pairs_dealt(pairs, seed) | calm)}
-    faults = {episode: [label["fault"]] for episode, label in faulty.items()}
-    targets = {episode: sorted(label["targets"]) for episode, label in faulty.items()}
+    faults = {episode: [str(label.fault)] for episode, label in faulty.items()}
+    targets = {episode: sorted(label.targets) for episode, label in faulty.items()}
     for name, key, groups in (("by-fault", "fault", faults), ("by-target", "target", targets)):
         sides = _groups_dealt(groups, seed)
         if sides is not None:

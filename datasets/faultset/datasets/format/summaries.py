@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from faultset.datasets.format.context import read_context
+from faultset.datasets.format.labels import Label
 from faultset.datasets.format.storage import damage_named
 from faultset.datasets.format.truth import read_label
 
@@ -30,7 +31,7 @@ class EpisodeSummary:
     """What a version keeps of one episode."""
 
     app: str
-    label: Mapping[str, Any]
+    label: Label
     files: Mapping[str, Mapping[str, Any]]
     """Path in the episode -> bytes, sha256 and rows."""
     changed_ns: Mapping[str, int]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from faultset.core.errors import DataError
 from faultset.core.json_lines import read_json_lines
 from faultset.datasets.format.episodes import TRUTH
+from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import LABEL_JSON_FIELDS
 from faultset.datasets.format.storage import damage_named, open_parquet
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def read_label(episode_path: Path | str) -> dict[str, Any]:
-    """Return an episode's label: times as integers (UTC nanoseconds), JSON fields as objects."""
+def read_label(episode_path: Path | str) -> Label:
+    """Return what really happened in an episode; raise DataError when the file is missing or damaged."""
     path = Path(episode_path) / TRUTH / "label.parquet"
     file = open_parquet(path)
     with damage_named(path):
@@ -30,10 +31,7 @@ def read_label(episode_path: Path | str) -> dict[str, Any]:
     }
     for name in LABEL_JSON_FIELDS:
         row[name] = json.loads(row[name])
-    for cause in row["root_causes"]:
-        # Datasets made before causes could name a metric do not have the field.
-        cause.setdefault("metric", None)
-    return row
+    return Label.from_row(row)
 
 
 def read_evidence(episode_path: Path | str) -> pd.DataFrame:

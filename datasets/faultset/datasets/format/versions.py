@@ -99,7 +99,7 @@ def create_version(
         raise DataError(f"{root} has no complete episode to make a version of; collect some first")
     there = summaries or {}
     found = {episode: there.get(episode) or summary_of(root / EPISODES / episode) for episode in chosen}
-    labels = {episode: dict(summary.label) for episode, summary in found.items()}
+    labels = {episode: summary.label for episode, summary in found.items()}
     apps = {episode: summary.app for episode, summary in found.items()}
     manifest = {
         "schema_version": SCHEMA_VERSION,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from faultset.datasets.format.context import EpisodeContext
+    from faultset.datasets.format.labels import Label, RootCause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,48 +56,46 @@ class Truth:
         return (self.app, self.fault, *sorted(self.targets))
 
 
-def truth_of(label: Mapping[str, Any], context: EpisodeContext) -> Truth:
+def truth_of(label: Label, context: EpisodeContext) -> Truth:
     """Take what scoring needs from an episode's label.
 
     The onset is the start of the injection. A root cause is found by its service or by any accepted name that is
     a candidate; a fault whose causes are no candidates has none and is no localization case. A cause of kind Pod
     under its service's own name says that a pod of that service is at fault, but not which.
     """
-    fault = label["fault"]
+    fault = label.fault
     candidates = tuple(context.services)
-    causes = label["root_causes"] if fault is not None else ()
+    causes = label.root_causes if fault is not None else ()
     return Truth(
         episode=context.episode,
         app=context.app,
         fault=fault,
-        no_fault_kind=label["no_fault_kind"],
-        targets=tuple(label["targets"]),
+        no_fault_kind=label.no_fault_kind,
+        targets=tuple(label.targets),
         causes=tuple(dict.fromkeys(_accepted(causes, candidates))),
         candidates=candidates,
-        pod_causes=tuple(dict.fromkeys(cause["name"] for cause in causes if _names_a_pod(cause))),
-        metric_causes=tuple(
-            dict.fromkeys((cause["service"], cause["metric"]) for cause in causes if cause.get("metric"))
-        ),
+        pod_causes=tuple(dict.fromkeys(cause.name for cause in causes if _names_a_pod(cause))),
+        metric_causes=tuple(dict.fromkeys((cause.service, cause.metric) for cause in causes if cause.metric)),
         calls=tuple(context.calls),
-        system_level=label["system_level"],
-        fault_type=label["fault_type"],
-        verdict=label["verdict"],
-        profile=label["profile"],
+        system_level=label.system_level,
+        fault_type=label.fault_type,
+        verdict=label.verdict,
+        profile=label.profile,
         view_start_ns=context.view_start_ns,
         view_end_ns=context.view_end_ns,
         reference_end_ns=context.reference_end_ns,
-        onset_ns=label["inject_start"] if fault is not None else None,
-        manifest_ns=label["first_manifest"] if fault is not None else None,
+        onset_ns=label.inject_start_ns if fault is not None else None,
+        manifest_ns=label.first_manifest_ns if fault is not None else None,
     )
 
 
-def _names_a_pod(cause: Mapping[str, Any]) -> bool:
-    return cause["kind"] == "Pod" and bool(cause["name"]) and cause["name"] != cause["service"]
+def _names_a_pod(cause: RootCause) -> bool:
+    return cause.kind == "Pod" and bool(cause.name) and cause.name != cause.service
 
 
-def _accepted(causes: Iterable[Mapping[str, Any]], candidates: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
+def _accepted(causes: Iterable[RootCause], candidates: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
     for cause in causes:
-        accepted = [cause["service"], *sorted(cause["accepted"] or ())]
+        accepted = [cause.service, *sorted(cause.accepted)]
         names = tuple(dict.fromkeys(name for name in accepted if name in candidates))
         if names:
             yield names

@@ -137,13 +137,13 @@ def test_the_line_that_complains_is_the_evidence(detector, example, faulty) -> N
     found = detector.detect(example.view(faulty))
     label = example.label(faulty)
     assert found.alarm_ns is not None
-    assert found.alarm_ns > label["inject_start"]
-    assert label["targets"][0] in {item.service for item in found.evidence}
+    assert found.alarm_ns > label.inject_start_ns
+    assert label.targets[0] in {item.service for item in found.evidence}
     assert any("deadline exceeded" in item.subject for item in found.evidence)
 
 
 def test_a_service_that_falls_silent_is_reported(example, alter) -> None:
-    healthy = next(episode for episode in example.episodes if not example.label(episode)["fault"])
+    healthy = next(episode for episode in example.episodes if not example.label(episode).fault)
     view = example.view(healthy)
     cut = view.reference[1] + 20 * SECOND
 

@@ -159,4 +159,4 @@ def test_bonferroni_keeps_three_sigma_for_one_series() -> None:
 def test_every_reading_sees_the_example_fault(parameters, example, faulty) -> None:
     found = MKSMC(**parameters).detect(example.view(faulty))
     assert found.alarm_ns is not None
-    assert found.alarm_ns > example.label(faulty)["inject_start"]
+    assert found.alarm_ns > example.label(faulty).inject_start_ns

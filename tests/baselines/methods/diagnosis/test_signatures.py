@@ -25,7 +25,7 @@ HOG, LEAK = ("Operating System", "Code Defect"), ("Application", "Operation Erro
 
 @pytest.fixture(scope="module")
 def healthy(example) -> str:
-    return next(episode for episode in example.episodes if not example.label(episode)["fault"])
+    return next(episode for episode in example.episodes if not example.label(episode).fault)
 
 
 @pytest.fixture(scope="module")

@@ -156,12 +156,12 @@ def test_constant_operation_is_not_slow_by_being_constant() -> None:
 @pytest.mark.parametrize("span_time", ["exclusive", "inclusive"])
 def test_all_sources_point_at_the_target_of_the_example(span_time, example, faulty) -> None:
     label = example.label(faulty)
-    ranking = PDiagnose(span_time=span_time).localize(example.view(faulty), int(label["inject_start"]) + 4_000_000_000)
-    assert ranking.ordered[0] == label["targets"][0]
+    ranking = PDiagnose(span_time=span_time).localize(example.view(faulty), int(label.inject_start_ns) + 4_000_000_000)
+    assert ranking.ordered[0] == label.targets[0]
     assert {"anomalous samples", "slow or failed spans"} <= {item.detail for item in ranking.evidence}
 
 
 def test_trigger_names_the_series_in_its_queue(example, faulty) -> None:
     found = PDiagnoseTrigger().detect(example.view(faulty))
     assert found.alarm_ns is not None
-    assert example.label(faulty)["targets"][0] in {item.service for item in found.evidence}
+    assert example.label(faulty).targets[0] in {item.service for item in found.evidence}

@@ -172,7 +172,7 @@ def test_nothing_is_learned_from_lines_after_the_healthy_time() -> None:
 
 def test_rmlad_answers_with_the_metrics_that_it_is_named_after(example, faulty) -> None:
     ranking = RMLAD(scope="own").localize(
-        example.view(faulty), int(example.label(faulty)["inject_start"]) + 4_000_000_000
+        example.view(faulty), int(example.label(faulty).inject_start_ns) + 4_000_000_000
     )
     best = max(ranking.metrics, key=lambda key: ranking.metrics[key])
     assert best[0] == ranking.ordered[0]
@@ -181,8 +181,8 @@ def test_rmlad_answers_with_the_metrics_that_it_is_named_after(example, faulty) 
 
 def test_rmlad_finds_the_target_and_shows_the_lines(example, faulty) -> None:
     label = example.label(faulty)
-    ranking = RMLAD(scope="own").localize(example.view(faulty), int(label["inject_start"]) + 4_000_000_000)
-    assert ranking.ordered[0] == label["targets"][0]
+    ranking = RMLAD(scope="own").localize(example.view(faulty), int(label.inject_start_ns) + 4_000_000_000)
+    assert ranking.ordered[0] == label.targets[0]
     assert any("deadline exceeded" in item.subject for item in ranking.evidence)
 
 
@@ -202,6 +202,6 @@ def test_rmlad_abstains_when_the_logs_say_nothing_new(example, faulty, alter) ->
         )
 
     view = alter(faulty, {"logs": still})
-    ranking = RMLAD().localize(view, int(example.label(faulty)["inject_start"]) + 4_000_000_000)
+    ranking = RMLAD().localize(view, int(example.label(faulty).inject_start_ns) + 4_000_000_000)
     assert ranking.abstains
     assert ranking.confidence == 0

@@ -62,8 +62,8 @@ def test_a_spike_is_not_sustained() -> None:
 @pytest.mark.parametrize("ranker", [NSigma, Baro, MaxZ])
 def test_deviation_rankers_find_the_target_of_the_example(ranker, example, faulty) -> None:
     label = example.label(faulty)
-    ranking = ranker().localize(example.view(faulty), int(label["inject_start"]) + 4 * SECOND)
-    assert ranking.ordered[0] == label["targets"][0]
+    ranking = ranker().localize(example.view(faulty), int(label.inject_start_ns) + 4 * SECOND)
+    assert ranking.ordered[0] == label.targets[0]
 
 
 def test_k_sigma_names_series_that_rose_or_stopped(example, faulty, alter) -> None:
@@ -72,11 +72,11 @@ def test_k_sigma_names_series_that_rose_or_stopped(example, faulty, alter) -> No
     assert found.evidence[0].detail.endswith("up")
 
     def silence(rows: pa.Table) -> pa.Table:
-        late = rows["time"].cast("int64").to_numpy() >= label["inject_start"]
+        late = rows["time"].cast("int64").to_numpy() >= label.inject_start_ns
         gone = np.array([name == "rate" for name in rows["service"].to_pylist()])
         return rows.filter(pa.array(~(late & gone)))
 
-    healthy = next(episode for episode in example.episodes if not example.label(episode)["fault"])
+    healthy = next(episode for episode in example.episodes if not example.label(episode).fault)
     onset = example.view(healthy).reference[1] + 20 * SECOND
     label = label | {"inject_start": onset}
     view = alter(healthy, {"metrics": silence})
@@ -91,8 +91,8 @@ def test_k_sigma_names_series_that_rose_or_stopped(example, faulty, alter) -> No
 
 def test_loudest_log_hears_levels_and_words(example, faulty) -> None:
     label = example.label(faulty)
-    ranking = LoudestLog().localize(example.view(faulty), int(label["inject_start"]) + 4 * SECOND)
-    assert ranking.ordered == (label["targets"][0],)
+    ranking = LoudestLog().localize(example.view(faulty), int(label.inject_start_ns) + 4 * SECOND)
+    assert ranking.ordered == (label.targets[0],)
     assert len(ranking.pods) == 1
     assert next(iter(ranking.pods)).startswith(f"{label['targets'][0]}-")
 
@@ -178,7 +178,7 @@ def test_a_late_request_is_bad_when_its_time_is_up() -> None:
 def test_sli_detector_alarms_on_failures_only(example) -> None:
     verdicts = {}
     for episode in example.episodes:
-        verdicts.setdefault(bool(example.label(episode)["fault"]), []).append(
+        verdicts.setdefault(bool(example.label(episode).fault), []).append(
             SLIRuleDetector().detect(example.view(episode)).alarm_ns
         )
     assert verdicts[False] == [None] * 3

@@ -88,7 +88,7 @@ def slower(factor: float, service: str, cut: int):
 
 @pytest.fixture(scope="module")
 def healthy(example) -> str:
-    return next(episode for episode in example.episodes if not example.label(episode)["fault"])
+    return next(episode for episode in example.episodes if not example.label(episode).fault)
 
 
 @pytest.mark.parametrize("factor", [8.0, 1 / 8])
@@ -145,5 +145,5 @@ def test_failures_beyond_the_healthy_share_are_reported(example, faulty) -> None
     found = TraceErrorsDetector().detect(example.view(faulty))
     label = example.label(faulty)
     assert found.alarm_ns is not None
-    assert found.alarm_ns > label["inject_start"]
-    assert found.evidence[0].service == label["targets"][0]
+    assert found.alarm_ns > label.inject_start_ns
+    assert found.evidence[0].service == label.targets[0]

@@ -39,21 +39,21 @@ class Seen:
         self.path = path
         self.view, self.label = EpisodeView(path), read_label(path)
         onset = (
-            self.label["inject_start"]
-            or self.label["view_start"] + (self.label["view_end"] - self.label["view_start"]) // 2
+            self.label.inject_start_ns
+            or self.label.view_start_ns + (self.label.view_end_ns - self.label.view_start_ns) // 2
         )
         self.onset = pd.Timestamp(onset, unit="ns", tz="UTC")
-        self.target = self.label["targets"][0] if self.label["targets"] else None
+        self.target = self.label.targets[0] if self.label.targets else None
 
     def verdict(self) -> str:
         """Manifest, latent, silent or none."""
-        return self.label["verdict"]
+        return self.label.verdict
 
     def event_reasons(self, service: str) -> dict[str, float]:
         """Reasons about a service's pods after the onset, in order, with the seconds from the first to the end."""
         events = self.view.events()
         about = events[(events["service"] == service) & (events["time"] >= self.onset) & (events["kind"] == "Pod")]
-        end = pd.Timestamp(self.label["view_end"], unit="ns", tz="UTC")
+        end = pd.Timestamp(self.label.view_end_ns, unit="ns", tz="UTC")
         first = about[about["reason"].isin(POD_EVENTS)].sort_values("time").drop_duplicates("reason")
         left = (end - first["time"]).dt.total_seconds()
         return dict(zip(first["reason"].astype(str), left, strict=True))
@@ -75,7 +75,9 @@ class Seen:
         Below 1, `clearly` lets smaller changes count.
         """
         later = self.onset + pd.Timedelta(seconds=RETIRED_S)
-        start, end = (pd.Timestamp(self.label[f"view_{name}"], unit="ns", tz="UTC") for name in ("start", "end"))
+        start, end = (
+            pd.Timestamp(at_ns, unit="ns", tz="UTC") for at_ns in (self.label.view_start_ns, self.label.view_end_ns)
+        )
         spans = self.view.spans()
         spans = spans[spans["operation"].astype(str).str.startswith("/") & (spans["kind"] == "server")]
         result: dict[str, set[str]] = {}
@@ -170,7 +172,7 @@ def comparable(here: dict[str, float], there: dict[str, float]) -> tuple[list[st
 def by_plan(root: Path) -> dict[str, Seen]:
     """Return the episodes of a dataset by what they do: the fault, or the kind of episode without one."""
     found = [Seen(path) for path in sorted((root / "episodes").iterdir()) if not path.name.endswith(".incomplete")]
-    return {seen.label["fault"] or f"noop-{seen.label['no_fault_kind']}": seen for seen in found}
+    return {seen.label.fault or f"noop-{seen.label.no_fault_kind}": seen for seen in found}
 
 
 def lacking(here: Counter[str], there: Counter[str]) -> set[str]:

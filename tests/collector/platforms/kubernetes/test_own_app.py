@@ -106,7 +106,7 @@ def test_its_episodes_are_collected_and_it_is_left_as_it_was(api: Api, shop: tup
     verdicts = {}
     for path in (out / "episodes").iterdir():
         label, view = read_label(path), EpisodeView(path)
-        verdicts[label["fault"]] = label["verdict"]
+        verdicts[label.fault] = label.verdict
         assert set(PARTS) <= set(view.metrics()["service"].dropna().astype(str))
         assert set(PARTS) <= set(view.spans()["service"].dropna().astype(str))
         assert set(PARTS) <= set(view.logs()["service"].dropna().astype(str))

@@ -47,7 +47,7 @@ def test_an_episode_whose_load_was_evicted_is_repeated(api: Api, tmp_path: Path)
     api.call("DELETE", f"/api/v1/namespaces/{control}/pods/load", body={"gracePeriodSeconds": 0})
     end(process)
     (episode,) = (tmp_path / "d" / "episodes").iterdir()
-    assert read_label(episode)["verdict"] == "manifest"
+    assert read_label(episode).verdict == "manifest"
     assert list((tmp_path / "d" / ".failed").iterdir()), "the first attempt is kept for diagnosis"
 
 
@@ -124,7 +124,7 @@ def test_an_api_server_that_is_away_for_a_while_costs_nothing(api: Api, gate: tu
     made.is_open = True
     end(process)
     (episode,) = (tmp_path / "d" / "episodes").iterdir()
-    assert read_label(episode)["verdict"] == "manifest"
+    assert read_label(episode).verdict == "manifest"
     view = EpisodeView(episode)
     lines = view.logs()
     frontend = lines[lines["service"] == "frontend"].sort_values("time")
@@ -170,7 +170,7 @@ def test_where_no_agent_may_run_a_container_in_every_pod_makes_loss_and_shows_no
     out = tmp_path / "d"
     said = end(begin(out, "network-loss"))
     (episode,) = (out / "episodes").iterdir()
-    assert read_label(episode)["verdict"] in ("manifest", "latent"), said
+    assert read_label(episode).verdict in ("manifest", "latent"), said
     assert any(record.get("verb") == "impair" for record in read_journal(episode))
     view = EpisodeView(episode)
     assert "network" not in set(view.metrics()["container"].dropna().astype(str))
