@@ -15,7 +15,7 @@ CLIP = 100.0
 
 
 def healthy_spreads(windows: Windows, *, stopped: bool = True) -> tuple[Matrix, Matrix]:
-    """Reference and questioned part in healthy spreads, cut at a hundred.
+    """Reference and test window in healthy spreads, cut at a hundred.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ LEAST_SAMPLES = 2 * FOLDS
 CLIP = 100.0
 Rows = npt.NDArray[np.intp]
 Score = Callable[[Matrix, Matrix], Matrix]
-"""From normal rows [n, p] and questioned rows [t, p] to a score for each of these, higher is worse."""
+"""From normal rows [n, p] and test rows [t, p] to a score for each of these, higher is worse."""
 
 
 def folds(samples: int, count: int = FOLDS) -> list[tuple[Rows, Rows]]:
@@ -97,7 +97,7 @@ class HeldOut:
     normal: Matrix
     """[n, d] signed z of the reference, each block by the others."""
     z: Matrix
-    """[T, d] signed z of the questioned part by the whole reference; 0 without a sample."""
+    """[T, d] signed z of the test window by the whole reference; 0 without a sample."""
 
     @property
     def lasting(self) -> HeldOut:

@@ -34,7 +34,7 @@ def rank_by_series(
     *,
     breadth: float = 0.0,
     detail: str,
-    told: int = 10,
+    reported: int = 10,
 ) -> Ranking:
     """Give each service the score of its highest series, plus `breadth` times the mean over its series."""
     owner = np.array([service for service, _ in series])
@@ -43,7 +43,7 @@ def rank_by_series(
         for service in services
         if (owner == service).any()
     }
-    order = sorted(range(len(series)), key=lambda column: (-score[column], series[column]))[:told]
+    order = sorted(range(len(series)), key=lambda column: (-score[column], series[column]))[:reported]
     evidence = [
         Evidence(service=series[column][0], subject=series[column][1], score=float(score[column]), detail=detail)
         for column in order

@@ -19,7 +19,7 @@ def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per
     Parameters
     ----------
     since
-        [T, d] questioned part in healthy spreads.
+        [T, d] test window in healthy spreads.
 
     Returns
     -------

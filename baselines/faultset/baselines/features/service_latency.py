@@ -87,9 +87,9 @@ def call_series(episode: EpisodeView) -> CallSeries:
     by_client = inside & (kind == 0) & (peer >= 0)
     by_server = inside & (kind == 1) & (own >= 0)
     healthy = time < episode.reference[1]
-    told = np.bincount(peer[by_client & healthy], minlength=len(services)) > 0
+    has_client_spans = np.bincount(peer[by_client & healthy], minlength=len(services)) > 0
     target = np.where(by_client, peer, np.where(by_server, own, -1))
-    kept = np.flatnonzero(by_client | (by_server & ~told[np.maximum(own, 0)]))
+    kept = np.flatnonzero(by_client | (by_server & ~has_client_spans[np.maximum(own, 0)]))
     cell = (time[kept] - start_ns) // step_ns * len(services) + target[kept]
     size = steps * len(services)
     count = np.bincount(cell, minlength=size)
@@ -126,11 +126,11 @@ def service_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | Non
     if calls.services:
         ends = calls.starts_ns + calls.step_ns
         healthy = ends <= min(episode.reference[1], alarm_ns)
-        questioned = ends > alarm_ns - 2 * calls.step_ns
+        in_test_window = ends > alarm_ns - 2 * calls.step_ns
         enough = np.isfinite(calls.seconds[healthy]).mean(axis=0) >= LEAST_FILLED if healthy.any() else [False]
         kept = np.flatnonzero(enough)
         services = [calls.services[column] for column in kept]
-        reference, values = calls.seconds[healthy][:, kept], calls.seconds[questioned][:, kept]
+        reference, values = calls.seconds[healthy][:, kept], calls.seconds[in_test_window][:, kept]
     else:
         windows = localization_windows(episode, alarm_ns)
         role = episode.catalogue.role_of

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from faultset.baselines.api.tables import read_wide
 from faultset.baselines.stats.scaling import Matrix
+from faultset.datasets.metrics.roles import is_health_metric
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,14 +26,10 @@ if TYPE_CHECKING:
 SECOND_NS = 1_000_000_000
 FILL_STEPS = 2
 MOST_MISSING = 0.2
-# What a clock shows, a limit allows or a scrape costs is no sign of health.
-UNTOLD_ROLES = frozenset({"clock", "limits", "scrape"})
-# A generation counts decisions; one more of them is not trouble.
-UNTOLD_SUFFIX = "_generation"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
+class TimeWindow:
     """The time in which rows are counted, with the healthy time that says how many are usual."""
 
     start_ns: int
@@ -48,7 +45,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """Metrics of one episode on a regular grid, cut into a healthy and a questioned part."""
+    """Metrics of one episode on a regular grid, cut into a healthy and a test window."""
 
     series: tuple[tuple[str, str], ...]
     """(service, metric) of each column."""
@@ -56,7 +53,7 @@ class Windows:
     reference: Matrix
     """[n, d]"""
     values: Matrix
-    """[T, d] the questioned part; gaps of up to two steps are filled with the last value."""
+    """[T, d] the test window; gaps of up to two steps are filled with the last value."""
     absent: npt.NDArray[np.bool_]
     """[T, d] a series that the reference has without such gaps has stopped for three steps or more."""
     times_ns: npt.NDArray[np.int64]
@@ -92,16 +89,16 @@ def localization_windows(
     return _windows(episode, step, min(reference_end_ns, alarm_ns), start_ns)
 
 
-def stretch_after(
+def window_after(
     episode: EpisodeView, alarm_ns: int, step_s: float, *, before: int = 1, steps: int | None = None
-) -> Stretch:
+) -> TimeWindow:
     """Cut the time from `before` steps ahead of the alarm to `steps` after it, or to the end of the view."""
     start_ns, reference_end_ns = episode.reference
     begin_ns = alarm_ns - round(before * step_s * SECOND_NS)
     end_ns = episode.view[1]
     if steps is not None:
         end_ns = min(end_ns, alarm_ns + round(steps * step_s * SECOND_NS))
-    return Stretch(
+    return TimeWindow(
         start_ns=begin_ns,
         end_ns=end_ns,
         healthy_start_ns=start_ns,
@@ -125,13 +122,13 @@ def _windows(episode: EpisodeView, step_s: float, reference_end_ns: int, values_
 def _read_windows(episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int) -> Windows:
     wide = read_wide(episode, step_s)
     catalogue = episode.catalogue
-    told = [
+    included = [
         position
         for position, metric in enumerate(wide.columns.get_level_values("metric"))
-        if catalogue.role_of(metric) not in UNTOLD_ROLES and not metric.endswith(UNTOLD_SUFFIX)
+        if is_health_metric(metric, catalogue.role_of(metric))
     ]
     windows = cut(
-        wide.iloc[:, told],
+        wide.iloc[:, included],
         step_ns=round(step_s * SECOND_NS),
         reference_end_ns=reference_end_ns,
         values_start_ns=values_start_ns,
@@ -153,7 +150,7 @@ def cut(
     services: Collection[str] | None = None,
     most_missing: float = MOST_MISSING,
 ) -> Windows:
-    """Cut a wide frame, whose index holds the start of each step, into reference and questioned part.
+    """Cut a wide frame, whose index holds the start of each step, into reference and test window.
 
     Rows that are not wholly before `reference_end_ns` do not count as healthy. Series with more than
     `most_missing` of the reference missing are dropped, and columns are sorted, so that their order cannot
@@ -161,7 +158,7 @@ def cut(
     """
     starts = np.asarray(wide.index.as_unit("ns").asi8)  # type: ignore[attr-defined]
     healthy = starts + step_ns <= reference_end_ns
-    questioned = starts + step_ns > values_start_ns
+    in_test_window = starts + step_ns > values_start_ns
     columns = sorted(
         (str(service), str(metric), position)
         for position, (service, metric) in enumerate(wide.columns)
@@ -181,7 +178,7 @@ def cut(
         series=tuple((service, metric) for (service, metric, _), keep in zip(columns, kept, strict=True) if keep),
         step_ns=step_ns,
         reference=filled[healthy],
-        values=filled[questioned],
-        absent=(gap > longest)[questioned],
-        times_ns=starts[questioned] + step_ns,
+        values=filled[in_test_window],
+        absent=(gap > longest)[in_test_window],
+        times_ns=starts[in_test_window] + step_ns,
     )

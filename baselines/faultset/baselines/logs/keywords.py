@@ -1,4 +1,4 @@
-"""Counting log lines that complain."""
+"""Counting log lines that report errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from faultset.baselines.api.tables import read_table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from faultset.baselines.features.windows import Stretch
+    from faultset.baselines.features.windows import TimeWindow
     from faultset.datasets.views import EpisodeView
 
 KEYWORDS = "error|fail|exception|problem|timeout|refused|fatal|panic"
@@ -33,33 +33,36 @@ def log_excess(found: Mapping[Name, float], usual: Mapping[Name, float], length_
     return {name: max(0.0, count - length_ratio * usual.get(name, 0.0)) for name, count in found.items()}
 
 
-def complaints(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
+def error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
     """Return the lines with a keyword, and with `levels` those at level error or fatal: time, service, pod, message."""
-    told = ("time", "service", "pod", "message")
+    columns = ("time", "service", "pod", "message")
 
     def make() -> pa.Table:
-        logs = read_table(episode, "logs", (*told, "level") if levels else told)
+        logs = read_table(episode, "logs", (*columns, "level") if levels else columns)
         hit = pc.match_substring_regex(logs["message"], KEYWORDS, ignore_case=True)  # type: ignore[attr-defined]
         if levels:
             level = logs["level"].cast("string")
             for bad in BAD_LEVELS:
                 hit = pc.or_kleene(hit, pc.equal(level, bad))  # type: ignore[attr-defined]
-        return logs.select(list(told)).filter(hit)
+        return logs.select(list(columns)).filter(hit)
 
-    return episode.once(("complaints", levels), make)
-
-
-def complaint_excess(lines: pa.Table, stretch: Stretch) -> dict[str, float]:
-    """Count complaints per service in a stretch, beyond what its healthy part had."""
-    return {service: count for (service,), count in excess_by(lines, stretch, ("service",)).items()}
+    return episode.once(("error lines", levels), make)
 
 
-def excess_by(lines: pa.Table, stretch: Stretch, owner: tuple[str, ...]) -> dict[tuple[str, ...], float]:
+def error_line_excess(lines: pa.Table, time_window: TimeWindow) -> dict[str, float]:
+    """Count error lines per service in a time window, beyond what its healthy part had."""
+    return {service: count for (service,), count in excess_by(lines, time_window, ("service",)).items()}
+
+
+def excess_by(lines: pa.Table, time_window: TimeWindow, owner: tuple[str, ...]) -> dict[tuple[str, ...], float]:
     """Count them by the columns that tell whose a line is, such as service and pod; lines of nobody are left out."""
     times = lines["time"].cast("int64").to_numpy()
     owners = list(zip(*(lines[column].cast("string").to_pylist() for column in owner), strict=True))
     counts: list[dict[tuple[str, ...], float]] = []
-    for start, end in ((stretch.start_ns, stretch.end_ns), (stretch.healthy_start_ns, stretch.healthy_end_ns)):
+    for start, end in (
+        (time_window.start_ns, time_window.end_ns),
+        (time_window.healthy_start_ns, time_window.healthy_end_ns),
+    ):
         here = Counter(owners[row] for row in np.flatnonzero((times >= start) & (times < end)))
         counts.append({names: float(here[names]) for names in sorted(names for names in here if None not in names)})
-    return log_excess(counts[0], counts[1], stretch.length_ratio)
+    return log_excess(counts[0], counts[1], time_window.length_ratio)

@@ -120,9 +120,9 @@ def score_logs(
     )
 
 
-def odd_line_evidence(scores: LogScores, told: int = 5) -> list[Evidence]:
+def odd_line_evidence(scores: LogScores, reported: int = 5) -> list[Evidence]:
     """Name the unexpected lines that came most often."""
     return [
         Evidence(service=service, subject=template, score=float(count), detail="unexpected log lines")
-        for service, template, count in scores.odd_lines[:told]
+        for service, template, count in scores.odd_lines[:reported]
     ]

@@ -69,7 +69,7 @@ def principal_distances(normal: Matrix, points: Matrix, *, variance: float = 0.9
 def forest_scores(
     normal: Matrix, points: Matrix, *, trees: int = 100, share: float = 0.5, seed: int = 0
 ) -> tuple[Matrix, Matrix]:
-    """Isolation scores `2^(-E[h(x)] / c)` of normal and of questioned rows.
+    """Isolation scores `2^(-E[h(x)] / c)` of normal and of test rows.
 
     Each tree is grown from a share of the normal rows, and a normal row is scored by the trees that did not see
     it; by all of them if none is left.

@@ -15,12 +15,12 @@ USUAL_ERRORS = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class TraceHealth:
-    """[traces] which traces belong to the healthy part, which to the questioned one, and which of these went wrong."""
+    """[traces] which traces belong to the healthy part, which to the test window, and which of these went wrong."""
 
     healthy: Flags
-    questioned: Flags
+    in_test_window: Flags
     abnormal: Flags
-    """A questioned trace that took longer than its operations explain, or failed as it does not when healthy."""
+    """A test trace that took longer than its operations explain, or failed as it does not when healthy."""
 
 
 def trace_start_ns(spans: Spans) -> Ints:
@@ -34,8 +34,8 @@ def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: fl
     """Judge whole traces: too long is more than the sum over its operations of mean + `sigmas` sd.
 
     Means are of the time that an operation spends itself, and are taken over spans that ended before
-    `healthy_end_ns`. Operations that were not seen by then are not held against a trace. A trace is questioned
-    when it began at or after `start_ns`.
+    `healthy_end_ns`. Operations that were not seen by then are not held against a trace.
+    A trace is in the test window when it began at or after `start_ns`.
     """
     count = spans.traces
     began = trace_start_ns(spans)
@@ -47,13 +47,13 @@ def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: fl
     own = spans.own_ns
     limit = span_limits(group, own, known, sigmas=sigmas)
     allowed = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own), minlength=count)
-    odd = spans.error & (usual_share(group, spans.error, known) < USUAL_ERRORS)
+    odd = spans.error & (healthy_share(group, spans.error, known) < USUAL_ERRORS)
     failed = np.bincount(spans.trace, weights=odd, minlength=count) > 0
-    questioned = began >= start_ns
+    in_test_window = began >= start_ns
     return TraceHealth(
         healthy=ended < healthy_end_ns,
-        questioned=questioned,
-        abnormal=questioned & (failed | (ended - began > allowed)),
+        in_test_window=in_test_window,
+        abnormal=in_test_window & (failed | (ended - began > allowed)),
     )
 
 
@@ -68,7 +68,7 @@ def span_limits(groups: Ints, durations: Matrix, known: Flags, *, sigmas: float)
     return np.where(count > 0, mean + sigmas * sd, np.inf)[groups]
 
 
-def usual_share(groups: Ints, flags: Flags, known: Flags) -> Matrix:
+def healthy_share(groups: Ints, flags: Flags, known: Flags) -> Matrix:
     """Share of flagged rows of each row's group among the known ones; 0 for a group without any."""
     size = int(groups.max()) + 1 if len(groups) else 0
     count = np.bincount(groups[known], minlength=size)

@@ -152,8 +152,8 @@ def client_spans(spans: Spans, logs: LogEvents) -> Clients:
     only = (children == 1) & (answer >= 0) & ~logged
     silent = (children == 0) & ~logged
     group = np.unique(spans.service * (len(spans.operations) + 1) + spans.operation, return_inverse=True)[1]
-    told = np.bincount(group, weights=~silent)
-    usual = np.bincount(group, weights=only) > 0.5 * told
+    not_silent = np.bincount(group, weights=~silent)
+    usual = np.bincount(group, weights=only) > 0.5 * not_silent
     named = (spans.peer >= 0) & (spans.peer != spans.service) & (children <= 1)
     is_client = named | (usual[group] & (only | silent))
     return Clients(
@@ -183,8 +183,8 @@ def code_events(spans: Spans, logs: LogEvents, clients: Clients) -> Events:
     operation, answerable = called_operations(
         spans.service[child], called, spans.operation[child], spans.operation[shown], answered
     )
-    calm = np.zeros(len(child), dtype=bool)
-    parts.append((spans.parent[child], spans.start_ns[child], CALL, calm, called, operation))
+    no_failure = np.zeros(len(child), dtype=bool)
+    parts.append((spans.parent[child], spans.start_ns[child], CALL, no_failure, called, operation))
     failed = spans.error[child] | (answerable & ~answered)
     parts.append((spans.parent[child], spans.end_ns[child], RETURN, failed, called, operation))
     return _sorted(spans, logs, parts)
@@ -194,11 +194,11 @@ _Part = tuple[Ints, Ints, int, Flags, Ints, Ints]
 
 
 def _borders(spans: Spans, rows: Ints, logs: LogEvents) -> list[_Part]:
-    calm = np.zeros(len(rows), dtype=bool)
+    no_failure = np.zeros(len(rows), dtype=bool)
     # A line may be stamped after its span has ended; it is part of it all the same.
     last = spans.end_ns.copy()
     np.maximum.at(last, logs.span, logs.time_ns)
-    begin = (rows, spans.start_ns[rows], BEGIN, calm, spans.service[rows], spans.operation[rows])
+    begin = (rows, spans.start_ns[rows], BEGIN, no_failure, spans.service[rows], spans.operation[rows])
     end = (rows, last[rows], END, spans.error[rows], spans.service[rows], spans.operation[rows])
     time_ns = np.maximum(logs.time_ns, spans.start_ns[logs.span])
     lines = (logs.span, time_ns, LOG, np.zeros(len(time_ns), dtype=bool), spans.service[logs.span], logs.statement)

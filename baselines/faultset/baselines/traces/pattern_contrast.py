@@ -98,7 +98,7 @@ def contrast(
     healthy
         [n] which observations are healthy.
     suffering
-        Stretches of observations since the alarm; a pattern is judged by the one in which it changed most, so that
+        Time windows of observations since the alarm; a pattern is judged by the one in which it changed most, so that
         a fault which comes late, or shows late, is not diluted.
     least_support
         Sources seen less often in the healthy time are not judged.

@@ -70,9 +70,9 @@ def calls_of(spans: Spans) -> Calls:
         return Calls(known_ns=np.zeros(0, dtype=np.int64), edges=np.zeros(0, dtype=np.int64))
     has_parent = spans.parent >= 0
     above = np.where(has_parent, spans.service[spans.parent], -1)
-    told = np.where(has_parent, spans.peer[spans.parent], -1)
+    named = np.where(has_parent, spans.peer[spans.parent], -1)
     names_peer = (spans.service >= 0) & (spans.peer >= 0) & (spans.peer != spans.service)
-    below = ~names_peer & (spans.service >= 0) & (above >= 0) & (above != spans.service) & (told != spans.service)
+    below = ~names_peer & (spans.service >= 0) & (above >= 0) & (above != spans.service) & (named != spans.service)
     ends = spans.end_ns
     known = np.where(below, np.maximum(ends, ends[spans.parent]), ends)
     caller = np.where(names_peer, spans.service, above)

@@ -16,13 +16,11 @@ from importlib.resources import files
 import numpy as np
 import pandas as pd
 
-from faultset.datasets.metrics.roles import role_of
+from faultset.datasets.metrics.roles import is_health_metric, role_of
 
 RUN = 3
 CAP = 1000.0
 _STEADY = 0.98
-_UNTOLD_ROLES = frozenset({"limits", "clock", "scrape"})
-_UNTOLD_SUFFIX = "_generation"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +40,7 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
     wide
         Regular grid over the view, columns (service, metric), as `EpisodeView.wide` gives it.
     """
-    wide = wide.loc[:, [_tells(str(metric)) for _, metric in wide.columns]]
+    wide = wide.loc[:, [_is_considered(str(metric)) for _, metric in wide.columns]]
     index = wide.index.astype("int64").to_numpy()
     values = wide.to_numpy(dtype="float64")
     reference, after = values[index < reference_end_ns], values[index >= onset_ns]
@@ -69,9 +67,9 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
     return list(scores.values())
 
 
-def _tells(metric: str) -> bool:
+def _is_considered(metric: str) -> bool:
     """Leave out what moves by any change of an object, harmful or not."""
-    return role_of(metric) not in _UNTOLD_ROLES and not metric.endswith(_UNTOLD_SUFFIX)
+    return is_health_metric(metric, role_of(metric))
 
 
 @cache

@@ -41,6 +41,9 @@ ROLES = (
 KINDS = ("counter", "gauge", "histogram")
 COMBINATIONS = ("sum", "mean", "min", "max")
 
+# What a clock shows, a limit allows or a scrape costs is no sign of health; a generation counts decisions.
+_EXCLUDED_ROLES = frozenset({"clock", "limits", "scrape"})
+_EXCLUDED_SUFFIX = "_generation"
 _DERIVED = {"_mean": "latency", "_rate": "traffic", "_error_rate": "errors"}
 _PARTS = re.compile(r"_(bucket|sum|count)$")
 
@@ -168,6 +171,11 @@ def _catalogue_with(rows: tuple[tuple[tuple[str, str], ...], ...]) -> Catalogue:
 def role_of(metric: str) -> str:
     """Return the role of a metric in the built-in catalogue; `other` when it has none."""
     return builtin_catalogue().role_of(metric)
+
+
+def is_health_metric(metric: str, role: str) -> bool:
+    """Return whether a metric of that role can be a sign of health: clocks, limits, scrapes and generations cannot."""
+    return role not in _EXCLUDED_ROLES and not metric.endswith(_EXCLUDED_SUFFIX)
 
 
 def known_roles(roles: Iterable[str]) -> frozenset[str]:

@@ -18,7 +18,7 @@ from faultset.baselines.features.service_latency import (
     service_latency,
     similarity_to_front,
 )
-from faultset.baselines.features.windows import Stretch
+from faultset.baselines.features.windows import TimeWindow
 from faultset.baselines.logs.line_shapes import shape_counts
 from faultset.baselines.logs.masks import masked, masked_column
 from faultset.baselines.methods.localization.call_graphs.microscope import Microscope, descent_ends
@@ -182,13 +182,13 @@ def test_an_operation_is_slow_from_three_times_its_healthy_percentile_on() -> No
     rows += [span(second / 10, "db", "server", 10) for second in range(200)]
     rows += [span(28 + second / 10, "db", "server", 29) for second in range(50)]
     rows += [span(28 + second / 10, "front", "server", 500) for second in range(50)]
-    stretch = Stretch(
+    time_window = TimeWindow(
         start_ns=START + 28 * SECOND,
         end_ns=START + 40 * SECOND,
         healthy_start_ns=START,
         healthy_end_ns=START + 24 * SECOND,
     )
-    assert slow_operations(spoken(spans=rows), stretch) == {("cart", "cart.Get"): pytest.approx(3.1)}
+    assert slow_operations(spoken(spans=rows), time_window) == {("cart", "cart.Get"): pytest.approx(3.1)}
 
 
 def test_texts_and_columns_are_masked_alike() -> None:

@@ -203,7 +203,7 @@ def test_a_trace_is_too_long_beyond_what_its_operations_explain(traced) -> None:
     view = traced(calls(), calls(search={"ms": 60}))
     spans = read_spans(view)
     health = trace_health(spans, view.reference[1], int(spans.start_ns.min()) + 50 * SECOND)
-    assert health.questioned.sum() == 100
+    assert health.in_test_window.sum() == 100
     # Every second request calls search.
     assert health.abnormal.sum() == 50
-    assert not (health.abnormal & ~health.questioned).any()
+    assert not (health.abnormal & ~health.in_test_window).any()

@@ -9,8 +9,8 @@ import numpy as np
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.series_scores import rank_by_series
-from faultset.baselines.features.windows import localization_windows, stretch_after
-from faultset.baselines.logs.keywords import complaint_excess, complaints, excess_by
+from faultset.baselines.features.windows import localization_windows, window_after
+from faultset.baselines.logs.keywords import error_line_excess, error_lines, excess_by
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -38,10 +38,10 @@ class SeriesStopped(Untrained):
         if windows.empty:
             return Ranking.abstain()
         gone = windows.absent.mean(axis=0)
-        told = rank_by_series(gone, windows.series, episode.services, detail="share of steps without a sample")
+        reported = rank_by_series(gone, windows.series, episode.services, detail="share of steps without a sample")
         owner = np.array(windows.services)
         share = {service: float(gone[owner == service].mean()) for service in set(windows.services)}
-        return Ranking.of(share, episode.services, [item for item in told.evidence if item.score > 0])
+        return Ranking.of(share, episode.services, [item for item in reported.evidence if item.score > 0])
 
 
 @baseline(
@@ -55,20 +55,20 @@ class SeriesStopped(Untrained):
     complexity="O(L)",
 )
 class LoudestLog(Untrained):
-    """Control: blame the service that complains most since the alarm.
+    """Control: blame the service with most error lines since the alarm.
 
-    A complaint is a line at level error or fatal, or with a word like "failed"; the usual rate is subtracted.
+    An error line is a line at level error or fatal, or with a word like "failed"; the usual rate is subtracted.
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by complaints."""
-        stretch = stretch_after(episode, alarm_ns, episode.context.resolution_s)
-        lines = complaints(episode)
-        counts = complaint_excess(lines, stretch)
-        by_pod = excess_by(lines, stretch, ("service", "pod"))
+        """Rank services by error lines."""
+        time_window = window_after(episode, alarm_ns, episode.context.resolution_s)
+        lines = error_lines(episode)
+        counts = error_line_excess(lines, time_window)
+        by_pod = excess_by(lines, time_window, ("service", "pod"))
         pods = {(service, pod): count for (service, pod), count in by_pod.items()}
         evidence = [
-            Evidence(service=name, subject="log lines", score=count, detail="complaints beyond the usual")
+            Evidence(service=name, subject="log lines", score=count, detail="error lines beyond the usual")
             for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         ]
         return Ranking.of(counts, episode.services, evidence, pods=pods)

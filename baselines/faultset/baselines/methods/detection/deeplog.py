@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ORDER = 3
 TOP = 9
-_TOLD = 5
+_MOST_EVIDENCE = 5
 Verdicts = npt.NDArray[np.bool_]
 
 
@@ -149,11 +149,11 @@ def _evidence(
     rows = missed & (step >= healthy) & (lines.times_ns < alarm_ns)
     kinds, times = np.unique(lines.services[rows] * len(lines.texts) + lines.templates[rows], return_counts=True)
     services = sorted(episode.services)
-    told = sorted(
+    reported = sorted(
         (-number, services[kind // len(lines.texts)], lines.texts[kind % len(lines.texts)])
         for kind, number in zip(kinds.tolist(), times.tolist(), strict=True)
     )
     return tuple(
         Evidence(service=service, subject=text or "(empty line)", score=float(-number), detail="unexpected lines")
-        for number, service, text in told[:_TOLD]
+        for number, service, text in reported[:_MOST_EVIDENCE]
     )

@@ -26,7 +26,7 @@ def subsequences(series: npt.NDArray[np.floating], length: int) -> Pieces:
     return np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(series, length, axis=0).swapaxes(0, 1))
 
 
-def nearest_distances(questioned: Pieces, healthy: Pieces, *, apart: int = 0) -> Matrix:
+def nearest_distances(in_test_window: Pieces, healthy: Pieces, *, apart: int = 0) -> Matrix:
     """Euclidean distance of each questioned subsequence to the nearest healthy one of its series.
 
     Values are not normalised, since that would hide a shift of level.
@@ -42,12 +42,12 @@ def nearest_distances(questioned: Pieces, healthy: Pieces, *, apart: int = 0) ->
         [S, count of the questioned]
     """
     squared = (
-        (questioned**2).sum(axis=-1)[:, :, None]
+        (in_test_window**2).sum(axis=-1)[:, :, None]
         + (healthy**2).sum(axis=-1)[:, None, :]
-        - 2 * (questioned @ healthy.swapaxes(1, 2))
+        - 2 * (in_test_window @ healthy.swapaxes(1, 2))
     )
     if apart:
-        place = np.arange(questioned.shape[1])
+        place = np.arange(in_test_window.shape[1])
         squared[:, np.abs(place[:, None] - place) < apart] = np.inf
     return np.sqrt(np.maximum(squared.min(axis=-1), 0.0)).astype(float)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Mode = Literal["projection", "subspace"]
 _PAPER = "Cetin, Tasgin, UBMK 2020 (MKSMC); only the title is public"
 _RECONSTRUCTION = "A reconstruction: of the paper nothing but its title could be found."
-_TOLD = 5
+_MOST_EVIDENCE = 5
 
 
 @baseline(
@@ -155,7 +155,7 @@ class MKSMC(Untrained):
 
     @staticmethod
     def _explain(windows: Windows, columns: npt.NDArray[np.intp], shares: Matrix) -> tuple[Evidence, ...]:
-        order = np.argsort(-shares, kind="stable")[:_TOLD]
+        order = np.argsort(-shares, kind="stable")[:_MOST_EVIDENCE]
         return tuple(
             Evidence(
                 service=windows.series[columns[position]][0],

@@ -53,13 +53,13 @@ class ConstantPair:
         return self
 
     def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
-        """Say what was said most often."""
+        """Return the most frequent pair."""
         if self.pair_ is None:
             return Diagnosis.abstain()
         return Diagnosis(system_level=self.pair_[0], fault_type=self.pair_[1], confidence=self.share_)
 
 
-class _Taught:
+class _SignatureDiagnoser:
     """What both diagnosers share: signatures of the training faults, on a common scale."""
 
     name: str
@@ -75,7 +75,7 @@ class _Taught:
         self.classes_ = sorted(set(self.pairs_), key=str)
         every = self._matrix([shown for shown, _ in found])
         self.scale_ = np.maximum(np.sqrt((every**2).mean(axis=0)), 1e-6) if len(every) else np.ones(len(self.names_))
-        self.taught_ = self._matrix([shown for shown, pair in found if pair is not None]) / self.scale_
+        self.training_matrix_ = self._matrix([shown for shown, pair in found if pair is not None]) / self.scale_
         self._learn()
         return self
 
@@ -87,10 +87,10 @@ class _Taught:
         if shown is None:
             return Diagnosis.abstain()
         row = (self._matrix([shown]) / self.scale_)[0]
-        pair, confidence, told = self._answer(row)
+        pair, confidence, reported = self._answer(row)
         evidence = tuple(
             Evidence(service=shown.suspect, subject=name, score=float(row[self.names_.index(name)]), detail=text)
-            for name, text in told
+            for name, text in reported
             if shown.suspect is not None
         )
         return Diagnosis(system_level=pair[0], fault_type=pair[1], confidence=confidence, evidence=evidence)
@@ -101,7 +101,7 @@ class _Taught:
         )
 
     def _learn(self) -> None:
-        """Learn from `taught_` and `pairs_`."""
+        """Learn from `training_matrix_` and `pairs_`."""
 
     def _answer(self, row: Matrix) -> tuple[Pair, float, list[tuple[str, str]]]:
         raise NotImplementedError
@@ -119,7 +119,7 @@ class _Taught:
     complexity=_COMPLEXITY,
     departures=("The time of the alarm is not used, because training episodes come without one.",),
 )
-class NearestSignature(_Taught):
+class NearestSignature(_SignatureDiagnoser):
     """Answer with the pair whose faults in the training episodes look most like this one.
 
     Features are divided by their root mean square; likeness is the cosine, so that it is the kind of deviation that
@@ -139,9 +139,9 @@ class NearestSignature(_Taught):
         self.neighbours = neighbours
 
     def _answer(self, row: Matrix) -> tuple[Pair, float, list[tuple[str, str]]]:
-        squashed, taught = np.tanh(row), np.tanh(self.taught_)
-        length = np.linalg.norm(taught, axis=1) * np.linalg.norm(squashed)
-        likeness = np.divide(taught @ squashed, length, out=np.zeros(len(taught)), where=length > 0)
+        squashed, training = np.tanh(row), np.tanh(self.training_matrix_)
+        length = np.linalg.norm(training, axis=1) * np.linalg.norm(squashed)
+        likeness = np.divide(training @ squashed, length, out=np.zeros(len(training)), where=length > 0)
         nearest = np.argsort(-likeness, kind="stable")[: self.neighbours]
         votes: dict[Pair, float] = {}
         for number in nearest.tolist():
@@ -149,16 +149,16 @@ class NearestSignature(_Taught):
             votes[pair] = votes.get(pair, 0.0) + max(0.0, float(likeness[number])) + 1e-9
         pair = min(votes, key=lambda one: (-votes[one], str(one)))
         match = next(number for number in nearest.tolist() if self.pairs_[number] == pair)
-        common = squashed * taught[match]
-        told = [
+        common = squashed * training[match]
+        reported = [
             (self.names_[column], "also in a training episode of the kind")
             for column in np.argsort(-common, kind="stable")[:5]
             if common[column] > 0
         ]
-        return pair, votes[pair] / sum(votes.values()), told
+        return pair, votes[pair] / sum(votes.values()), reported
 
 
-class _Trees(_Taught):
+class _Trees(_SignatureDiagnoser):
     """Trees on signatures; the scale does not matter to them."""
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -170,18 +170,18 @@ class _Trees(_Taught):
     def _learn(self) -> None:
         self.model_ = self._model()
         if self.pairs_:
-            self.model_.fit(self.taught_, [self.classes_.index(pair) for pair in self.pairs_])
+            self.model_.fit(self.training_matrix_, [self.classes_.index(pair) for pair in self.pairs_])
 
     def _answer(self, row: Matrix) -> tuple[Pair, float, list[tuple[str, str]]]:
         shares = self.model_.predict_proba(row[None])[0]
         best = int(shares.argmax())
         weight = self.model_.feature_importances_ * np.abs(row)
-        told = [
+        reported = [
             (self.names_[column], "told the classes apart in training")
             for column in np.argsort(-weight, kind="stable")[:5]
             if weight[column] > 0
         ]
-        return self.classes_[int(self.model_.classes_[best])], float(shares[best]), told
+        return self.classes_[int(self.model_.classes_[best])], float(shares[best]), reported
 
 
 @baseline(

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import parse_state, read_frame, read_table
 from faultset.baselines.features.object_states import specified
-from faultset.baselines.features.windows import Stretch, localization_windows
-from faultset.baselines.logs.keywords import complaints
+from faultset.baselines.features.windows import TimeWindow, localization_windows
+from faultset.baselines.logs.keywords import error_lines
 from faultset.baselines.methods.rules.state_rules import KubernetesState, histories
 from faultset.baselines.stats.scaling import ABSENT_Z, deviations, median_and_mad, with_metric_floor
 from faultset.baselines.traces.spans import invocations, read_spans
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TABLES_READ = ("metrics", "spans", "logs", "events", "objects")
 FAR = 6.0
 MOST_Z = 50.0
-# What complaints are about, in the words that clients, drivers and runtimes of any language use.
+# What error lines are about, in the words that clients, drivers and runtimes of any language use.
 TOPICS: Mapping[str, str] = {
     "access": r"auth|not allowed|permission|denied|credential|password|forbidden|NOPERM|WRONGPASS|NOAUTH",
     "absent": r"not found|no such|unknown|missing|does not exist|not registered|NoSuch|undefined",
@@ -62,14 +62,16 @@ def _signature(episode: EpisodeView) -> Signature | None:
     start_ns, end_ns = episode.view
     healthy_end_ns = episode.reference[1]
     late_ns = healthy_end_ns + (end_ns - healthy_end_ns) // 2
-    stretch = Stretch(start_ns=healthy_end_ns, end_ns=end_ns, healthy_start_ns=start_ns, healthy_end_ns=healthy_end_ns)
+    time_window = TimeWindow(
+        start_ns=healthy_end_ns, end_ns=end_ns, healthy_start_ns=start_ns, healthy_end_ns=healthy_end_ns
+    )
     weights: dict[str, float] = defaultdict(float)
     parts = (
         _objects(episode, healthy_end_ns, weights),
         _metrics(episode, late_ns, weights),
         _spans(episode, healthy_end_ns, late_ns),
-        _logs(episode, stretch),
-        _events(episode, stretch),
+        _logs(episode, time_window),
+        _events(episode, time_window),
     )
     if all(part is None for part in parts):
         return None
@@ -171,43 +173,43 @@ def _spans(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str,
     return rise
 
 
-def _logs(episode: EpisodeView, stretch: Stretch) -> dict[str, float] | None:
+def _logs(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
     """How much more is logged and complained, about what, and by how many services."""
     times = read_table(episode, "logs", ("time",))["time"].cast("int64").to_numpy()
-    since, before = _inside(times, stretch)
+    since, before = _inside(times, time_window)
     if not since.any() and not before.any():
         return None
-    usual = before.sum() * stretch.length_ratio
+    usual = before.sum() * time_window.length_ratio
     found = {"lines more": float(np.log((since.sum() + 1) / (usual + 1)))}
-    bad = complaints(episode)
-    bad_since, bad_before = _inside(bad["time"].cast("int64").to_numpy(), stretch)
-    excess = bad_since.sum() - bad_before.sum() * stretch.length_ratio
-    found["complaints"] = float(np.log1p(max(0.0, excess)))
+    bad = error_lines(episode)
+    bad_since, bad_before = _inside(bad["time"].cast("int64").to_numpy(), time_window)
+    excess = bad_since.sum() - bad_before.sum() * time_window.length_ratio
+    found["error lines"] = float(np.log1p(max(0.0, excess)))
     for topic, words in TOPICS.items():
         hit = pc.match_substring_regex(bad["message"], words, ignore_case=True)  # type: ignore[attr-defined]
         hits = hit.fill_null(False).to_numpy()
-        more = hits[bad_since].sum() - hits[bad_before].sum() * stretch.length_ratio
-        found[f"complaints of {topic}"] = float(max(0.0, more) / max(1.0, excess))
+        more = hits[bad_since].sum() - hits[bad_before].sum() * time_window.length_ratio
+        found[f"error lines of {topic}"] = float(max(0.0, more) / max(1.0, excess))
     writers = bad["service"].filter(pa.array(bad_since)).drop_null()
     found["complaining services"] = len(writers.unique()) / max(1, len(episode.services))
     return found
 
 
-def _events(episode: EpisodeView, stretch: Stretch) -> dict[str, float] | None:
+def _events(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
     """How often each reason came up among the cluster's events, beyond what the reference had."""
     frame = read_frame(episode, "events", ("time", "reason", "service"))
     if frame.empty:
         return None
-    since, before = _inside(frame["time"].to_numpy(), stretch)
+    since, before = _inside(frame["time"].to_numpy(), time_window)
     usual = frame.loc[before, "reason"].astype(str).value_counts()
     now = frame.loc[since, "reason"].astype(str).value_counts()
     return {
-        f"event: {reason}": float(np.log1p(max(0.0, count - usual.get(reason, 0) * stretch.length_ratio)))
+        f"event: {reason}": float(np.log1p(max(0.0, count - usual.get(reason, 0) * time_window.length_ratio)))
         for reason, count in now.items()
     }
 
 
-def _inside(times: np.ndarray, stretch: Stretch) -> tuple[np.ndarray, np.ndarray]:
-    since = (times >= stretch.start_ns) & (times < stretch.end_ns)
-    before = (times >= stretch.healthy_start_ns) & (times < stretch.healthy_end_ns)
+def _inside(times: np.ndarray, time_window: TimeWindow) -> tuple[np.ndarray, np.ndarray]:
+    since = (times >= time_window.start_ns) & (times < time_window.end_ns)
+    before = (times >= time_window.healthy_start_ns) & (times < time_window.healthy_end_ns)
     return since, before

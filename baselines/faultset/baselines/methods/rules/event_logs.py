@@ -11,8 +11,8 @@ import numpy as np
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.tables import read_frame
-from faultset.baselines.features.windows import Stretch, stretch_after
-from faultset.baselines.logs.keywords import complaints, log_excess
+from faultset.baselines.features.windows import TimeWindow, window_after
+from faultset.baselines.logs.keywords import error_lines, log_excess
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     complexity="O(L + E), E events",
 )
 class EventLog(Untrained):
-    """Blame the service that events warn of, and then the one that complaints in the logs point at.
+    """Blame the service that events warn of, and then the one that error lines in the logs point at.
 
     Every reason of a warning that came up after the alarm, and did not within the reference, counts one. Error
     lines beyond the usual add a share of at most one in all. A line that names a service which its writer is
@@ -41,12 +41,12 @@ class EventLog(Untrained):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by new kinds of warnings, then by their share of the complaints."""
-        stretch = stretch_after(episode, alarm_ns, episode.context.resolution_s)
+        """Rank services by new kinds of warnings, then by their share of the error lines."""
+        time_window = window_after(episode, alarm_ns, episode.context.resolution_s)
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
-        for service, reasons in new_warnings(episode, stretch).items():
+        for service, reasons in new_warnings(episode, time_window).items():
             scores[service] += len(reasons)
             evidence += [
                 Evidence(service=service, subject=reason, score=1.0, detail="new warning event") for reason in reasons
@@ -54,7 +54,7 @@ class EventLog(Untrained):
             for named in reasons.values():
                 for pod in named:
                     pods[service, pod] += 1
-        of_services, of_pods = pointed_complaints(episode, stretch)
+        of_services, of_pods = attributed_error_lines(episode, time_window)
         total = sum(of_services.values())
         for pod, count in of_pods.items():
             pods[pod] += count / max(total, count)
@@ -62,13 +62,13 @@ class EventLog(Untrained):
             if count > 0:
                 scores[service] += count / total
                 evidence.append(
-                    Evidence(service=service, subject="log lines", score=count, detail="complaints beyond the usual")
+                    Evidence(service=service, subject="log lines", score=count, detail="error lines beyond the usual")
                 )
         return Ranking.of(scores, episode.services, evidence, pods=pods)
 
 
-def new_warnings(episode: EpisodeView, stretch: Stretch) -> dict[str, dict[str, list[str]]]:
-    """Reasons of warnings per service that came up within a stretch and not within its healthy part.
+def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dict[str, list[str]]]:
+    """Reasons of warnings per service that came up within a time window and not within its healthy part.
 
     Each comes with the pods that it was about; a service's reason may be about other objects, and then has none.
     """
@@ -76,8 +76,8 @@ def new_warnings(episode: EpisodeView, stretch: Stretch) -> dict[str, dict[str, 
     frame = frame[(frame["type"] == "Warning") & frame["service"].isin(episode.services)]
     found: dict[str, dict[str, list[str]]] = {}
     for service, rows in frame.groupby("service", observed=True, sort=True):
-        now = rows[(rows["time"] >= stretch.start_ns) & (rows["time"] < stretch.end_ns)]
-        usual = set(rows.loc[rows["time"] < stretch.healthy_end_ns, "reason"].astype(str))
+        now = rows[(rows["time"] >= time_window.start_ns) & (rows["time"] < time_window.end_ns)]
+        usual = set(rows.loc[rows["time"] < time_window.healthy_end_ns, "reason"].astype(str))
         reasons = sorted(set(now["reason"].astype(str)) - usual)
         if reasons:
             pods = now[now["kind"] == "Pod"]
@@ -87,9 +87,11 @@ def new_warnings(episode: EpisodeView, stretch: Stretch) -> dict[str, dict[str, 
     return found
 
 
-def pointed_complaints(episode: EpisodeView, stretch: Stretch) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
+def attributed_error_lines(
+    episode: EpisodeView, time_window: TimeWindow
+) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
     """Complaints beyond the usual per service that they point at, and per (service, pod) of those about the writer."""
-    lines = complaints(episode)
+    lines = error_lines(episode)
     times = lines["time"].cast("int64").to_numpy()
     called: dict[str, list[str]] = defaultdict(list)
     for caller, callee in episode.calls:
@@ -98,11 +100,14 @@ def pointed_complaints(episode: EpisodeView, stretch: Stretch) -> tuple[dict[str
     blamed = blame(writers, lines["message"].to_pylist(), called)
     services: list[Counter[str]] = []
     of_pods: list[Counter[tuple[str, str]]] = []
-    for start, end in ((stretch.start_ns, stretch.end_ns), (stretch.healthy_start_ns, stretch.healthy_end_ns)):
+    for start, end in (
+        (time_window.start_ns, time_window.end_ns),
+        (time_window.healthy_start_ns, time_window.healthy_end_ns),
+    ):
         rows = [row for row in np.flatnonzero((times >= start) & (times < end)) if blamed[row] in episode.services]
         services.append(Counter(str(blamed[row]) for row in rows))
         of_pods.append(Counter((str(blamed[row]), str(pods[row])) for row in rows if blamed[row] == writers[row]))
-    ratio = stretch.length_ratio
+    ratio = time_window.length_ratio
     return log_excess(services[0], services[1], ratio), log_excess(of_pods[0], of_pods[1], ratio)
 
 

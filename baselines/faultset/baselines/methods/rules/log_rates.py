@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 RARE = 1e-4
-_TOLD = 5
+_MOST_EVIDENCE = 5
 _IMPOSSIBLE = 1e-300
 
 
@@ -119,7 +119,7 @@ def _evidence(
         return ()
     services = sorted(episode.services)
     row = surprise[int(np.searchsorted(steps.times_ns, alarm_ns))]
-    told = sorted(
+    reported = sorted(
         (-abs(score), services[kind // len(lines.texts)], lines.texts[kind % len(lines.texts)], score)
         for score, kind in zip(row.tolist(), kinds.tolist(), strict=True)
         if score
@@ -131,5 +131,5 @@ def _evidence(
             score=abs(score),
             detail=f"powers of ten of surprise at {'more' if score > 0 else 'fewer'} such lines",
         )
-        for _, service, text, score in told[:_TOLD]
+        for _, service, text, score in reported[:_MOST_EVIDENCE]
     )

@@ -12,8 +12,8 @@ from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.features.service_latency import name_codes
-from faultset.baselines.features.windows import SECOND_NS, Stretch, Windows, localization_windows, stretch_after
-from faultset.baselines.logs.keywords import complaint_excess, complaints
+from faultset.baselines.features.windows import SECOND_NS, TimeWindow, Windows, localization_windows, window_after
+from faultset.baselines.logs.keywords import error_line_excess, error_lines
 from faultset.baselines.stats.scaling import deviations, mean_and_sd, sustained, with_metric_floor
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str, str
     return {windows.series[column]: float(lasting[column]) for column in np.flatnonzero(lasting > SIGMAS)}
 
 
-def slow_operations(episode: EpisodeView, stretch: Stretch) -> dict[tuple[str, str], float]:
+def slow_operations(episode: EpisodeView, time_window: TimeWindow) -> dict[tuple[str, str], float]:
     """Operations of a service whose 95th percentile of span time is more than three times the healthy one.
 
     Returns
@@ -64,8 +64,8 @@ def slow_operations(episode: EpisodeView, stretch: Stretch) -> dict[tuple[str, s
     time = table["time"].cast("int64").to_numpy()
     service = name_codes(table["service"], names)
     words, operation = _operations(table["operation"])
-    healthy = (time < stretch.healthy_end_ns) & (service >= 0)
-    since = (time >= stretch.start_ns) & (time < stretch.end_ns) & (service >= 0)
+    healthy = (time < time_window.healthy_end_ns) & (service >= 0)
+    since = (time >= time_window.start_ns) & (time < time_window.end_ns) & (service >= 0)
     group = service * max(1, len(words)) + operation
     duration = table["duration_ns"].to_numpy()
     before, after = _percentiles(group[healthy], duration[healthy]), _percentiles(group[since], duration[since])
@@ -112,7 +112,7 @@ def _percentiles(group: np.ndarray, duration: np.ndarray) -> dict[int, float]:
     ),
 )
 class SimpleRCA(Untrained):
-    """Rank services by metrics beyond three sigma, operations that got three times slower, and complaints in logs.
+    """Rank services by metrics beyond three sigma, operations that got three times slower, and error lines in logs.
 
     References
     ----------
@@ -123,17 +123,17 @@ class SimpleRCA(Untrained):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by alarms."""
         windows = localization_windows(episode, alarm_ns)
-        stretch = stretch_after(episode, alarm_ns, windows.step_ns / SECOND_NS, before=2)
+        time_window = window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, before=2)
         metrics = metric_alarms(windows, episode.catalogue)
         role = episode.catalogue.role_of
         roles: dict[str, set[str]] = {}
         for service, metric in metrics:
             roles.setdefault(service, set()).add(role(metric))
-        slow = slow_operations(episode, stretch)
+        slow = slow_operations(episode, time_window)
         operations: dict[str, float] = {}
         for service, _ in slow:
             operations[service] = operations.get(service, 0.0) + 1
-        lines = complaint_excess(complaints(episode), stretch)
+        lines = error_line_excess(error_lines(episode), time_window)
         scores: dict[str, float] = {}
         for source in ({service: float(len(found)) for service, found in roles.items()}, operations, lines):
             largest = max(source.values(), default=0.0)
@@ -154,7 +154,7 @@ class SimpleRCA(Untrained):
             for (service, operation), ratio in sorted(slow.items(), key=lambda item: (-item[1], item[0]))[:5]
         ]
         evidence += [
-            Evidence(service=service, subject="log lines", score=count, detail="complaints beyond the usual")
+            Evidence(service=service, subject="log lines", score=count, detail="error lines beyond the usual")
             for service, count in sorted(lines.items())
             if count > 0
         ]

@@ -1,4 +1,4 @@
-"""Rules on what the clients saw. They are told the service level indicator, so they rank in a group of
+"""Rules on what the clients saw. They are given the service level indicator, so they rank in a group of
 their own."""
 
 from __future__ import annotations

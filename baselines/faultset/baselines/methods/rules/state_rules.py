@@ -207,17 +207,17 @@ class LastChange(Untrained):
         """Rank services by how recent their last change is."""
         changes = [*_changes(_states(episode), episode.view[0]), *_acts(episode)]
         scores: dict[str, float] = {}
-        told: dict[str, Evidence] = {}
+        reported: dict[str, Evidence] = {}
         for time_ns, service, subject in changes:
             seconds = abs(alarm_ns - time_ns) / SECOND_NS
             score = (1.0 if time_ns <= alarm_ns else 1e-6) / (1.0 + seconds)
             if score > scores.get(service, 0.0):
                 scores[service] = score
                 when = "before" if time_ns <= alarm_ns else "after"
-                told[service] = Evidence(
+                reported[service] = Evidence(
                     service=service, subject=subject, score=score, detail=f"{seconds:.1f} s {when} the alarm"
                 )
-        evidence = [told[service] for service in sorted(told, key=lambda name: -scores[name])]
+        evidence = [reported[service] for service in sorted(reported, key=lambda name: -scores[name])]
         return Ranking.of(scores, episode.services, evidence)
 
 

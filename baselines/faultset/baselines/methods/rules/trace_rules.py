@@ -32,7 +32,7 @@ LEAST_SPANS = 20
 CLASS = float(np.log(1.1))
 FARTHEST = 60
 EXPECTED_CALLS = 5.0
-_TOLD = 5
+_MOST_EVIDENCE = 5
 
 
 def high_percentiles(durations: Ints, kinds: Ints, count: int, *, share: float = SHARE) -> Matrix:
@@ -90,9 +90,12 @@ def _detection(steps: Steps, shares: Matrix, limit: float, subjects: list[tuple[
     evidence: tuple[Evidence, ...] = ()
     if alarm is not None:
         row = shares[int(np.searchsorted(times, alarm))].tolist()
-        told = sorted((-score, *subject) for score, subject in zip(row, subjects, strict=True) if score > 0)[:_TOLD]
+        reported = sorted((-score, *subject) for score, subject in zip(row, subjects, strict=True) if score > 0)[
+            :_MOST_EVIDENCE
+        ]
         evidence = tuple(
-            Evidence(service=service, subject=subject, score=-score, detail=detail) for score, service, subject in told
+            Evidence(service=service, subject=subject, score=-score, detail=detail)
+            for score, service, subject in reported
         )
     return Detection.from_scores(times, scores, limit, evidence=evidence)
 

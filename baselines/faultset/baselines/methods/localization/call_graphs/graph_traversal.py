@@ -117,7 +117,7 @@ def explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], front:
     speed="instant",
     complexity="O(S·T + services·calls)",
     departures=(
-        "The published method is told which metric of the front end is ill; ours takes the role, latency or errors, "
+        "The published method is given which metric of the front end is ill; ours takes the role, latency or errors, "
         "in which the front end has moved further.",
         "A service is judged by two samples on end, not by one row, by the smaller of its moves from the reference and "
         "from shortly before the alarm, and only as far as it moves along with the front end.",

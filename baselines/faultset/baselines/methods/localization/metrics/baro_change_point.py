@@ -94,7 +94,7 @@ class BaroChangePoint(Untrained):
 
 
 def regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix, list[str]]:
-    """Latencies and errors of reference and questioned part, one below the other, in ranges of the reference.
+    """Latencies and errors of reference and test window, one below the other, in ranges of the reference.
 
     Without such metrics all are taken; where there are too many columns, each service has the mean of its
     deviations' sizes.

@@ -20,13 +20,13 @@ from faultset.baselines.features.kpi_flags import (
 )
 from faultset.baselines.features.windows import (
     SECOND_NS,
-    Stretch,
+    TimeWindow,
     Windows,
     detection_windows,
     localization_windows,
-    stretch_after,
+    window_after,
 )
-from faultset.baselines.logs.keywords import complaint_excess, complaints
+from faultset.baselines.logs.keywords import error_line_excess, error_lines
 from faultset.baselines.traces.slow_spans import exclusive_durations, parent_rows, slow_spans
 
 if TYPE_CHECKING:
@@ -168,10 +168,10 @@ class PDiagnose(Untrained):
         """Rank services by votes."""
         # One step earlier, because an alarm stands at the end of the sample that raised it.
         windows = localization_windows(episode, alarm_ns, before=1)
-        stretch = stretch_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
+        time_window = window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
         metric, evidence, first = self._metrics(windows)
-        log = complaint_excess(complaints(episode, levels=False), stretch)
-        trace, spans = anomalous_spans(episode, stretch, self.span_time)
+        log = error_line_excess(error_lines(episode, levels=False), time_window)
+        trace, spans = anomalous_spans(episode, time_window, self.span_time)
         votes = vote([metric, log, trace], self.weights)
         # Equal votes go to who was first; the amounts are too small to reorder anything else.
         order = sorted(first, key=lambda service: (first[service], service))
@@ -217,8 +217,8 @@ def without_digits(operations: pd.Series) -> pd.Series:
     return coded.astype(object).map(dict(zip(coded.cat.categories, names, strict=True)))
 
 
-def _kpi_evidence(windows: Windows, counts: np.ndarray, told: int = 10) -> list[Evidence]:
-    order = np.argsort(-counts, kind="stable")[:told]
+def _kpi_evidence(windows: Windows, counts: np.ndarray, reported: int = 10) -> list[Evidence]:
+    order = np.argsort(-counts, kind="stable")[:reported]
     return [
         Evidence(
             service=windows.series[column][0],
@@ -232,7 +232,7 @@ def _kpi_evidence(windows: Windows, counts: np.ndarray, told: int = 10) -> list[
 
 
 def anomalous_spans(
-    episode: EpisodeView, stretch: Stretch, span_time: SpanTime
+    episode: EpisodeView, time_window: TimeWindow, span_time: SpanTime
 ) -> tuple[dict[str, float], list[Evidence]]:
     """Count spans per service that are slow for their operation or that failed."""
     import pandas as pd
@@ -240,7 +240,7 @@ def anomalous_spans(
     table = read_table(episode, "spans", _SPAN_COLUMNS)
     times = table["time"].cast("int64").to_numpy()
     # A parent starts before its children, and what starts later does not matter.
-    kept = (times >= stretch.healthy_start_ns) & (times < stretch.end_ns)
+    kept = (times >= time_window.healthy_start_ns) & (times < time_window.end_ns)
     frame = table.filter(kept).unify_dictionaries().to_pandas()
     frame = frame[frame["service"].notna()].drop_duplicates(["trace_id", "span_id"], ignore_index=True)
     if frame.empty:
@@ -253,9 +253,9 @@ def anomalous_spans(
         measured = exclusive_durations(starts, durations, parents)
     frame["operation"] = without_digits(frame["operation"])
     groups = frame.groupby(["service", "operation"], observed=True).ngroup().to_numpy(dtype=np.int64)
-    odd = slow_spans(groups, measured, starts < stretch.healthy_end_ns)
+    odd = slow_spans(groups, measured, starts < time_window.healthy_end_ns)
     odd |= (frame["status"] == "error").to_numpy()
-    here = frame[odd & (starts >= stretch.start_ns)]
+    here = frame[odd & (starts >= time_window.start_ns)]
     counts = here.groupby(["service", "operation"], observed=True).size()
     evidence = [
         Evidence(service=str(service), subject=str(operation), score=float(count), detail="slow or failed spans")

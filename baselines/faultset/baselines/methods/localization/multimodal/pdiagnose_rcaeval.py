@@ -16,7 +16,7 @@ import numpy.typing as npt
 from faultset.baselines.api.contract import Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.tables import read_frame
-from faultset.baselines.features.windows import SECOND_NS, localization_windows, stretch_after
+from faultset.baselines.features.windows import SECOND_NS, localization_windows, window_after
 from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
@@ -86,20 +86,20 @@ class PDiagnoseRCAEval(Untrained):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by summed counts since the alarm."""
         windows = localization_windows(episode, alarm_ns, before=1)
-        stretch = stretch_after(episode, alarm_ns, windows.step_ns / SECOND_NS)
+        time_window = window_after(episode, alarm_ns, windows.step_ns / SECOND_NS)
         sources: list[Counts] = []
         if not windows.empty and len(windows.reference) > 1:
             sources.append(metric_counts(windows.reference, windows.values, windows.services))
         logs = read_frame(episode, "logs", ("time", "service", "message"))
-        logs = logs[logs["service"].notna() & (logs["time"] < stretch.end_ns)]
+        logs = logs[logs["service"].notna() & (logs["time"] < time_window.end_ns)]
         sources.append(log_counts(logs["service"].astype(str).tolist(), logs["message"].tolist()))
         spans = read_frame(episode, "spans", ("time", "service", "operation", "duration_ns"))
-        since = spans["time"] >= stretch.start_ns
-        healthy = spans["time"] < stretch.healthy_end_ns
+        since = spans["time"] >= time_window.start_ns
+        healthy = spans["time"] < time_window.healthy_end_ns
         spans = spans[spans["service"].notna() & (since | healthy)]
         counts: Counts = {}
         for (service, _), rows in spans.groupby(["service", "operation"], observed=True):
-            usual = (rows["time"] < stretch.healthy_end_ns).to_numpy()
+            usual = (rows["time"] < time_window.healthy_end_ns).to_numpy()
             slow = slow_count(rows["duration_ns"].to_numpy(dtype=float), usual)
             counts[str(service)] = counts.get(str(service), 0.0) + slow
         sources.append(counts)

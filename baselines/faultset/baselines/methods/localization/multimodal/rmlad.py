@@ -175,8 +175,8 @@ class RMLAD(Untrained):
         )
         if ranking.abstains:
             return ranking
-        told = [item for item in odd_line_evidence(logs) if item.service in ranking.scores]
-        return replace(ranking, evidence=(*ranking.evidence, *told))
+        reported = [item for item in odd_line_evidence(logs) if item.service in ranking.scores]
+        return replace(ranking, evidence=(*ranking.evidence, *reported))
 
     def _target(self, logs: LogScores, services: list[str], bins: int) -> Matrix:
         if self.scope == "system":

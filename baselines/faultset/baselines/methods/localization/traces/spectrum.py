@@ -134,7 +134,7 @@ class _Spectrum(Untrained):
             return Ranking.abstain()
         start_ns = alarm_ns - round(self.before * episode.context.resolution_s * SECOND_NS)
         health = trace_health(spans, min(episode.reference[1], alarm_ns), start_ns, sigmas=self.sigmas)
-        normal = health.healthy | (health.questioned & ~health.abnormal)
+        normal = health.healthy | (health.in_test_window & ~health.abnormal)
         if not health.abnormal.any():
             return Ranking.abstain()
         found = coverage(spans)

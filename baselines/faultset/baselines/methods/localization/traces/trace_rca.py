@@ -98,13 +98,13 @@ class TraceRCA(Untrained):
         calls = invocations(spans)
         start_ns = alarm_ns - round(self.before * episode.context.resolution_s * SECOND_NS)
         known = spans.end_ns[calls.row] < min(episode.reference[1], alarm_ns)
-        questioned = spans.start_ns[calls.row] >= start_ns
-        if not questioned.any() or not known.any():
+        in_test_window = spans.start_ns[calls.row] >= start_ns
+        if not in_test_window.any() or not known.any():
             return Ranking.abstain()
-        odd = questioned & self._abnormal(spans, calls, known, questioned)
+        odd = in_test_window & self._abnormal(spans, calls, known, in_test_window)
         if not odd.any():
             return Ranking.abstain()
-        judged = (spans, calls, questioned, odd)
+        judged = (spans, calls, in_test_window, odd)
         scores, entered, made = self._suspicion(*judged, calls.callee, calls.caller, len(spans.names))
         called = called_pods(spans, calls)
         of_pods, _, _ = self._suspicion(*judged, called, calling_pods(spans, calls), len(spans.pods))
@@ -127,29 +127,29 @@ class TraceRCA(Untrained):
         return Ranking.of(services, episode.services, evidence, pods=pods)
 
     def _suspicion(
-        self, spans: Spans, calls: Invocations, questioned: Flags, odd: Flags, callee: Ints, caller: Ints, size: int
+        self, spans: Spans, calls: Invocations, in_test_window: Flags, odd: Flags, callee: Ints, caller: Ints, size: int
     ) -> tuple[Matrix, Matrix, Matrix]:
         """Score services or pods: the best set, times the share of odd calls to each beyond that of calls it makes."""
-        set_score = self._set_scores(spans, calls, questioned & (callee >= 0), odd, callee, size)
-        entered = _share(callee, odd, questioned & (callee >= 0), size)
-        made = _share(caller, odd, questioned & (caller >= 0), size)
+        set_score = self._set_scores(spans, calls, in_test_window & (callee >= 0), odd, callee, size)
+        entered = _share(callee, odd, in_test_window & (callee >= 0), size)
+        made = _share(caller, odd, in_test_window & (caller >= 0), size)
         return set_score * np.abs(entered - made), entered, made
 
-    def _abnormal(self, spans: Spans, calls: Invocations, known: Flags, questioned: Flags) -> Flags:
+    def _abnormal(self, spans: Spans, calls: Invocations, known: Flags, in_test_window: Flags) -> Flags:
         found = np.zeros(len(calls.row), dtype=bool)
         for values in (spans.duration_ns[calls.row].astype(float), spans.error[calls.row].astype(float)):
             severity = severities(values, calls.kind, known)
-            usual, now = severity[known].mean(), severity[questioned].mean()
+            usual, now = severity[known].mean(), severity[in_test_window].mean()
             if now > usual * (1 + self.feature_rise):
                 found |= severity > self.severity
         return found
 
     def _set_scores(
-        self, spans: Spans, calls: Invocations, questioned: Flags, odd: Flags, callee: Ints, size: int
+        self, spans: Spans, calls: Invocations, in_test_window: Flags, odd: Flags, callee: Ints, size: int
     ) -> Matrix:
         """[size] best Jaccard index of a frequent set that holds the service, or the pod."""
-        trace = spans.trace[calls.row[questioned]]
-        members = sparse.csr_matrix((np.ones(len(trace)), (trace, callee[questioned])), shape=(spans.traces, size))
+        trace = spans.trace[calls.row[in_test_window]]
+        members = sparse.csr_matrix((np.ones(len(trace)), (trace, callee[in_test_window])), shape=(spans.traces, size))
         members.data[:] = 1.0
         abnormal = np.zeros(spans.traces, dtype=bool)
         abnormal[spans.trace[calls.row[odd]]] = True
