@@ -27,7 +27,11 @@ def show(board: Leaderboard, console: Console) -> None:
     for table in board.tables:
         if table.verdict == HEADLINE:
             console.print()
-            console.print(_rich(table, console.width))
+            rich, hidden = _rich(table, console.width)
+            console.print(rich)
+            if hidden:
+                text = f"Not shown in {console.width} columns: {', '.join(hidden)}; leaderboard.md has them."
+                console.print(text, style="dim", markup=False)
             if table.note:
                 console.print(table.note, style="yellow")
     others = [table for table in board.tables if table.verdict != HEADLINE and table.app != ALL_APPS]
@@ -42,7 +46,8 @@ def show(board: Leaderboard, console: Console) -> None:
         console.print(f"{len(board.failures)} rows failed and count as misses ({counted})", style="red", markup=False)
 
 
-def _rich(table: Table, width: int) -> RichTable:
+def _rich(table: Table, width: int) -> tuple[RichTable, list[str]]:
+    """Return the table and the titles of the columns that do not fit."""
     from rich.table import Table as RichTable
 
     columns = columns_of(table)
@@ -56,8 +61,6 @@ def _rich(table: Table, width: int) -> RichTable:
         title=f"{table.title}\n[dim not bold]{size}[/]",
         title_style="bold",
         title_justify="left",
-        caption=f"Not shown in {width} columns: {', '.join(hidden)}; leaderboard.md has them." if hidden else None,
-        caption_justify="left",
         box=None,
         pad_edge=False,
         header_style="bold",
@@ -74,7 +77,7 @@ def _rich(table: Table, width: int) -> RichTable:
     if table.floor:
         floor = [number_formats.number(table.floor[m.name].value, m) if m.name in table.floor else "" for m in shown]
         rich.add_row("", "guessing", *floor, "", "", style="dim italic")
-    return rich
+    return rich, hidden
 
 
 def _fitting(
