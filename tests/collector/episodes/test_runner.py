@@ -107,7 +107,7 @@ def test_an_unhealthy_application_is_torn_down_and_nothing_is_written(tmp_path: 
     subject.machine.warm_grace_s = 0.0
     outcome = subject.run()
     assert "not healthy after the warm-up" in outcome.failure
-    assert "requests failed" in outcome.failure
+    assert "requests failed: GET /hotels with status 200 " in outcome.failure
     assert not (tmp_path / "data" / "episodes").exists()
     assert fake(subject).torn_down
 

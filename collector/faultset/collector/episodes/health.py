@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import pandas as pd
 import pyarrow as pa
@@ -19,7 +20,7 @@ def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataF
     """Return the client requests scheduled in `[start_ns, end_ns)`."""
     batches = list(platform.sources["requests"].snapshot(start_ns, end_ns))
     if not batches:
-        return pd.DataFrame({"scheduled": [], "outcome": [], "endpoint": [], "latency_ns": []})
+        return pd.DataFrame({"scheduled": [], "outcome": [], "endpoint": [], "status": [], "latency_ns": []})
     return pa.Table.from_batches(batches).to_pandas()
 
 
@@ -52,9 +53,9 @@ def unhealthy(platform: Platform, start_ns: int, end_ns: int, rate_rps: float) -
     if len(requests) < min(0.5 * planned, planned - 4 * planned**0.5):
         return f"only {len(requests)} of about {planned:.0f} planned requests were sent"
     outcome = requests["outcome"].astype(str)
-    errors = int(outcome.isin(["http_error", "refused", "timeout"]).sum())
-    if errors > LARGEST_ERROR_RATE * len(requests):
-        return f"{errors} of {len(requests)} requests failed"
+    failed = requests[outcome.isin(["http_error", "refused", "timeout"])]
+    if len(failed) > LARGEST_ERROR_RATE * len(requests):
+        return f"{len(failed)} of {len(requests)} requests failed: {_most_frequent(failed)}"
     answered = int(outcome.isin(["ok", "http_error"]).sum())
     if answered < LEAST_COMPLETION * len(requests):
         return f"only {answered} of {len(requests)} requests were answered"
@@ -62,3 +63,12 @@ def unhealthy(platform: Platform, start_ns: int, end_ns: int, rate_rps: float) -
     if p95_ns > LARGEST_P95_NS:
         return f"one request in twenty took more than {p95_ns / 1e9:.1f} s; the host may have too much to do"
     return ""
+
+
+def _most_frequent(failed: pd.DataFrame) -> str:
+    """Return endpoint, status or outcome, and number of the most frequent failures."""
+    kinds = Counter(
+        (str(endpoint), str(outcome) if pd.isna(status) else f"status {status:.0f}")
+        for endpoint, status, outcome in zip(failed["endpoint"], failed["status"], failed["outcome"], strict=True)
+    )
+    return ", ".join(f"{endpoint} with {end} {count} times" for (endpoint, end), count in kinds.most_common(3))
