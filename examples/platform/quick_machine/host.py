@@ -1,0 +1,53 @@
+"""This machine with profiles of its own, and with room left for other work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.platforms.api.profiles import Phases
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.local.host import LocalHost
+from faultset.collector.platforms.local.platform import LocalPlatform
+from faultset.collector.spec.app import AppSpec
+
+
+class QuickMachinePlatform(LocalPlatform):
+    """Containers that fail are started again ten times sooner than a cluster would."""
+
+    name = "quick-machine"
+
+
+class QuickMachineHost(LocalHost):
+    """One episode at a time, unless the user says otherwise.
+
+    Parameters
+    ----------
+    episodes
+        How many episodes may run at a time.
+    """
+
+    profiles: ClassVar[Mapping[str, Phases]] = {
+        "quick": Phases(warmup_s=5.0, baseline_s=30.0, fault_s=30.0, cooldown_s=3.0),
+        "standard": Phases(warmup_s=10.0, baseline_s=90.0, fault_s=90.0, cooldown_s=10.0),
+    }
+
+    def __init__(self, *, episodes: int = 1):
+        self._episodes = episodes
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it was opened with."""
+        return {"episodes": self._episodes}
+
+    def episode_capacity(self) -> int:
+        """Return what the settings say, as far as the machine can carry it."""
+        return min(self._episodes, super().episode_capacity())
+
+    def create_platform(
+        self, app: AppSpec, folder: Path, journal: Journal, *, episode: str, seed: int, step_s: float
+    ) -> EpisodePlatform:
+        """Return a platform for one episode."""
+        return QuickMachinePlatform(app, folder, journal=journal, seed=seed, step_s=step_s, back_off_factor=0.1)

@@ -1,0 +1,24 @@
+"""The platform keeps what every platform promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quick_machine.host import QuickMachineHost
+
+from faultset.collector.apps import load_app
+from faultset.collector.testing import check_host, check_platform
+
+
+def test_the_host_keeps_its_promises() -> None:
+    check_host(QuickMachineHost(episodes=2))
+
+
+def test_the_platform_keeps_its_promises(tmp_path: Path) -> None:
+    host = QuickMachineHost()
+    check_platform(
+        lambda folder, journal: host.create_platform(
+            load_app("hotel"), folder, journal, episode="check", seed=1, step_s=1.0
+        ),
+        tmp_path,
+    )
