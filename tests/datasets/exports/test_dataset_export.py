@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from faultset.core.console import root as faultset
 from faultset.core.errors import DataError
+from faultset.core.plugins import plugins
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.exports.exporter import EXPORTS, Choices, export_dataset
+from faultset.datasets.exports.exporter import GROUP, Choices, export_dataset
 from faultset.datasets.format.labels import Label
 from faultset.datasets.imports.importer import import_dataset
 
@@ -225,7 +226,7 @@ def test_an_export_that_fails_leaves_nothing(example_root, tmp_path, monkeypatch
 def test_every_layout_has_a_refusal_for_what_it_cannot_hold(example_root, tmp_path):
     dataset = open_dataset(example_root)
     healthy = [episode for episode in dataset.episodes if dataset.label(episode).fault is None]
-    for name in EXPORTS:
+    for name in plugins(GROUP):
         done = export_dataset(name, example_root, tmp_path / name)
         expected = set() if name.startswith("wide") else set(healthy)
         assert set(done.left_out) == expected

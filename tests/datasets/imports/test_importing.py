@@ -238,7 +238,7 @@ def test_the_doctor_says_what_it_does_not_know(tmp_path):
     (tmp_path / "holiday").mkdir()
     code, _, errors = run("dataset", "doctor", tmp_path / "holiday")
     assert code == 3
-    assert "is of no format that is known here (rcaeval, rcabench," in errors
+    assert "is of no known format (aiopslab, nezha, openrca," in errors
 
 
 def test_the_doctor_exits_with_three_when_a_case_cannot_be_imported(source):

@@ -5,22 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
 from faultset.core.errors import DataError, UsageError
-from faultset.core.suggestions import unknown_name
+from faultset.core.plugins import load_plugin
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.storage import disk_full_named
 
-EXPORTS: Mapping[str, str] = {
-    "wide-csv": "faultset.datasets.exports.wide:WideCSV",
-    "wide-parquet": "faultset.datasets.exports.wide:WideParquet",
-    "rcaeval": "faultset.datasets.exports.rcaeval:RCAEvalExport",
-    "rcabench": "faultset.datasets.exports.rcabench:RCABenchExport",
-}
-"""Name -> module and class."""
+GROUP = "faultset.exporters"
+"""Entry-point group in which layouts are announced."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +69,7 @@ def export_dataset(
     Parameters
     ----------
     name
-        Layout, a key of `EXPORTS`.
+        Layout, a name in the entry-point group `faultset.exporters`.
     root
         Dataset folder.
     out
@@ -85,8 +79,7 @@ def export_dataset(
     started, progress
         Told the number of episodes, then how many were finished since.
     """
-    if name not in EXPORTS:
-        raise unknown_name("layout", name, EXPORTS)
+    layout = load_plugin(GROUP, name, kind="layout")
     choices = choices or Choices()
     if choices.step_s <= 0:
         raise UsageError("a step needs a length, for instance --step 1s")
@@ -94,7 +87,6 @@ def export_dataset(
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(f"{out} exists and is not empty; give a new folder for the export")
-    module, _, attribute = EXPORTS[name].partition(":")
     folder = out.with_name(out.name + ".incomplete")
     if started:
         started(len(dataset.episodes))
@@ -102,7 +94,7 @@ def export_dataset(
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         try:
-            done = _written(getattr(import_module(module), attribute)(dataset, choices, folder), dataset, progress)
+            done = _written(layout(dataset, choices, folder), dataset, progress)
             if out.exists():
                 out.rmdir()
             folder.rename(out)

@@ -9,7 +9,7 @@ from pathlib import Path
 from faultset.core.errors import DataError
 from faultset.datasets.format.versions import VERSIONS
 from faultset.datasets.imports.contract import Oddity
-from faultset.datasets.imports.registry import FORMATS, recognised
+from faultset.datasets.imports.registry import format_names, recognised
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ def examined(path: Path | str) -> Examination:
     found = recognised(path)
     if not found:
         raise DataError(
-            f"{path} is of no format that is known here ({', '.join(FORMATS)}); give the folder that was unpacked"
+            f"{path} is of no known format ({', '.join(format_names())}); give the folder that was unpacked"
         )
     first = found[0]
     cases = first.cases(path)

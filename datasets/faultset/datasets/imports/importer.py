@@ -64,7 +64,7 @@ def import_dataset(
     Parameters
     ----------
     name
-        Format, a key of `FORMATS`.
+        Format, a name in the entry-point group `faultset.importers`.
     path
         Folder or file of the foreign data; it is only read.
     out
