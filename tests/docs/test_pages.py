@@ -22,7 +22,7 @@ TOP_FOLDERS = "baselines|benchmarks|collector|datasets|docs|evaluators|examples|
 GENERATED = {"reference/cli.md"}
 GROUPS = "apps baselines commands exporters faults importers load_drivers platforms scorers sources".split()
 BLOCK = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
-IMPORT = re.compile(r"^from (faultset[\w.]*) import \(?([^()#\n]+|[^()]+\))", re.MULTILINE)
+IMPORT = re.compile(r"^from (faultset(?:\.\w+)*) import \(?([^()#\n]+|[^()]+\))", re.MULTILINE)
 each_page = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 
 
@@ -90,7 +90,7 @@ def test_imports_in_examples_work(path: Path) -> None:
     for _, language, code in BLOCK.findall(path.read_text()):
         if language == "python":
             for module, names in re.findall(
-                r"^from (faultset[\w.]*) import \(?([^()#\n]+|[^()]+\))", code, re.MULTILINE
+                r"^from (faultset(?:\.\w+)*) import \(?([^()#\n]+|[^()]+\))", code, re.MULTILINE
             ):
                 for name in names.strip("() \n").split(","):
                     if name.strip():
