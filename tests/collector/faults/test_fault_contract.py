@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from faultset.collector.apps import load_app
+from faultset.collector.apps import AppSpec, app_names, load_app
 from faultset.collector.faults.registry import FaultSpec, fault, faults
+from faultset.collector.plans.requests import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.testing import check_fault
 
 LEVELS = {"Hardware", "Operating System", "Virtualization", "Application"}
 TYPES = {
@@ -113,3 +115,51 @@ def test_a_second_fault_of_a_name_is_refused_with_both_owners() -> None:
         def another(platform, target, rng):
             """Never."""
             return {}
+
+
+def was_killed_again(platform: FakePlatform, target: str, parameters) -> None:
+    status = platform.objects["Pod", parameters["pod"]]["status"]["containerStatuses"][0]
+    status["restartCount"] += 1
+    status["lastState"] = {"terminated": {"exitCode": 137, "reason": "Error", "finishedAt": "2026-01-02"}}
+
+
+def was_throttled_again(platform: FakePlatform, target: str, parameters) -> None:
+    row = next(row for row in platform.rows["metrics"] if row["pod"] == parameters["pod"])
+    platform.rows["metrics"].append({**row, "time": row["time"] + 1, "value": row["value"] + 6})
+
+
+EFFECTS = {"container-kill": was_killed_again, "cpu-throttle": was_throttled_again}
+EFFECTS |= dict.fromkeys(("target-port", "scale-to-zero", "pod-kill", "wrong-selector"), lambda *arguments: None)
+FITTING = [
+    pytest.param(spec, app, id=f"{spec.name}-{app.name}")
+    for app in (load_app(name) for name in app_names())
+    for spec in faults().values()
+    if not unavailable_reason(spec, app)
+]
+
+
+@pytest.mark.parametrize(("spec", "app"), FITTING)
+def test_every_fault_passes_the_shipped_check_in_every_application_it_fits(spec: FaultSpec, app: AppSpec) -> None:
+    check_fault(spec, app, effect=EFFECTS.get(spec.name))
+
+
+def test_services_without_a_port_are_no_targets_of_faults_of_services() -> None:
+    shop = load_app("astronomy-shop")
+    assert {name for name in ("target-port", "wrong-selector") if "accounting" in faults()[name].targets(shop)} == set()
+    assert "accounting" in faults()["scale-to-zero"].targets(shop)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"system_level": "App"}, 'system_level "App"; permitted are Hardware, Operating System'),
+        ({"fault_type": "Bug"}, 'fault_type "Bug"; permitted are Misconfiguration'),
+        ({"category": "odd"}, 'category "odd"; permitted are functional, symptomatic'),
+        ({"check": lambda platform, target, parameters: None}, "must take the arguments"),
+    ],
+)
+def test_a_definition_with_a_wrong_value_is_refused_with_one_sentence(changes: dict, sentence: str) -> None:
+    given = {"system_level": "Virtualization", "fault_type": "Misconfiguration", "targets": lambda app: ()}
+    given |= {"check": lambda platform, target, parameters, before: None}
+    with pytest.raises(ValueError, match=sentence):
+        fault("never", **{**given, **changes})

@@ -1,0 +1,1 @@
+"""A fault of Services for faultset."""
