@@ -78,7 +78,8 @@ def on_config(config: Any) -> Any:
         path.relative_to(folder).as_posix() for path in (*folder.glob("extend/*.md"), *folder.glob("write-a-*.md"))
     ]
     (extend,) = (entry["Extend"] for entry in config["nav"] if "Extend" in entry)
-    extend += sorted(set(pages) - set(extend))
+    listed = {page for entry in extend for page in (entry.values() if isinstance(entry, dict) else [entry])}
+    extend += sorted(set(pages) - listed)
     return config
 
 
