@@ -19,16 +19,6 @@ from faultset.core.errors import PlatformError
 Handlers = Mapping[str, Callable[..., Any]]
 
 
-def answer(line: bytes, handlers: Handlers) -> bytes:
-    """Serve one request line with plain (not async) handlers."""
-    request = json.loads(line)
-    try:
-        reply = {"result": handlers[request["verb"]](**request["args"])}
-    except Exception as error:
-        reply = {"error": f"{type(error).__name__}: {error}"}
-    return json.dumps(reply).encode() + b"\n"
-
-
 async def serve(path: Path, handlers: Handlers) -> asyncio.Server:
     """Listen on `path` inside a running event loop; handlers may be async."""
 

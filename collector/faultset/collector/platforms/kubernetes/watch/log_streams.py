@@ -52,13 +52,6 @@ class LogStreams:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._streams[key] = _Stream(self._api, self._namespace, pod, container, path, self._ended, previous)
 
-    def catch_up(self, timeout_s: float = 5.0) -> None:
-        """Wait until what ended containers printed has been read."""
-        with self._lock:
-            ending = [stream for stream in self._streams.values() if stream.is_finishing]
-        for stream in ending:
-            stream.thread.join(timeout_s)
-
     def stop(self) -> None:
         """Stop following."""
         self._ended.set()
