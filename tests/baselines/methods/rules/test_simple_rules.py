@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ def test_k_sigma_names_series_that_rose_or_stopped(example, faulty, alter) -> No
 
     healthy = next(episode for episode in example.episodes if not example.label(episode).fault)
     onset = example.view(healthy).reference[1] + 20 * SECOND
-    label = label | {"inject_start": onset}
+    label = replace(label, inject_start_ns=onset)
     view = alter(healthy, {"metrics": silence})
     found = KSigma().detect(view)
     assert found.alarm_ns is not None
@@ -94,7 +95,7 @@ def test_loudest_log_hears_levels_and_words(example, faulty) -> None:
     ranking = LoudestLog().localize(example.view(faulty), int(label.inject_start_ns) + 4 * SECOND)
     assert ranking.ordered == (label.targets[0],)
     assert len(ranking.pods) == 1
-    assert next(iter(ranking.pods)).startswith(f"{label['targets'][0]}-")
+    assert next(iter(ranking.pods)).startswith(f"{label.targets[0]}-")
 
 
 def labelled(view: EpisodeView, **truth: Any) -> Labelled:

@@ -89,14 +89,14 @@ def pairs(on_this_machine: Path, on_cluster: Path) -> Mapping[str, tuple[Seen, S
 @pytest.mark.parametrize("name", [*PLANS, "noop-plain"])
 def test_both_platforms_show_the_same(name: str, pairs: Mapping[str, tuple[Seen, Seen]]) -> None:
     here, there = pairs[name]
-    assert here.label["targets"] == there.label["targets"]
+    assert here.label.targets == there.label.targets
     assert here.verdict() == there.verdict()
     assert abs(here.client_failures() - there.client_failures()) < CLIENTS_DIFFER.get(name, OTHERWISE)
     assert here.schemas() == there.schemas()
     if here.target is None:
         assert here.moved() == there.moved() == {}
         return
-    concerned = (here.target, *(_consumers(here) if here.label["fault"] in _BY_CONSUMERS else ()))
+    concerned = (here.target, *(_consumers(here) if here.label.fault in _BY_CONSUMERS else ()))
     for service in concerned:
         reasons, reasons_there = comparable(here.event_reasons(service), there.event_reasons(service))
         assert reasons == reasons_there, service
