@@ -58,3 +58,10 @@ def test_an_example_announces_itself_and_its_page_shows_how(package: Path) -> No
     for group, names in points.items():
         assert f'[project.entry-points."{group}"]' in page
         assert all(f'{name} = "{value}"' in page for name, value in names.items())
+
+
+def test_every_example_and_every_page_is_in_the_list_of_extensions() -> None:
+    index = (ROOT / "docs" / "extend" / "index.md").read_text()
+    assert not [package.name for package in PACKAGES if f"`examples/{package.name}`" not in index]
+    pages = [path.name for path in (ROOT / "docs" / "extend").glob("*.md") if path.name != "index.md"]
+    assert not [name for name in pages if f"({name})" not in index]
