@@ -87,7 +87,10 @@ def check_platform(
             _check_kill(platform, platform, journal, timeout_s)
         if isinstance(platform, HostLoadMeter):
             assert platform.host_load().as_record(), "host_load measures nothing; leave the method out"
+        platform.start_load(seed=1, rate_rps=2.0, mix=platform.app.default_mix)
+        platform.step_load(2.0)
         _check_sources(platform, start_ns)
+        platform.stop_load()
     finally:
         platform.teardown()
         platform.teardown()

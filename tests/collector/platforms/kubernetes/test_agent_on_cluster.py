@@ -35,7 +35,7 @@ RENEWING = """
 import sys, time
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents
-from faultset.collector.platforms.api.platform import Partition
+from faultset.collector.platforms.api.impairments import Partition
 api, (control, token, app) = Api(), sys.argv[1:]
 agents = NodeAgents(api, control, token)
 agents.start()

@@ -31,7 +31,7 @@ RENEWING = """
 import sys, time
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.impairments.ephemeral_containers import EphemeralImpairer
-from faultset.collector.platforms.api.platform import Partition
+from faultset.collector.platforms.api.impairments import Partition
 api, (namespace, image) = Api(), sys.argv[1:]
 impairer = EphemeralImpairer(api, namespace, image)
 impairer.start()

@@ -25,7 +25,7 @@ def undo_all(journal: Journal, execute: Callable[[UndoOperation], None]) -> None
     Raises
     ------
     PlatformError
-        Some could not be performed; they stay open, and another undo_all tries them again.
+        Some could not be undone; they stay open, and the next call tries them again.
     """
     failed: list[str] = []
     for seq, operations in journal.open_undo_operations():

@@ -36,6 +36,9 @@ class ClusterUndoExecutor(UndoExecutor):
         return self._objects.list(kind, labels)
 
     def _create(self, wanted: Mapping[str, Any]) -> bool:
+        # an API server refuses a Service whose address is taken as invalid, before it sees that the Service exists
+        if self._find(wanted["kind"], wanted["metadata"]["name"]) is not None:
+            return False
         return self._objects.create(wanted)
 
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
