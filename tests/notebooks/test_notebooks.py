@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+SAMPLE = NOTEBOOKS.parent / "datasets" / "sample"
 FILES = sorted(NOTEBOOKS.glob("*.ipynb"))
 
 
@@ -21,16 +22,15 @@ def test_a_notebook_is_committed_without_outputs(path: Path):
     assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_notebook_runs(path: Path, example_dataset: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch):
     with warnings.catch_warnings():
         # libraries of the notebook client warn about each other
         warnings.simplefilter("ignore")
         import nbformat
         from nbclient import NotebookClient
 
-        monkeypatch.setenv("FAULTSET_DATASET", str(example_dataset))
+        monkeypatch.setenv("FAULTSET_DATASET", str(SAMPLE))
         monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         notebook = nbformat.read(path, as_version=4)
         NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(path.parent)}}).execute()
