@@ -26,6 +26,7 @@ import pyarrow as pa
 from faultset.baselines.api.contract import Labelled
 from faultset.baselines.api.registry import BaselineSpec, list_baselines
 from faultset.core.json_text import canonical_json
+from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
@@ -45,7 +46,6 @@ LOG_LINES = 144_000
 SPANS = 136_000
 REQUESTS = 14_000
 START_NS = 1_760_000_000_000_000_000
-SECOND_NS = 1_000_000_000
 NAMED = ("mksmc", "rmlad", "pdiagnose")
 CAUSAL = ("circa", "micro-cause", "microscope", "rcd")
 """Methods whose cost is their own affair, with the variants of the named ones; all others together have two seconds."""

@@ -23,8 +23,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.episodes.health import requests_between, unready
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.local.platform import LocalPlatform
-
-SECOND = 1_000_000_000
+from faultset.core.times import SECOND_NS
 
 
 def pss_mib() -> float:
@@ -57,7 +56,7 @@ def healthy_run(seconds: float, seed: int, telemetry: bool = True) -> dict[str, 
             start_ns = time.time_ns()
             time.sleep(seconds)
             memory = pss_mib()
-            requests = requests_between(platform, start_ns, start_ns + int((seconds - 2) * SECOND))
+            requests = requests_between(platform, start_ns, start_ns + int((seconds - 2) * SECOND_NS))
             host = platform.host_load()
         finally:
             began = time.perf_counter()

@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from faultset.baselines.api.contract import Localizer
 from faultset.baselines.api.registry import get_baseline
+from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
@@ -40,7 +41,6 @@ from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.scoring.localization import score_ranking
 
-SECOND_NS = 1_000_000_000
 LEAST_HEALTHY_S, SHOWN_S = 118, 116
 """How long nothing may have shown, and how much of it becomes the own part of an episode."""
 ONSET_S = (25, 45)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.core.json_text import canonical_json
+from faultset.core.times import SECOND_NS
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
@@ -27,7 +28,6 @@ CALLS = (
 )
 FAULTS = ("cpu-hog", "slow-disk")
 START_NS = 1_760_000_000_000_000_000
-_SECOND = 1_000_000_000
 
 
 def write_example_dataset(
@@ -89,11 +89,11 @@ class _Story:
         self.fault = FAULTS[(number // 2) % len(FAULTS)] if number % 2 else None
         self.target = SERVICES[1 + (number // 2) % (len(SERVICES) - 1)]
         self.length_s = baseline_s + fault_s
-        self.start = START_NS + int(rng.integers(0, 86_400)) * _SECOND
-        self.end = self.start + self.length_s * _SECOND
-        self.reference_end = self.start + int(0.8 * baseline_s * _SECOND)
+        self.start = START_NS + int(rng.integers(0, 86_400)) * SECOND_NS
+        self.end = self.start + self.length_s * SECOND_NS
+        self.reference_end = self.start + int(0.8 * baseline_s * SECOND_NS)
         onset = baseline_s * rng.uniform(0.8, 1.2)
-        self.onset = self.start + int(onset * _SECOND)
+        self.onset = self.start + int(onset * SECOND_NS)
         self.pods = {name: f"{name}-{self._word(9)}-{self._word(5)}" for name in SERVICES}
 
     def write(self, root: Path) -> None:
@@ -142,7 +142,7 @@ class _Story:
         rows: dict[str, list[Any]] = {name: [] for name in TABLES["metrics"].names if name != "episode"}
         for service in SERVICES:
             jitter = self.rng.uniform(0.1, 0.2)
-            times = self.start + ((np.arange(self.length_s) + jitter) * _SECOND).astype(np.int64)
+            times = self.start + ((np.arange(self.length_s) + jitter) * SECOND_NS).astype(np.int64)
             felt = self._strength(service, times)
             own = felt * (service == self.target)
             for level in _LEVELS:
@@ -189,7 +189,7 @@ class _Story:
 
     def _spans(self) -> dict[str, list[Any]]:
         rows: dict[str, list[Any]] = {name: [] for name in TABLES["spans"].names if name != "episode"}
-        for moment in np.sort(self.rng.integers(self.start, self.end - _SECOND, 4 * self.length_s)):
+        for moment in np.sort(self.rng.integers(self.start, self.end - SECOND_NS, 4 * self.length_s)):
             trace = self.rng.bytes(16).hex()
             self._span(rows, int(moment), trace, None, None, "frontend")
         return rows
@@ -259,7 +259,7 @@ class _Story:
         }
 
     def _objects(self) -> dict[str, list[Any]]:
-        times = range(self.start, self.end, 10 * _SECOND)
+        times = range(self.start, self.end, 10 * SECOND_NS)
         rows: dict[str, list[Any]] = {name: [] for name in TABLES["objects"].names if name != "episode"}
         for time in times:
             for service in SERVICES:
@@ -271,7 +271,7 @@ class _Story:
         return rows
 
     def _requests(self) -> dict[str, list[Any]]:
-        scheduled = np.sort(self.rng.integers(self.start, self.end - _SECOND, 5 * self.length_s))
+        scheduled = np.sort(self.rng.integers(self.start, self.end - SECOND_NS, 5 * self.length_s))
         felt = self._strength("frontend", scheduled)
         failed = self.rng.random(len(scheduled)) < 0.4 * felt
         latency = self.rng.gamma(4.0, 4e6, len(scheduled)) * (1 + 9 * felt)
@@ -299,15 +299,15 @@ class _Story:
             "parameters": {"share": 0.6} if self.fault == "cpu-hog" else {},
             "inject_start": self.onset if faulty else None,
             "inject_done": self.onset + 20_000_000 if faulty else None,
-            "effective": self.onset + _SECOND if faulty else None,
-            "recover_start": self.end + _SECOND if faulty else None,
-            "recover_done": self.end + 2 * _SECOND if faulty else None,
-            "healthy_again": self.end + 10 * _SECOND if faulty else None,
+            "effective": self.onset + SECOND_NS if faulty else None,
+            "recover_start": self.end + SECOND_NS if faulty else None,
+            "recover_done": self.end + 2 * SECOND_NS if faulty else None,
+            "healthy_again": self.end + 10 * SECOND_NS if faulty else None,
             "view_start": self.start,
             "view_end": self.end,
             "reference_end": self.reference_end,
             "verdict": "manifest" if faulty else "none",
-            "first_manifest": self.onset + 2 * _SECOND if faulty else None,
+            "first_manifest": self.onset + 2 * SECOND_NS if faulty else None,
             "profile": "custom",
             "workload": {"name": "synthetic", "rate_rps": 5.0},
             "seed": int(self.rng.integers(0, 2**31)),
@@ -322,7 +322,7 @@ class _Story:
             {
                 "check": "injection",
                 "subject": f"Deployment/{self.target}",
-                "time": self.onset + _SECOND,
+                "time": self.onset + SECOND_NS,
                 "passed": True,
                 "statistic": None,
                 "p_value": None,

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards.formats import markdown, to_json
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.results.rows import ResultRow
@@ -20,8 +21,7 @@ from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scorers.registry import check_declaration, scorer_called
 
-_S = 1_000_000_000
-_START_NS = 1_760_000_000 * _S
+_START_NS = 1_760_000_000 * SECOND_NS
 _SERVICES = ("cart", "geo", "pay", "web")
 _MISSING = ("error", "timeout", "memory", "invalid", "no_alarm")
 
@@ -141,14 +141,14 @@ def _detection(truth: Truth, method: str) -> dict[str, Any]:
     first = {"right": 65 if truth.faulty else 999, "wrong": 999 if truth.faulty else 50, "silent": 999}[method]
     flags = [second >= first for second in seconds]
     answer = {
-        "times_ns": [_START_NS + second * _S for second in seconds],
+        "times_ns": [_START_NS + second * SECOND_NS for second in seconds],
         "scores": [float(flag) for flag in flags],
         "flags": "".join("01"[flag] for flag in flags),
         "threshold": 0.5,
         "consecutive": 2,
         "evidence": [],
     }
-    return {"answer": answer, "alarm_ns": _START_NS + (first + 1) * _S if any(flags) else None}
+    return {"answer": answer, "alarm_ns": _START_NS + (first + 1) * SECOND_NS if any(flags) else None}
 
 
 def _localization(truth: Truth, method: str) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _localization(truth: Truth, method: str) -> dict[str, Any]:
     return {
         "ranking": {name: float(len(names) - i) for i, name in enumerate(names)},
         "answer": answer if names else {},
-        "given_alarm_ns": _START_NS + 66 * _S,
+        "given_alarm_ns": _START_NS + 66 * SECOND_NS,
         "alarm_source": "ksigma",
     }
 
@@ -170,7 +170,7 @@ def _diagnosis(truth: Truth, method: str) -> dict[str, Any]:
     )
     return {
         "answer": {"system_level": level, "fault_type": kind, "confidence": 1.0, "evidence": []},
-        "given_alarm_ns": _START_NS + 66 * _S,
+        "given_alarm_ns": _START_NS + 66 * SECOND_NS,
         "alarm_source": "ksigma",
         "majority_label": ("Application", "Code Defect"),
     }
@@ -212,8 +212,8 @@ def _truth(episode: str, *, faulty: bool) -> Truth:
         verdict="manifest" if faulty else "none",
         profile="standard",
         view_start_ns=_START_NS,
-        view_end_ns=_START_NS + 100 * _S,
-        reference_end_ns=_START_NS + 40 * _S,
-        onset_ns=_START_NS + 60 * _S if faulty else None,
-        manifest_ns=_START_NS + 62 * _S if faulty else None,
+        view_end_ns=_START_NS + 100 * SECOND_NS,
+        reference_end_ns=_START_NS + 40 * SECOND_NS,
+        onset_ns=_START_NS + 60 * SECOND_NS if faulty else None,
+        manifest_ns=_START_NS + 62 * SECOND_NS if faulty else None,
     )

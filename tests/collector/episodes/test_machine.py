@@ -7,9 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from faultset.collector.episodes.state_machine import SECOND, Command, EpisodeMachine, Event, Phase
+from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
 from faultset.collector.plans.plan import Draws, Plan
 from faultset.collector.platforms.api.profiles import Phases
+from faultset.core.times import SECOND_NS as SECOND
 
 PHASES = Phases(warmup_s=10, baseline_s=100, fault_s=100, cooldown_s=5)
 PLAN = Plan(

@@ -88,7 +88,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(step, monkeypatch, write
     elif step == "write_text":
         monkeypatch.setattr("faultset.datasets.format.episodes.write_text", full)
     else:
-        monkeypatch.setattr(storage.os, "fsync", full)
+        monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(DataError, match=r"no space left on the disk of .*; free some") as caught:
         write_episode("e1", logs=[{"time": 0, "pod": "p", "container": "c", "message": "m"}])
     assert "\n" not in str(caught.value)
@@ -106,7 +106,7 @@ def test_other_errors_of_the_disk_keep_their_traceback(monkeypatch, write_episod
     def broken(*arguments, **options):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(storage.os, "fsync", broken)
+    monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(OSError, match="Input/output"):
         write_episode("e1")
     assert list((tmp_path / "episodes").iterdir()) == []

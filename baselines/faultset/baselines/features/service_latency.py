@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import read_table
-from faultset.baselines.features.windows import SECOND_NS, localization_windows
+from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, sustained
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc
 
-from faultset.baselines.features.windows import SECOND_NS
 from faultset.baselines.stats.scaling import Matrix
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from faultset.baselines.api.tables import read_wide
 from faultset.baselines.stats.scaling import Matrix
+from faultset.core.times import SECOND_NS
 from faultset.datasets.metrics.roles import is_health_metric
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from faultset.datasets.views import EpisodeView
 
-SECOND_NS = 1_000_000_000
 FILL_STEPS = 2
 MOST_MISSING = 0.2
 

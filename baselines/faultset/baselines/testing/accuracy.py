@@ -8,16 +8,15 @@ import pyarrow as pa
 from faultset.baselines.api.contract import Detection, Diagnosis, Ranking
 from faultset.baselines.testing.episodes import Edit, instants, renamed_services, with_column
 from faultset.baselines.testing.trial import BaselineTrial, alarm_time, labelled_faults
+from faultset.core.times import SECOND_NS
 from faultset.datasets.format.schemas import TABLES
-
-_SECOND_NS = 1_000_000_000
 
 
 def check_no_look_ahead(trial: BaselineTrial) -> None:
     """A detector's answer up to `t` is the same when nothing after `t` was recorded."""
     if trial.spec.task != "detection":
         return
-    cut_ns = alarm_time(trial.examples.faulty.view) + _SECOND_NS // 3
+    cut_ns = alarm_time(trial.examples.faulty.view) + SECOND_NS // 3
     full = trial.expected
     short = trial.answer(trial.examples.altered({name: _before(name, cut_ns) for name in TABLES}))
     assert isinstance(full, Detection)
@@ -53,7 +52,7 @@ def check_coverage(trial: BaselineTrial) -> None:
         return
     view, found = trial.examples.faulty.view, trial.expected
     assert isinstance(found, Detection)
-    step = round(view.context.resolution_s * _SECOND_NS)
+    step = round(view.context.resolution_s * SECOND_NS)
     times = found.times_ns
     assert len(times), f"{trial.spec.name}: no samples for an episode with telemetry"
     covered = times[0] <= view.reference[1] + 2 * step and times[-1] > view.view[1] - step
@@ -89,7 +88,7 @@ def check_localization_accuracy(trial: BaselineTrial) -> None:
     candidates = len(trial.examples.faulty.view.services)
     for item in labelled_faults(trial.examples):
         assert item.onset_ns is not None
-        found = trial.fitted().localize(item.view, item.onset_ns + 4 * _SECOND_NS)
+        found = trial.fitted().localize(item.view, item.onset_ns + 4 * SECOND_NS)
         assert isinstance(found, Ranking)
         answered |= not found.abstains
         order = found.ordered

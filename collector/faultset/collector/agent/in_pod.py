@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import fcntl
 import json
-import os
 import signal
 import sys
 import threading
@@ -24,6 +23,7 @@ from faultset.collector.agent.errors import Refusal
 from faultset.collector.agent.impairments import KINDS, read_disturbance
 from faultset.collector.agent.leases import Leases
 from faultset.collector.agent.networks import Network
+from faultset.core.files import replace_text
 
 FOLDER = Path("/tmp/faultset")
 _TICK_S = 0.5
@@ -91,9 +91,7 @@ class InPod:
         return None
 
     def _write(self, length_s: float) -> None:
-        draft = self._lease.with_suffix(".new")
-        draft.write_text(json.dumps([time.monotonic() + length_s, length_s]))
-        draft.rename(self._lease)
+        replace_text(self._lease, json.dumps([time.monotonic() + length_s, length_s]), durable=False)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -160,9 +158,7 @@ def _watch() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     abilities = find_abilities()
     inside = InPod(FOLDER, Network(variant=abilities.variant))
-    draft = FOLDER / f"variant.{os.getpid()}"
-    draft.write_text(abilities.variant)
-    draft.rename(FOLDER / "variant")
+    replace_text(FOLDER / "variant", abilities.variant, durable=False)
     print(f"ready; cannot {abilities.reasons or 'nothing'}", flush=True)
     while not stop.wait(_TICK_S):
         with contextlib.suppress(Refusal):

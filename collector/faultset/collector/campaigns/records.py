@@ -11,6 +11,7 @@ from typing import Any
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest
 from faultset.core.errors import DataError
+from faultset.core.files import replace_text
 from faultset.core.suggestions import suggest
 
 CAMPAIGNS = "campaigns"
@@ -91,6 +92,4 @@ def as_options(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replace(path: Path, record: Mapping[str, Any]) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(record, indent=1, sort_keys=True))
-    part.rename(path)
+    replace_text(path, json.dumps(record, indent=1, sort_keys=True))

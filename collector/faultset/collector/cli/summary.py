@@ -8,10 +8,9 @@ import click
 
 from faultset.collector.campaigns.collection import CampaignResult
 from faultset.core.console import show_json, show_records
+from faultset.core.times import SECOND_NS
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.truth import read_evidence, read_label
-
-SECOND = 1_000_000_000
 
 
 def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
@@ -59,7 +58,7 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
 
 
 def _seconds(end_ns: int | None, start_ns: int | None) -> float | None:
-    return None if end_ns is None or start_ns is None else round((end_ns - start_ns) / SECOND, 1)
+    return None if end_ns is None or start_ns is None else round((end_ns - start_ns) / SECOND_NS, 1)
 
 
 def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
@@ -18,8 +17,8 @@ from faultset.collector.episodes.working_folders import WorkingFolder
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.core.errors import FaultsetError
+from faultset.core.processes import die_with_parent
 
-PR_SET_PDEATHSIG = 1
 FAILED = ".failed"
 TRACEBACK = "traceback.txt"
 
@@ -27,7 +26,7 @@ TRACEBACK = "traceback.txt"
 def main() -> None:
     """Run the assigned plan; exit with 0 whenever an outcome could be reported."""
     assignment = EpisodeAssignment.model_validate_json(sys.stdin.readline())
-    _die_with_parent(assignment.parent)
+    die_with_parent(assignment.parent, signal.SIGTERM)
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, frame: stopping.append(received))
@@ -79,12 +78,6 @@ def _run(
 def _send(message: EpisodeMessage) -> None:
     sys.stdout.write(message.to_line())
     sys.stdout.flush()
-
-
-def _die_with_parent(parent: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        raise SystemExit(1)
 
 
 def _origin(error: BaseException) -> str:

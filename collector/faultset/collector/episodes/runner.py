@@ -11,7 +11,7 @@ from faultset.collector.episodes import harmless_changes
 from faultset.collector.episodes.health import unhealthy, unready
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
-from faultset.collector.episodes.state_machine import SECOND, Command, EpisodeMachine, Event, Phase
+from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
 from faultset.collector.episodes.writer import write_episode
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.plan import Plan, draw
@@ -21,6 +21,7 @@ from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.verdicts.verdict import Judgement
 from faultset.core.errors import FaultsetError, PlatformError, UsageError
+from faultset.core.times import SECOND_NS
 
 RECOVERY_TIMEOUT_S = 120.0
 RECOVERY_WINDOW_S = 4.0
@@ -124,12 +125,12 @@ class EpisodeRunner:
         return Event(now_ns=time.time_ns(), command=command, ok=ok, reason=reason), bug
 
     def _wait(self) -> Event:
-        deadline_ns = self.machine.deadline_ns or time.time_ns() + SECOND // 10
+        deadline_ns = self.machine.deadline_ns or time.time_ns() + SECOND_NS // 10
         while (now_ns := time.time_ns()) < deadline_ns:
             if self._interrupted():
                 return Event(now_ns=now_ns, interrupt=True)
             if self.machine.phase is Phase.FAULT and now_ns >= self._next_check_ns:
-                self._next_check_ns = now_ns + SECOND // 2
+                self._next_check_ns = now_ns + SECOND_NS // 2
                 self._confirm()
             time.sleep(min(0.1, max(0.0, (deadline_ns - time.time_ns()) / 1e9)))
         return Event(now_ns=time.time_ns())
@@ -150,7 +151,7 @@ class EpisodeRunner:
     def _check_warm(self) -> None:
         end_ns = time.time_ns()
         window_s = min(20.0, max(2.5, 0.6 * self.plan.phases.warmup_s))
-        self._must_be_healthy(end_ns - int(window_s * SECOND), end_ns, "after the warm-up")
+        self._must_be_healthy(end_ns - int(window_s * SECOND_NS), end_ns, "after the warm-up")
 
     def _check_reference(self) -> None:
         machine = self.machine
@@ -212,7 +213,7 @@ class EpisodeRunner:
 
     def _await_recovery(self) -> None:
         deadline = time.monotonic() + RECOVERY_TIMEOUT_S
-        window_ns = int(RECOVERY_WINDOW_S * SECOND)
+        window_ns = int(RECOVERY_WINDOW_S * SECOND_NS)
         began_ns = time.time_ns()
         while True:
             now_ns = time.time_ns()

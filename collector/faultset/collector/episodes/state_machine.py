@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from faultset.collector.plans.plan import Draws, Plan
-
-SECOND = 1_000_000_000
+from faultset.core.times import SECOND_NS
 
 
 class Phase(StrEnum):
@@ -90,12 +89,12 @@ class EpisodeMachine:
     @property
     def view_end_ns(self) -> int:
         """End of the view, half-open."""
-        return self.view_start_ns + int(self.plan.phases.view_s * SECOND)
+        return self.view_start_ns + int(self.plan.phases.view_s * SECOND_NS)
 
     @property
     def reference_end_ns(self) -> int:
         """End of the window that is healthy in every episode."""
-        return self.view_start_ns + int(self.plan.phases.reference_s * SECOND)
+        return self.view_start_ns + int(self.plan.phases.reference_s * SECOND_NS)
 
     def handle(self, event: Event) -> list[Command]:
         """Take one event and return what to do now, in order."""
@@ -119,7 +118,7 @@ class EpisodeMachine:
                 return self._in_view(event)
             case Phase.RECOVER if event.command is Command.UNDO:
                 self.phase = Phase.COOLDOWN
-                self.deadline_ns = event.now_ns + int(self.plan.phases.cooldown_s * SECOND)
+                self.deadline_ns = event.now_ns + int(self.plan.phases.cooldown_s * SECOND_NS)
                 return []
             case Phase.COOLDOWN if self._is_due(event):
                 self.phase, self.deadline_ns = Phase.COLLECT, None
@@ -139,7 +138,7 @@ class EpisodeMachine:
     def _warm_up(self, event: Event) -> list[Command]:
         if event.command is Command.START_LOAD:
             self._warm_since_ns = event.now_ns
-            self.deadline_ns = event.now_ns + int(self.plan.phases.warmup_s * SECOND)
+            self.deadline_ns = event.now_ns + int(self.plan.phases.warmup_s * SECOND_NS)
             return []
         if event.command is Command.CHECK_WARM:
             self._begin_view(event.now_ns)
@@ -151,19 +150,21 @@ class EpisodeMachine:
 
     def _recheck_warm(self, event: Event) -> list[Command]:
         timeout_s = self.plan.phases.warmup_s + self.warm_grace_s
-        if event.now_ns > self._warm_since_ns + timeout_s * SECOND:
+        if event.now_ns > self._warm_since_ns + timeout_s * SECOND_NS:
             return self._abandon(event.reason)
-        self.deadline_ns = event.now_ns + 2 * SECOND
+        self.deadline_ns = event.now_ns + 2 * SECOND_NS
         return []
 
     def _begin_view(self, now_ns: int) -> None:
         self.phase = Phase.BASELINE
-        self.view_start_ns = -(-now_ns // SECOND) * SECOND
-        onset_ns = self.view_start_ns + int(self.draws.onset_s * SECOND)
-        timed = [(self.view_start_ns + int(s * SECOND), Command.CHANGE) for s in self.draws.change_s]
-        timed += [(onset_ns - SECOND, Command.CHECK_REFERENCE), (onset_ns, Command.INJECT)]
+        self.view_start_ns = -(-now_ns // SECOND_NS) * SECOND_NS
+        onset_ns = self.view_start_ns + int(self.draws.onset_s * SECOND_NS)
+        timed = [(self.view_start_ns + int(s * SECOND_NS), Command.CHANGE) for s in self.draws.change_s]
+        timed += [(onset_ns - SECOND_NS, Command.CHECK_REFERENCE), (onset_ns, Command.INJECT)]
         repeat_ns = onset_ns
-        while self.repeat_s and (repeat_ns := repeat_ns + int(self.repeat_s * SECOND)) < self.view_end_ns - SECOND:
+        while (
+            self.repeat_s and (repeat_ns := repeat_ns + int(self.repeat_s * SECOND_NS)) < self.view_end_ns - SECOND_NS
+        ):
             timed.append((repeat_ns, Command.INJECT))
         self._scheduled = sorted(timed)
         self.deadline_ns = self._scheduled[0][0]

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import psutil
 
+from faultset.core.files import replace_text
+
 RUNNING = ".running"
 
 
@@ -43,9 +45,7 @@ class WorkingFolder:
         note = notes / f"{episode}.json"
         owner, started = os.getpid(), psutil.Process().create_time()
         record = {"folder": str(folder), "owner": owner, "owner_started": started, "platform": platform}
-        part = note.with_suffix(".part")
-        part.write_text(json.dumps(record))
-        part.rename(note)
+        replace_text(note, json.dumps(record), durable=False)
         return WorkingFolder(folder=folder, note=note, owner=owner, owner_started=started, platform=platform)
 
     def is_abandoned(self) -> bool:

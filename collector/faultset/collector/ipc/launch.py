@@ -6,39 +6,16 @@ A child asks the kernel for SIGKILL at its parent's death and then looks whether
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_NAME = 15
-_PR_SET_CHILD_SUBREAPER = 36
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel signal this process when the thread that made it ends; leave at once if `parent` is gone."""
-    _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of all descendants whose own parent ends."""
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def name_process(name: str) -> None:
-    """Set the name that `ps` shows, at most fifteen characters."""
-    _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+from faultset.core.processes import die_with_parent, name_process
 
 
 def environment() -> dict[str, str]:

@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from faultset.core.times import SECOND_NS
+
 LEVEL = 0.01
 LEAST_ERROR_EFFECT = 0.01
 LEAST_LATENCY_RATIO = 1.5
@@ -147,8 +149,7 @@ def first_manifest_ns(
     requests: pd.DataFrame, *, start_ns: int, reference_end_ns: int, onset_ns: int, end_ns: int
 ) -> int | None:
     """Return the end of the first whole second after the onset at which the test fires; None if it never does."""
-    second = 1_000_000_000
-    for now_ns in range(onset_ns + second, end_ns + second, second):
+    for now_ns in range(onset_ns + SECOND_NS, end_ns + SECOND_NS, SECOND_NS):
         now_ns = min(now_ns, end_ns)
         seen = as_seen_at(requests, now_ns)
         tests = sli_tests(seen, start_ns=start_ns, reference_end_ns=reference_end_ns, onset_ns=onset_ns, end_ns=now_ns)

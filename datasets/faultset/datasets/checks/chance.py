@@ -12,6 +12,7 @@ from importlib.util import find_spec
 import numpy as np
 import pyarrow as pa
 
+from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.findings import Finding
 from faultset.datasets.format.context import IMPORTED
 from faultset.datasets.format.schemas import TABLES, TIME_COLUMN
@@ -25,7 +26,7 @@ ONSET_SPREAD = 0.02
 _FOLDS = 5
 _SHUFFLES = 199
 _ENOUGH = 20
-_DAY_NS = 86_400 * 10**9
+_DAY_NS = 86_400 * SECOND_NS
 
 
 def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]) -> list[Finding]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
+from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import Choices
 from faultset.datasets.format.labels import Label, RootCause
@@ -21,7 +22,6 @@ from faultset.datasets.format.labels import Label, RootCause
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
 
-_SECOND_NS = 1_000_000_000
 _CLOCK = pa.timestamp("ns", tz="UTC")
 _POD, _CONTAINER = "attr.k8s.pod.name", "attr.k8s.container.name"
 _PART = r"_(sum|count|bucket)$"
@@ -82,8 +82,8 @@ class RCABenchExport:
 
 
 def _environment(view: tuple[int, int], onset: int, app: str) -> dict[str, str]:
-    start, end = view[0] // _SECOND_NS, -(-view[1] // _SECOND_NS)
-    begin = onset // _SECOND_NS
+    start, end = view[0] // SECOND_NS, -(-view[1] // SECOND_NS)
+    begin = onset // SECOND_NS
     numbers = {"NORMAL_START": start, "NORMAL_END": begin, "ABNORMAL_START": begin, "ABNORMAL_END": end}
     return {"NAMESPACE": app, "DB_TIMEZONE": "UTC"} | {name: str(number) for name, number in numbers.items()}
 
@@ -97,7 +97,7 @@ def _injection(name: str, label: Label) -> dict[str, Any]:
     def iso(instant: int | None) -> str | None:
         if instant is None:
             return None
-        seconds, rest = divmod(instant, _SECOND_NS)
+        seconds, rest = divmod(instant, SECOND_NS)
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1_000:06d}Z"
 
     causes = label.root_causes

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
+from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import Choices
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
 
-_SECOND_NS = 1_000_000_000
 _FAILED = 2
 """gRPC's code for an error without a code of its own."""
 
@@ -57,11 +57,11 @@ class RCAEvalExport:
         folder.mkdir()
         frame = view.wide(max(1.0, self._choices.step_s), self._choices.roles)
         # Their times are whole seconds.
-        times = pa.array(pd.DatetimeIndex(frame.index).as_unit("ns").asi8 // _SECOND_NS)
+        times = pa.array(pd.DatetimeIndex(frame.index).as_unit("ns").asi8 // SECOND_NS)
         names = [f"{_word(owner)}_{metric}" for owner, metric in frame.columns]
         arrays = [pa.array(frame.iloc[:, number].to_numpy(), from_pandas=True) for number in range(len(names))]
         _write(pa.table([times, *arrays], names=["time", *names]), folder / "metrics.parquet")
-        onset = label.inject_start_ns // _SECOND_NS
+        onset = label.inject_start_ns // SECOND_NS
         (folder / "inject_time.txt").write_text(f"{onset}\n")
         logs, spans = _logs(view.table("logs")), _traces(view.table("spans"))
         if len(logs):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
+
+from faultset.core.files import replacing
 
 FOLDER = ".cache"
 
@@ -23,10 +23,5 @@ def keep_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         if not path.parent.is_dir():
             path.parent.mkdir(exist_ok=True)
             (path.parent / ".gitignore").write_text("*\n")
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                write(file)
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        with replacing(path, durable=False) as temporary, temporary.open("wb") as file:
+            write(file)

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from faultset.core.files import replace_text
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES
-from faultset.datasets.format.storage import disk_full_named, write_text
+from faultset.datasets.format.storage import disk_full_named
 
 KEEP_MARK = "<!-- Text below this line is kept when the card is written again. -->"
 
@@ -21,10 +22,8 @@ def write_card(root: Path, manifest: Mapping[str, Any], labels: Mapping[str, Lab
     kept = ""
     if path.exists():
         kept = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")
-    temporary = root / ".README.md.tmp"
     with disk_full_named(root):
-        write_text(temporary, card_text(root.resolve().name, manifest, labels, apps) + kept)
-        temporary.replace(path)
+        replace_text(path, card_text(root.resolve().name, manifest, labels, apps) + kept)
 
 
 def card_text(

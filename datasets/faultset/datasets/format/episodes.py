@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.core.errors import DataError
+from faultset.core.files import flush, write_text
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.format.schemas import EVIDENCE, LABEL, LABEL_JSON_FIELDS, TABLES, TIME_COLUMN
@@ -23,9 +24,7 @@ from faultset.datasets.format.storage import (
     SMALL,
     Compression,
     disk_full_named,
-    flush,
     write_parquet,
-    write_text,
 )
 
 EPISODES = "episodes"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import errno
 import io
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
+from faultset.core.files import flush
 from faultset.datasets.format.schemas import SCHEMA_VERSION, dictionary_columns, stored
 
 _ORDERS = ("metric", "time", "scheduled")
@@ -112,20 +112,3 @@ def disk_full_named(folder: Path) -> Iterator[None]:
         raise DataError(
             f"no space left on the disk of {folder}; free some or choose another folder, then run again"
         ) from error
-
-
-def flush(path: Path) -> None:
-    """Force a file's or a folder's content to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file and flush it to disk."""
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())

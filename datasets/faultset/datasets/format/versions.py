@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from faultset.core.errors import DataError
+from faultset.core.files import replacing
 from faultset.core.suggestions import suggest
 from faultset.datasets.format.cards import write_card
 from faultset.datasets.format.context import check_schema_version
@@ -19,7 +18,7 @@ from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
 from faultset.datasets.format.integrity import Seen, remember
 from faultset.datasets.format.schemas import SCHEMA_VERSION
 from faultset.datasets.format.splits import make_splits
-from faultset.datasets.format.storage import disk_full_named, flush
+from faultset.datasets.format.storage import disk_full_named
 from faultset.datasets.format.summaries import EpisodeSummary, summary_of
 
 VERSIONS = "versions"
@@ -129,23 +128,13 @@ def write_manifest(root: Path, manifest: Mapping[str, Any]) -> Path:
     path = folder / f"{manifest['version']}.json"
     with disk_full_named(root):
         folder.mkdir(exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(manifest, file, indent=1, sort_keys=True)
-                file.write("\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            # A link, unlike a rename, fails when the name is taken.
-            os.link(temporary, path)
+            with replacing(path, overwrite=False) as temporary:
+                temporary.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         except FileExistsError:
             raise DataError(
                 f"version {manifest['version']} of {root} exists; versions are never changed, make a new one"
             ) from None
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-        flush(folder)
     return path
 
 

@@ -16,12 +16,12 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
+from faultset.core.times import SECOND_NS
 from faultset.datasets.format.schemas import NAME, TABLES, TIME
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
 
-SECOND_NS = 1_000_000_000
 _UNITS = ((1e17, 1, "ns"), (1e14, 1_000, "µs"), (1e11, 1_000_000, "ms"), (0.0, SECOND_NS, "s"))
 """Least magnitude of a present-day epoch, what it is to be multiplied by, its name."""
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from faultset.core.errors import DataError, UsageError
+from faultset.core.files import replace_text
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
-from faultset.datasets.format.storage import disk_full_named, write_text
+from faultset.datasets.format.storage import disk_full_named
 from faultset.datasets.format.summaries import EpisodeSummary
 from faultset.datasets.format.versions import complete_episodes, create_version, list_versions, read_manifest
 from faultset.datasets.imports.case_episodes import episode_id, import_case
@@ -236,9 +237,7 @@ def _remember(found: Format, path: Path, out: Path, keys: Mapping[str, str]) -> 
                     "choose another folder for this import"
                 )
         record = {"format": found.name, "path": source, "cases": dict(keys)}
-        temporary = folder / f".{name}.tmp"
-        write_text(temporary, json.dumps(record, indent=1, sort_keys=True) + "\n")
-        temporary.replace(folder / f"{name}.json")
+        replace_text(folder / f"{name}.json", json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
 def _version(

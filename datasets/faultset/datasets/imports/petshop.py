@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.core.errors import DataError
+from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import names_in, unpacked
-from faultset.datasets.imports.columns import SECOND_NS, Ints, epoch_ns, long_metrics
+from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics
 from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
 
 if TYPE_CHECKING:

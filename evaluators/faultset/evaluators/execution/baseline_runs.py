@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from faultset.core.times import SECOND_NS
 from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, Action, Blob
 from faultset.evaluators.execution.runners.runner_process import RunLimits
 from faultset.evaluators.results.rows import Protocol, Status
 from faultset.evaluators.results.truth import Truth
 
-S_NS = 1_000_000_000
 LEFT_AFTER_DELAY_S = 30
 """A delayed alarm leaves at least this much of the view to look at."""
 ACTIONS: Mapping[str, Action] = {"detection": "detect", "localization": "localize", "rca": "diagnose"}
@@ -110,5 +110,5 @@ def delays_of(truth: Truth, delays: Sequence[float]) -> list[float]:
     """Choose the delays of a grid that leave enough of an episode's view."""
     if truth.onset_ns is None:
         return []
-    longest = (truth.view_end_ns - truth.onset_ns) / S_NS - LEFT_AFTER_DELAY_S
+    longest = (truth.view_end_ns - truth.onset_ns) / SECOND_NS - LEFT_AFTER_DELAY_S
     return [delay for delay in delays if delay <= longest]

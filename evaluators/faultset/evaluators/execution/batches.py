@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from faultset.core.times import SECOND_NS
 from faultset.evaluators.execution.baseline_runs import (
     ACTIONS,
-    S_NS,
     BaselineRun,
     ExpectedAnswer,
     FittedModel,
@@ -158,7 +158,7 @@ class EpisodeEvaluator:
         """Add the alarm that the baseline is given; where there is none, say why."""
         if row.protocol in ("oracle", "delayed"):
             assert self._truth.onset_ns is not None
-            given_ns = self._truth.onset_ns + round((row.delay_s or 0.0) * S_NS)
+            given_ns = self._truth.onset_ns + round((row.delay_s or 0.0) * SECOND_NS)
             return dataclasses.replace(row, given_alarm_ns=given_ns, alarm_source="truth"), ""
         own = row.protocol == "own"
         number = self._batch.trigger_runs[run.trigger or ""] if own else self._batch.alarm_run

@@ -12,6 +12,7 @@ from typing import IO, Any, Self
 import pyarrow as pa
 
 from faultset.core.errors import UsageError
+from faultset.core.files import replacing
 from faultset.evaluators.results.rows import OWN_COLUMNS, ROWS_VERSION, ResultRow, rows_of, table_of
 from faultset.evaluators.results.truth import Truth
 
@@ -68,12 +69,11 @@ class Checkpoint:
     def begin(self, truths: Mapping[str, Truth], *, fresh: bool = False) -> list[ResultRow]:
         """Return the rows that an interrupted evaluation has left, and continue from them."""
         kept = [] if fresh else self._left(truths)
-        partial = self._path.with_name(self._path.name + ".new")
-        self._sink = partial.open("wb")
-        self._writer = pa.ipc.new_stream(self._sink, _SCHEMA.with_metadata({_ABOUT: self._about}))
-        if kept:
-            self.add(kept)
-        partial.replace(self._path)
+        with replacing(self._path, durable=False) as temporary:
+            self._sink = temporary.open("wb")
+            self._writer = pa.ipc.new_stream(self._sink, _SCHEMA.with_metadata({_ABOUT: self._about}))
+            if kept:
+                self.add(kept)
         return kept
 
     def add(self, rows: Sequence[ResultRow]) -> None:

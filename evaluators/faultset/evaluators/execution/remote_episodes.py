@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from faultset.core.errors import DataError, PlatformError
+from faultset.core.files import replacing
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import TELEMETRY
 
@@ -128,9 +129,8 @@ class _FetchedEpisodes:
             for name, data in fetch(location.folder, missing, location.files).items():
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                partial = path.with_name(path.name + ".incomplete")
-                partial.write_bytes(data)
-                partial.replace(path)
+                with replacing(path, durable=False) as temporary:
+                    temporary.write_bytes(data)
                 size += len(data)
         with self._lock:
             self._sizes[key] = self._sizes.pop(key, 0) + size

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards.detection_facts import BUFFER_S, GAP_S, DetectionFacts
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scorers.contract import Metric
@@ -16,8 +17,7 @@ from faultset.evaluators.statistics.estimates import Estimate, unknown
 from faultset.evaluators.statistics.rates import hourly_rate, wilson_interval
 
 HORIZONS_S = (30, 60, 300)
-_S = 1_000_000_000
-_HOUR_NS = 3600 * _S
+_HOUR_NS = 3600 * SECOND_NS
 
 DETECTION_METRICS = (
     Metric(
@@ -258,7 +258,7 @@ def _from_manifest(faulty: Sequence[DetectionFacts], seed: int) -> Estimate:
 def constant_answer_floor(faulty: Sequence[DetectionFacts]) -> dict[str, Estimate]:
     """Return what a constant answer scores: one half, no correlation, and the share of samples in the fault."""
     faulty = [one for one in faulty if one.truth.onset_ns is not None]
-    shares = [one.window_s * _S / one.watched_ns for one in faulty]
+    shares = [one.window_s * SECOND_NS / one.watched_ns for one in faulty]
     floor = {
         "balanced_accuracy": Estimate(value=0.5, method="closed form"),
         "mcc": Estimate(value=0.0, method="closed form"),
@@ -274,7 +274,7 @@ def constant_answer_floor(faulty: Sequence[DetectionFacts]) -> dict[str, Estimat
 
 
 def _flat_volume(truth: Truth) -> float:
-    seconds = max(1, (truth.view_end_ns - truth.reference_end_ns) // _S)
-    times = truth.reference_end_ns + np.arange(1, seconds + 1) * _S
+    seconds = max(1, (truth.view_end_ns - truth.reference_end_ns) // SECOND_NS)
+    times = truth.reference_end_ns + np.arange(1, seconds + 1) * SECOND_NS
     inside = times > (truth.onset_ns or 0)
     return vus_pr(inside, np.zeros(seconds), BUFFER_S)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.alarms import Range, events, join, true_alarms
@@ -16,7 +17,6 @@ from faultset.evaluators.scoring.points import average_precision, vus_pr
 
 GAP_S = 30
 BUFFER_S = 30
-_S = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class DetectionFacts:
         """Length of the fault that was seen; NaN without an onset."""
         if self.truth.onset_ns is None:
             return math.nan
-        return (self.truth.view_end_ns - self.truth.onset_ns) / _S
+        return (self.truth.view_end_ns - self.truth.onset_ns) / SECOND_NS
 
     @property
     def correct(self) -> float:
@@ -103,7 +103,7 @@ def alarms_of(row: ResultRow, threshold: float | None = None) -> list[Range]:
     step = int(np.median(np.diff(times))) if len(times) > 1 else 1
     ends = np.append(times[1:], times[-1:] + step)
     runs = [(int(times[a + needed - 1]), int(ends[b - 1])) for a, b in events(flags) if b - a >= needed]
-    return join(runs, GAP_S * _S)
+    return join(runs, GAP_S * SECOND_NS)
 
 
 def detection_facts(rows: Sequence[ResultRow], thresholds: Sequence[float] | None = None) -> DetectionFacts:
@@ -177,7 +177,7 @@ def _delay(true: Sequence[Range], since_ns: int | None) -> float:
     if not true:
         return math.inf
     # clients may suffer later than a good detector raises its alarm: that is a delay of zero, not a negative one
-    return max(0.0, (true[0][0] - since_ns) / _S)
+    return max(0.0, (true[0][0] - since_ns) / SECOND_NS)
 
 
 def _areas_of(row: ResultRow, onset_ns: int) -> tuple[float, float]:
@@ -187,5 +187,5 @@ def _areas_of(row: ResultRow, onset_ns: int) -> tuple[float, float]:
         return 0.0, 0.0
     inside = times > onset_ns
     scores = np.asarray(row.answer["scores"], dtype=float)
-    step_s = float(np.median(np.diff(times))) / _S if len(times) > 1 else 1.0
+    step_s = float(np.median(np.diff(times))) / SECOND_NS if len(times) > 1 else 1.0
     return average_precision(inside, scores), vus_pr(inside, scores, round(BUFFER_S / max(step_s, 1e-9)))

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.scoring.thresholds import Healthy, ThresholdPolicy
 
-_HOUR_NS = 3600 * 1_000_000_000
+_HOUR_NS = 3600 * SECOND_NS
 ModelKey = tuple[str, int, int]
 """Baseline, seed, fold."""
 

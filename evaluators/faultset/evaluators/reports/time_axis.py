@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.truth import Truth
-
-SECOND_NS = 1_000_000_000
 
 
 def position(time_ns: int, truth: Truth) -> float:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from faultset.baselines.api.contract import Task
 from faultset.core.errors import DataError
+from faultset.core.files import replacing
 from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.results.truth import Truth
 
@@ -163,11 +164,9 @@ def write_rows(rows: Iterable[ResultRow], path: Path) -> None:
     import pyarrow.parquet as pq
 
     ordered = sorted(rows, key=lambda row: row.key)
-    partial = path.with_name(path.name + ".incomplete")
-    with pq.ParquetWriter(partial, RESULTS, compression="zstd") as writer:
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, RESULTS, compression="zstd") as writer:
         for start in range(0, len(ordered), _GROUP_ROWS):
             writer.write_table(table_of(ordered[start : start + _GROUP_ROWS]))
-    partial.replace(path)
 
 
 def read_rows(path: Path) -> list[ResultRow]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.features.windows import SECOND_NS, Windows
+from faultset.baselines.features.windows import Windows
 from faultset.baselines.methods.localization.call_graphs.graph_traversal import MOST_Z, explained, suffering
+from faultset.core.times import SECOND_NS
 
 ALARM_NS = 30 * SECOND_NS
 

@@ -12,9 +12,10 @@ from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.features.service_latency import name_codes
-from faultset.baselines.features.windows import SECOND_NS, TimeWindow, Windows, localization_windows, window_after
+from faultset.baselines.features.windows import TimeWindow, Windows, localization_windows, window_after
 from faultset.baselines.logs.keywords import error_line_excess, error_lines
 from faultset.baselines.stats.scaling import deviations, mean_and_sd, sustained, with_metric_floor
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.metrics.roles import Catalogue

@@ -14,7 +14,8 @@ from scipy.special import betainc
 from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.tables import read_frame
-from faultset.baselines.features.windows import SECOND_NS, step_ends
+from faultset.baselines.features.windows import step_ends
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     import pandas as pd

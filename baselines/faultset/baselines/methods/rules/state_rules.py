@@ -13,7 +13,7 @@ from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.tables import parse_state, read_frame
 from faultset.baselines.features.object_states import restarts, signs, specified
-from faultset.baselines.features.windows import SECOND_NS
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     import pandas as pd

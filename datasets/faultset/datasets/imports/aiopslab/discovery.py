@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.core.errors import DataError
-from faultset.datasets.imports.columns import SECOND_NS
+from faultset.core.times import SECOND_NS
 
 LABEL_FILE = "label.json"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from faultset.core.errors import DataError
+from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.aiopslab.discovery import LABEL_FILE, Export, find_exports, read_label
 from faultset.datasets.imports.aiopslab.rows import (
     log_rows,
@@ -20,7 +21,7 @@ from faultset.datasets.imports.aiopslab.rows import (
     workload_of,
 )
 from faultset.datasets.imports.archives import names_in, unpacked
-from faultset.datasets.imports.columns import SECOND_NS, csv_header, read_csv
+from faultset.datasets.imports.columns import csv_header, read_csv
 from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
 from faultset.datasets.imports.windows import reference_end
 

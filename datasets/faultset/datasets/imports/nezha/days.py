@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from faultset.core.errors import DataError
-from faultset.datasets.imports.columns import SECOND_NS, Ints, read_csv
+from faultset.core.times import SECOND_NS
+from faultset.datasets.imports.columns import Ints, read_csv
 
 MINUTE_NS = 60 * SECOND_NS
 LEAD_NS = 4 * SECOND_NS

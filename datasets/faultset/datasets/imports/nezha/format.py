@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from faultset.core.errors import DataError
+from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import names_in, unpacked
-from faultset.datasets.imports.columns import SECOND_NS
 from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
 from faultset.datasets.imports.nezha.days import (
     Day,

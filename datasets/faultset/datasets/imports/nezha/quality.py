@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from faultset.core.errors import DataError
-from faultset.datasets.imports.columns import SECOND_NS
+from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.contract import Oddity
 from faultset.datasets.imports.nezha.days import Day, injected_ns, minutes_of, sample_times
 from faultset.datasets.imports.nezha.rows import read_metric_file

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.core.errors import DataError
+from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import names_in, unpacked
-from faultset.datasets.imports.columns import SECOND_NS
 from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
 from faultset.datasets.imports.openrca.quality import look
 from faultset.datasets.imports.openrca.roles import METRIC_ROLES

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from faultset.core.errors import DataError
-from faultset.datasets.imports.columns import SECOND_NS, csv_header
+from faultset.core.times import SECOND_NS
+from faultset.datasets.imports.columns import csv_header
 from faultset.datasets.imports.contract import Oddity
 from faultset.datasets.imports.openrca.rows import duration_factor, span_names
 from faultset.datasets.imports.openrca.systems import AFTER_NS, BEFORE_NS, SLOT_NS, System, slot_name, slots

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from faultset.core.errors import DataError
-from faultset.datasets.imports.columns import SECOND_NS, epoch_ns
+from faultset.core.times import SECOND_NS
+from faultset.datasets.imports.columns import epoch_ns
 
 LOCAL = timezone(timedelta(hours=8))
 SLOT_NS = 1800 * SECOND_NS

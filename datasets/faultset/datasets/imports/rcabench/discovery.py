@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 from faultset.core.errors import DataError
-from faultset.datasets.imports.columns import SECOND_NS, epoch_ns, read_parquet
+from faultset.core.times import SECOND_NS
+from faultset.datasets.imports.columns import epoch_ns, read_parquet
 from faultset.datasets.imports.contract import Case
 
 pc: Any = pyarrow.compute

@@ -10,7 +10,8 @@ from typing import Any
 
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
-from faultset.datasets.imports.columns import SECOND_NS, epoch_ns, read_parquet
+from faultset.core.times import SECOND_NS
+from faultset.datasets.imports.columns import epoch_ns, read_parquet
 from faultset.datasets.imports.rcabench.discovery import INJECTION, Windows, read_json
 
 FAULTS = (

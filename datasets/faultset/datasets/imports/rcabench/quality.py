@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
-from faultset.datasets.imports.columns import SECOND_NS
+from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.contract import Oddity
 from faultset.datasets.imports.rcabench.discovery import (
     INJECTION,

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from faultset.datasets.imports.columns import SECOND_NS, read_parquet
+from faultset.core.times import SECOND_NS
+from faultset.datasets.imports.columns import read_parquet
 from faultset.datasets.imports.contract import ForeignEpisode
 from faultset.datasets.imports.rcabench.discovery import KINDS, clock_of, stage_files, stamps_ns, windows_of
 from faultset.datasets.imports.rcabench.labels import label_of

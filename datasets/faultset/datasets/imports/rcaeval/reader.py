@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
+from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.columns import (
-    SECOND_NS,
     Ints,
     csv_header,
     epoch_ns,

@@ -13,6 +13,7 @@ import signal
 import sys
 from typing import NoReturn
 
+from faultset.core.processes import adopt_orphans, die_with_parent
 from faultset.evaluators.execution.runners import process_trees
 
 
@@ -20,11 +21,11 @@ def main() -> NoReturn:
     """Start with two inherited pipes, whose descriptors are given as arguments: requests in, replies out."""
     requests, replies = int(sys.argv[1]), int(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    process_trees.adopt_orphans()
+    adopt_orphans()
     guard = os.getpid()
     worker = os.fork()
     if worker == 0:
-        process_trees.die_with_parent(guard)
+        die_with_parent(guard)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         from faultset.evaluators.execution.runners.baseline_worker import serve_requests

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.detection_facts import alarms_of, detection_facts
 from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, Setting
 from faultset.evaluators.leaderboards.records import Leaderboard
-from faultset.evaluators.reports.time_axis import SECOND_NS, position
+from faultset.evaluators.reports.time_axis import position
 from faultset.evaluators.reports.top_methods import top_methods
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth

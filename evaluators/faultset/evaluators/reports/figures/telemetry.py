@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from faultset.core.errors import FaultsetError
+from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.truth import Truth
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 SAMPLES_DRAWN = 400
-_S = 1_000_000_000
 _log = logging.getLogger(__name__)
 
 
@@ -53,13 +53,15 @@ def _client_panels(view: EpisodeView, truth: Truth) -> list[Panel]:
     requests = view.requests()
     if requests.empty:
         return []
-    seconds = (requests["scheduled"].astype("int64").to_numpy() - truth.view_start_ns) // _S
-    length = int((truth.view_end_ns - truth.view_start_ns) // _S)
+    seconds = (requests["scheduled"].astype("int64").to_numpy() - truth.view_start_ns) // SECOND_NS
+    length = int((truth.view_end_ns - truth.view_start_ns) // SECOND_NS)
     inside = (seconds >= 0) & (seconds < length)
     failed = (requests["outcome"] != "ok").to_numpy()
     # What was sent just before the view's end had no time to be answered.
     scheduled_ns = requests["scheduled"].astype("int64").to_numpy()
-    failed = failed & ~((requests["outcome"] == "unfinished").to_numpy() & (truth.view_end_ns - scheduled_ns < 2 * _S))
+    failed = failed & ~(
+        (requests["outcome"] == "unfinished").to_numpy() & (truth.view_end_ns - scheduled_ns < 2 * SECOND_NS)
+    )
     latency = requests["latency_ns"].to_numpy(dtype=float, na_value=np.nan) / 1e6
     slow, wrong = np.full(length, np.nan), np.full(length, np.nan)
     for second in np.unique(seconds[inside]):

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.service_latency import call_graph, correlations
-from faultset.baselines.features.windows import SECOND_NS, Windows, localization_windows
+from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import Matrix, median_and_mad
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -19,7 +19,6 @@ from faultset.baselines.features.kpi_flags import (
     triggers,
 )
 from faultset.baselines.features.windows import (
-    SECOND_NS,
     TimeWindow,
     Windows,
     detection_windows,
@@ -28,6 +27,7 @@ from faultset.baselines.features.windows import (
 )
 from faultset.baselines.logs.keywords import error_line_excess, error_lines
 from faultset.baselines.traces.slow_spans import exclusive_durations, parent_rows, slow_spans
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from faultset.baselines.api.contract import Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.tables import read_frame
-from faultset.baselines.features.windows import SECOND_NS, localization_windows, window_after
+from faultset.baselines.features.windows import localization_windows, window_after
 from faultset.baselines.stats.scaling import Matrix
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -11,10 +11,11 @@ from scipy.stats import rankdata
 from faultset.baselines.api.contract import Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.series_scores import rank_by_series
-from faultset.baselines.features.windows import SECOND_NS, localization_windows
+from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.logs.scores import LogScores, odd_line_evidence, read_log_lines, score_logs
 from faultset.baselines.stats.mutual_information import knn_information
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -15,10 +15,11 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.healthy_spreads import CLIP, healthy_spreads
 from faultset.baselines.features.series_selection import most_deviating
 from faultset.baselines.features.service_latency import call_series, service_latency
-from faultset.baselines.features.windows import SECOND_NS, localization_windows
+from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.logs.line_shapes import shape_counts
 from faultset.baselines.methods.localization.metrics.rcd import RUNS, FNodeTests, mean_reciprocal_ranks
 from faultset.baselines.stats.scaling import Matrix
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.baselines.features.windows import Windows

@@ -10,11 +10,11 @@ from scipy import sparse
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.windows import SECOND_NS
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.abnormal_traces import TraceHealth, trace_health
 from faultset.baselines.traces.slow_spans import Ints
 from faultset.baselines.traces.spans import Flags, Spans, called_pods, invocations, read_spans
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

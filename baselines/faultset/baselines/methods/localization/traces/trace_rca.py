@@ -9,7 +9,6 @@ from scipy import sparse
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.windows import SECOND_NS
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.slow_spans import SD_FLOOR, Ints
 from faultset.baselines.traces.spans import (
@@ -21,6 +20,7 @@ from faultset.baselines.traces.spans import (
     invocations,
     read_spans,
 )
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -16,6 +16,7 @@ from faultset.collector.platforms.observation.events import Occurrence
 from faultset.collector.platforms.observation.object_changes import ChangeLog
 from faultset.collector.platforms.observation.timestamps import parse_rfc3339_ns
 from faultset.core.errors import PlatformError
+from faultset.core.times import SECOND_NS
 
 WATCHED = (
     "Pod",
@@ -28,7 +29,6 @@ WATCHED = (
     "PersistentVolume",
 )
 _IGNORED = {("ConfigMap", "kube-root-ca.crt")}
-_SECOND = 1_000_000_000
 _PAUSE_S = 0.5
 
 
@@ -229,4 +229,4 @@ def _time_of(event: Mapping[str, Any], series: Mapping[str, Any]) -> int:
     if not stamp:
         return now_ns
     second_ns = parse_rfc3339_ns(stamp)
-    return now_ns if second_ns <= now_ns < second_ns + 2 * _SECOND else second_ns
+    return now_ns if second_ns <= now_ns < second_ns + 2 * SECOND_NS else second_ns

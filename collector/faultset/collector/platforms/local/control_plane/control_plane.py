@@ -23,6 +23,7 @@ from faultset.collector.platforms.local.control_plane.routing import SPANS_PORT,
 from faultset.collector.platforms.local.controllers.cluster import Cluster
 from faultset.collector.platforms.local.node.resource_usage import stragglers
 from faultset.core.errors import PlatformError
+from faultset.core.files import replace_text
 
 TICK_S = 0.1
 _SHORTEST_TICK_S = 0.005
@@ -192,9 +193,7 @@ class ControlPlane:
             self._published[topic] = value
 
     def _write_hosts(self, found: dict[str, str]) -> None:
-        draft = self.root / "hosts.json.new"
-        draft.write_text(json.dumps(found), encoding="utf-8")
-        draft.rename(self.root / "hosts.json")
+        replace_text(self.root / "hosts.json", json.dumps(found), durable=False)
 
     def _run(self) -> None:
         try:

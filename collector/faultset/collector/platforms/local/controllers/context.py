@@ -12,8 +12,7 @@ from typing import Any
 from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 from faultset.collector.platforms.local.controllers.start_times import AT_ONCE, StartTimes
 from faultset.collector.platforms.observation.events import EventLog
-
-SECOND_NS = 1_000_000_000
+from faultset.core.times import SECOND_NS
 
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"
 

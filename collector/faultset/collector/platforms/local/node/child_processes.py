@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from faultset.collector.ipc.launch import die_with_parent, name_process
 from faultset.collector.platforms.local.node.containers import send
 from faultset.collector.platforms.local.node.resource_usage import ProcessTable
+from faultset.core.processes import die_with_parent, name_process
 
 _READ = 1 << 16
 

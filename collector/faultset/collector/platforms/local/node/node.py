@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.ipc.launch import adopt_orphans, call, die_with_parent
+from faultset.collector.ipc.launch import call
 from faultset.collector.ipc.server import Deferred, Server
 from faultset.collector.platforms.local.node.child_processes import Ended, Reaper, end_all, spawn
 from faultset.collector.platforms.local.node.containers import Container, LogFile, send
@@ -27,6 +27,7 @@ from faultset.collector.platforms.local.node.outputs import Outputs
 from faultset.collector.platforms.local.node.programs import PRELOADED, PROGRAMS, find_program
 from faultset.collector.platforms.local.node.reports import Reports
 from faultset.collector.platforms.local.node.resource_usage import MARK, ProcessTable
+from faultset.core.processes import adopt_orphans, die_with_parent
 
 
 class Node:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from faultset.collector.platforms.local.controllers.commands import Mount
+from faultset.core.files import replace_text
 
 APP_PATH = "/etc/faultset"
 APP_FILE = "app.yaml"
@@ -66,6 +67,4 @@ def _write_files(folder: Path, files: dict[str, str] | object) -> None:
     for name in set(os.listdir(folder)) - set(files):
         (folder / name).unlink()
     for name, text in files.items():
-        draft = folder / f".{name}.new"
-        draft.write_text(text, encoding="utf-8")
-        draft.rename(folder / name)
+        replace_text(folder / name, text, durable=False)

@@ -13,11 +13,11 @@ from random import Random
 from typing import Any
 
 from faultset.collector.ipc.channel import serve
-from faultset.collector.ipc.launch import die_with_parent
 from faultset.collector.platforms.local.relay.forwards import Forward, Target
 from faultset.collector.platforms.local.relay.listening_sockets import ListeningSockets
 from faultset.collector.platforms.local.relay.pods import Pod, road_of
 from faultset.collector.platforms.local.relay.schedule import CLEAR
+from faultset.core.processes import die_with_parent
 
 PROBE_INTERVAL_S = 0.05
 """How often the targets of addresses that refuse are looked at."""

@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 
 from faultset.collector.ipc.channel import serve
-from faultset.collector.ipc.launch import die_with_parent
 from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.platforms.local.telemetry.receiver import Receiver
 from faultset.collector.platforms.local.telemetry.scraper import Scraper
 from faultset.collector.sources.metric_store import MetricStore, MetricWindow
 from faultset.collector.sources.span_store import SpanStore, SpanWindow
+from faultset.core.files import replacing
+from faultset.core.processes import die_with_parent
 
 TABLES = ("metrics", "spans")
 _BATCH_ROWS = 1 << 16
@@ -109,10 +110,12 @@ def write_window(window: MetricWindow | SpanWindow, services: Mapping[str, str |
     """Write the rows of a window as an Arrow file, whole or not at all, and return how many there are."""
     table = window.table(services)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+    with (
+        replacing(path, durable=False) as temporary,
+        pa.OSFile(str(temporary), "wb") as file,
+        pa.ipc.new_file(file, table.schema) as writer,
+    ):
         writer.write_table(table, max_chunksize=_BATCH_ROWS)
-    os.replace(unfinished, path)
     return table.num_rows
 
 

@@ -1,0 +1,64 @@
+"""Files that are whole or absent: written beside their place, then renamed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path, *, durable: bool = True, overwrite: bool = True) -> Iterator[Path]:
+    """Yield a path in the same folder to write to, which becomes `path` when the block ends without an error.
+
+    Parameters
+    ----------
+    path
+        File to make or to replace.
+    durable
+        Flush content and folder to disk, so that the file survives a power failure.
+    overwrite
+        Whether a file of that name may be replaced.
+
+    Raises
+    ------
+    FileExistsError
+        The file exists and `overwrite` is False, even if it was made meanwhile.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield temporary
+        if durable:
+            flush(temporary)
+        if overwrite:
+            temporary.replace(path)
+        else:
+            # A link, unlike a rename, fails when the name is taken.
+            os.link(temporary, path)
+        if durable:
+            flush(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def replace_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write a UTF-8 text file, whole or not at all; see `replacing`."""
+    with replacing(path, durable=durable) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 text file in place and flush it to disk."""
+    path.write_text(text, encoding="utf-8")
+    flush(path)
+
+
+def flush(path: Path) -> None:
+    """Force the content of a file or a folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RUN = [sys.executable, "-c"]
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*RUN, code], capture_output=True, text=True, timeout=30)
+
+
+def test_a_child_whose_parent_is_gone_already_exits_at_once():
+    code = f"from faultset.core.processes import die_with_parent; die_with_parent({os.getpid()} + 1); print('alive')"
+    result = run(code)
+    assert (result.returncode, result.stdout) == (1, "")
+
+
+def test_a_child_gets_the_signal_when_its_parent_ends(tmp_path):
+    told = tmp_path / "told"
+    child = (
+        "import os, signal, sys; from faultset.core.processes import die_with_parent; "
+        f"signal.signal(signal.SIGTERM, lambda *_: (open({str(told)!r}, 'w').close(), os._exit(0))); "
+        "die_with_parent(int(sys.argv[1]), signal.SIGTERM); print('ready', flush=True); signal.pause()"
+    )
+    parent = (
+        "import os, subprocess, sys; "
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}, str(os.getpid())], stdout=subprocess.PIPE); "
+        "assert child.stdout.readline() == b'ready\\n'; os._exit(0)"
+    )
+    assert run(parent).returncode == 0
+    deadline = time.monotonic() + 20
+    while not told.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert told.exists()
+
+
+def test_a_process_shows_the_name_that_it_gave_itself():
+    code = "from faultset.core.processes import name_process; name_process('a-rather-long-name'); "
+    result = run(code + "print(open('/proc/self/comm').read().strip())")
+    assert result.stdout == "a-rather-long-n\n"
+
+
+def test_orphans_get_the_adopting_process_as_their_parent(tmp_path):
+    seen = tmp_path / "parent"
+    grandchild = f"import os, time; time.sleep(0.2); open({str(seen)!r}, 'w').write(str(os.getppid()))"
+    child = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {grandchild!r}])"
+    code = (
+        "import os, subprocess, sys; from faultset.core.processes import adopt_orphans; adopt_orphans(); "
+        f"subprocess.run([sys.executable, '-c', {child!r}]); os.wait(); print(os.getpid())"
+    )
+    assert run(code).stdout.strip() == Path(seen).read_text()
