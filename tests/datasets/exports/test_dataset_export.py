@@ -14,7 +14,7 @@ from faultset.core.console import root as faultset
 from faultset.core.errors import DataError
 from faultset.core.plugins import plugins
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.exports.exporter import GROUP, Choices, export_dataset
+from faultset.datasets.exports.exporter import GROUP, ExportOptions, export_dataset
 from faultset.datasets.format.labels import Label
 from faultset.datasets.imports.importer import import_dataset
 
@@ -88,7 +88,7 @@ def test_wide_tables_have_the_same_columns_everywhere_and_no_label_among_them(ex
 
 
 def test_only_the_chosen_roles_are_exported(example_root, tmp_path):
-    export_dataset("wide-parquet", example_root, tmp_path / "out", choices=Choices(step_s=5.0, roles=["cpu"]))
+    export_dataset("wide-parquet", example_root, tmp_path / "out", options=ExportOptions(step_s=5.0, roles=["cpu"]))
     frame = pd.read_parquet(next((tmp_path / "out" / "features").iterdir()))
     assert all("cpu" in name for name in frame.columns if name != "time")
     assert len(frame) == 8
@@ -223,7 +223,7 @@ def test_an_export_that_fails_leaves_nothing(example_root, tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_layout_has_a_refusal_for_what_it_cannot_hold(example_root, tmp_path):
+def test_every_layout_gives_a_reason_for_what_it_cannot_hold(example_root, tmp_path):
     dataset = open_dataset(example_root)
     healthy = [episode for episode in dataset.episodes if dataset.label(episode).fault is None]
     for name in plugins(GROUP):

@@ -16,6 +16,7 @@ from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.examination import examined
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.rcabench import RCABench
+from faultset.datasets.testing import check_importer
 
 SECOND = 10**9
 START = 1_750_000_000
@@ -229,7 +230,7 @@ def test_windows_in_another_time_zone_are_moved_to_the_telemetry(source, out):
     said = {"NORMAL_START": START, "ABNORMAL_START": ONSET, "ABNORMAL_END": END}
     (folder / "env.json").write_text(json.dumps({name: str(at + hours) for name, at in said.items()}))
     (folder / "injection.json").write_text(json.dumps(NEW | {"start_time": "2025-06-15T23:11:05"}))
-    assert any("-8 h away" in oddity.found for oddity in examined(source).oddities)
+    assert any("-8 h away" in issue.found for issue in examined(source).data_issues)
     dataset = imported(source, out)
     label = dataset.label(dataset.episodes[0])
     assert dataset.view(dataset.episodes[0]).view == (START * SECOND, END * SECOND)
@@ -286,7 +287,7 @@ def test_an_invalid_datapack_is_left_out_and_a_missing_modality_is_an_empty_tabl
     (bad / ".invalid").write_text("no traces\n")
     for stage in ("normal", "abnormal"):
         (source / "ts5-order-delay-x1" / f"{stage}_logs.parquet").unlink()
-    found = [oddity.found for oddity in examined(source).oddities]
+    found = [issue.found for issue in examined(source).data_issues]
     assert "It is marked invalid: no traces." in found
     assert "There are no logs." in found
     dataset = imported(source, out)
@@ -314,3 +315,8 @@ def test_a_linked_dataset_folder_is_followed_and_names_the_case(source, tmp_path
     link = source / "data" / "rcabench" / "ts5-order-delay-x1"
     link.symlink_to(tmp_path / "elsewhere" / "ts5-order-delay-x1")
     assert [case.key for case in RCABench().cases(source)] == ["rcabench/ts5-order-delay-x1"]
+
+
+def test_the_importer_keeps_what_importers_promise(source: Path) -> None:
+    datapack(source)
+    check_importer("rcabench", source)

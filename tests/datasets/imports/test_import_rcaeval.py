@@ -19,6 +19,7 @@ from faultset.datasets.imports.examination import examined
 from faultset.datasets.imports.importer import episode_id, import_dataset
 from faultset.datasets.imports.rcaeval import RCAEval
 from faultset.datasets.metrics import frame_cache
+from faultset.datasets.testing import check_importer
 from faultset.datasets.views import EpisodeView
 
 START = 1_690_000_000
@@ -146,8 +147,8 @@ def test_a_repeated_time_header_and_a_byte_order_mark_are_no_metrics(source, out
     lines = [f"{line.split(',')[0]},{line}" for line in text]
     (folder / "data.csv").write_text("\ufeff" + "\n".join(lines) + "\n", encoding="utf-8")
     found = examined(source)
-    assert any("2 time columns" in oddity.found for oddity in found.oddities)
-    assert any("byte-order mark" in oddity.found for oddity in found.oddities)
+    assert any("2 time columns" in issue.found for issue in found.data_issues)
+    assert any("byte-order mark" in issue.found for issue in found.data_issues)
     dataset = imported(source, out)
     metrics = set(dataset.view(only(dataset)).metrics()["metric"])
     assert metrics == set(METRICS)
@@ -195,7 +196,7 @@ def test_raw_metrics_are_a_last_resort_and_their_totals_are_counters(source, out
     }
     columns = {"time": frame()["time"], **rows, "node1_node-load": np.ones(ROWS)}
     (case_folder(source) / "metrics.csv").write_text(csv_text(columns))
-    assert any("only metrics.csv" in oddity.found for oddity in examined(source).oddities)
+    assert any("only metrics.csv" in issue.found for issue in examined(source).data_issues)
     dataset = imported(source, out)
     view = dataset.view(only(dataset))
     kinds = dict(view.metrics()[["metric", "kind"]].drop_duplicates().itertuples(index=False))
@@ -221,7 +222,7 @@ def test_the_magnitude_of_a_log_time_tells_its_unit(source, out, unit, factor):
     assert logs["message"][0] == "two\nlines, one message"
     assert logs["level"].tolist()[0] == "warning"
     if unit != "ns":
-        assert any(f"counts {unit}" in oddity.found for oddity in examined(source).oddities)
+        assert any(f"counts {unit}" in issue.found for issue in examined(source).data_issues)
 
 
 SPAN_HEADER = (
@@ -258,7 +259,7 @@ def test_traces_with_a_header_and_no_rows_are_an_empty_table(source, out):
     columns = frame() | {"carts_cpu": np.ones(ROWS), "carts-db_cpu": np.ones(ROWS)}
     (folder / "simple_metrics.csv").write_text(csv_text(columns))
     (folder / "traces.csv").write_text(SPAN_HEADER)
-    assert any("header and no rows" in oddity.found for oddity in examined(source).oddities)
+    assert any("header and no rows" in issue.found for issue in examined(source).data_issues)
     dataset = imported(source, out)
     episode = only(dataset)
     label = dataset.label(episode)
@@ -271,7 +272,7 @@ def test_a_case_without_the_time_of_its_injection_is_refused(source):
     (zenodo_case(source) / "inject_time.txt").unlink()
     with pytest.raises(DataError, match=r"inject_time.txt is missing"):
         RCAEval().load(RCAEval().cases(source)[0])
-    assert examined(source).oddities[0].severity == "error"
+    assert examined(source).data_issues[0].severity == "error"
 
 
 def test_an_injection_outside_the_recording_is_refused(source):
@@ -385,3 +386,8 @@ def test_many_columns_are_read_as_each_alone_would_be():
         np.testing.assert_array_equal(numbers_of(chosen, origin="here"), each)
     with pytest.raises(DataError, match="column word of here holds text"):
         numbers_of({"word": pa.chunked_array([["x"]])}, origin="here")
+
+
+def test_the_importer_keeps_what_importers_promise(source: Path) -> None:
+    zenodo_case(source)
+    check_importer("rcaeval", source)

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import fcntl
 import json
+import os
 import signal
 import sys
 import threading
@@ -23,7 +24,6 @@ from faultset.collector.agent.errors import Refusal
 from faultset.collector.agent.impairments import KINDS, read_disturbance
 from faultset.collector.agent.leases import Leases
 from faultset.collector.agent.networks import Network
-from faultset.core.files import replace_text
 
 FOLDER = Path("/tmp/faultset")
 _TICK_S = 0.5
@@ -91,7 +91,9 @@ class InPod:
         return None
 
     def _write(self, length_s: float) -> None:
-        replace_text(self._lease, json.dumps([time.monotonic() + length_s, length_s]), durable=False)
+        draft = self._lease.with_suffix(".new")
+        draft.write_text(json.dumps([time.monotonic() + length_s, length_s]))
+        draft.rename(self._lease)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -158,7 +160,9 @@ def _watch() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     abilities = find_abilities()
     inside = InPod(FOLDER, Network(variant=abilities.variant))
-    replace_text(FOLDER / "variant", abilities.variant, durable=False)
+    draft = FOLDER / f"variant.{os.getpid()}"
+    draft.write_text(abilities.variant)
+    draft.rename(FOLDER / "variant")
     print(f"ready; cannot {abilities.reasons or 'nothing'}", flush=True)
     while not stop.wait(_TICK_S):
         with contextlib.suppress(Refusal):

@@ -31,13 +31,13 @@ def doctor(path: Path, as_json: bool) -> None:
         show_json(asdict(found))
     else:
         click.echo(found.summary)
-        if found.oddities:
+        if found.data_issues:
             click.echo()
-            show_records(map(asdict, found.oddities), columns=("severity", "place", "found", "handling"))
+            show_records(map(asdict, found.data_issues), columns=("severity", "place", "found", "handling"))
         click.echo()
         click.echo("Next:")
         click.echo(f"  {found.next}")
-    bad = [oddity for oddity in found.oddities if oddity.severity == "error"]
+    bad = [issue for issue in found.data_issues if issue.severity == "error"]
     if bad:
         raise DataError(
             f"{len(bad)} {'thing' if len(bad) == 1 else 'things'} in {path} cannot be imported; see the list above"

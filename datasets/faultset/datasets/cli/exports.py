@@ -32,7 +32,7 @@ def export(
       faultset dataset export data/ cases/ --as rcaeval
     """
     from faultset.core.progress import announced
-    from faultset.datasets.exports.exporter import Choices, export_dataset
+    from faultset.datasets.exports.exporter import ExportOptions, export_dataset
 
     chosen = [role.strip() for role in roles.split(",") if role.strip()] if roles is not None else None
     with announced("episodes") as (started, progress):
@@ -41,7 +41,7 @@ def export(
             dataset,
             out,
             version=version,
-            choices=Choices(step_s=step, roles=chosen),
+            options=ExportOptions(step_s=step, roles=chosen),
             started=started,
             progress=progress,
         )

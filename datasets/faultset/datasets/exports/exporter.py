@@ -18,7 +18,7 @@ GROUP = "faultset.exporters"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices:
+class ExportOptions:
     """What an export is asked for."""
 
     step_s: float = 1.0
@@ -36,12 +36,12 @@ class Exported:
     """Episode -> why the layout cannot hold it."""
 
 
-class Export(Protocol):
+class ExportLayout(Protocol):
     """A layout to write; made with the dataset, what was chosen, and an empty folder."""
 
-    def __init__(self, dataset: Dataset, choices: Choices, folder: Path) -> None: ...
+    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None: ...
 
-    def refusal(self, episode: str) -> str | None:
+    def unavailable_reason(self, episode: str) -> str | None:
         """Say why the layout cannot hold an episode; None when it can."""
         ...
 
@@ -60,7 +60,7 @@ def export_dataset(
     out: Path | str,
     *,
     version: str | None = None,
-    choices: Choices | None = None,
+    options: ExportOptions | None = None,
     started: Callable[[int], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Exported:
@@ -80,8 +80,8 @@ def export_dataset(
         Told the number of episodes, then how many were finished since.
     """
     layout = load_plugin(GROUP, name, kind="layout")
-    choices = choices or Choices()
-    if choices.step_s <= 0:
+    options = options or ExportOptions()
+    if options.step_s <= 0:
         raise UsageError("a step needs a length, for instance --step 1s")
     dataset = open_dataset(root, version)
     out = Path(out)
@@ -94,7 +94,7 @@ def export_dataset(
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         try:
-            done = _written(layout(dataset, choices, folder), dataset, progress)
+            done = _written(layout(dataset, options, folder), dataset, progress)
             if out.exists():
                 out.rmdir()
             folder.rename(out)
@@ -104,10 +104,10 @@ def export_dataset(
     return done
 
 
-def _written(export: Export, dataset: Dataset, progress: Callable[[int], None] | None) -> Exported:
+def _written(export: ExportLayout, dataset: Dataset, progress: Callable[[int], None] | None) -> Exported:
     left_out = {}
     for episode in dataset.episodes:
-        reason = export.refusal(episode)
+        reason = export.unavailable_reason(episode)
         if reason is None:
             export.write(episode)
         else:

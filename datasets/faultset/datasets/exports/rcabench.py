@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.exports.exporter import Choices
+from faultset.datasets.exports.exporter import ExportOptions
 from faultset.datasets.format.labels import Label, RootCause
 
 pc: Any = pyarrow.compute
@@ -30,7 +30,7 @@ _PART = r"_(sum|count|bucket)$"
 class RCABenchExport:
     """`data/<dataset>/<datapack>/` and `meta/<dataset>/`, as the converted stage has them."""
 
-    def __init__(self, dataset: Dataset, choices: Choices, folder: Path) -> None:
+    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
         self._dataset = dataset
         self._name = re.sub(r"[^A-Za-z0-9_-]+", "-", dataset.root.resolve().name) or "faultset"
         self._data = folder / "data" / self._name
@@ -39,7 +39,7 @@ class RCABenchExport:
         self._data.mkdir(parents=True)
         self._meta.mkdir(parents=True)
 
-    def refusal(self, episode: str) -> str | None:
+    def unavailable_reason(self, episode: str) -> str | None:
         """Refuse what rcabench has no place for: episodes without a fault."""
         fault = self._dataset.label(episode).fault
         return "rcabench has no place for an episode without a fault" if fault is None else None

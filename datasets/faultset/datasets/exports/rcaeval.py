@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.exports.exporter import Choices
+from faultset.datasets.exports.exporter import ExportOptions
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
@@ -27,14 +27,14 @@ _FAILED = 2
 class RCAEvalExport:
     """Cases `<app>_<service>_<fault>_<number>` with metrics.parquet, logs.parquet and traces.parquet."""
 
-    def __init__(self, dataset: Dataset, choices: Choices, folder: Path) -> None:
+    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
         self._dataset = dataset
-        self._choices = choices
+        self._options = options
         self._folder = folder
         self._numbers: Counter[str] = Counter()
         self._index: list[dict[str, Any]] = []
 
-    def refusal(self, episode: str) -> str | None:
+    def unavailable_reason(self, episode: str) -> str | None:
         """Refuse what RCAEval has no place for: episodes without a fault, or with several targets."""
         label = self._dataset.label(episode)
         if label.fault is None:
@@ -55,7 +55,7 @@ class RCAEvalExport:
         case = f"{stem}_{self._numbers[stem]}"
         folder = self._folder / case
         folder.mkdir()
-        frame = view.wide(max(1.0, self._choices.step_s), self._choices.roles)
+        frame = view.wide(max(1.0, self._options.step_s), self._options.roles)
         # Their times are whole seconds.
         times = pa.array(pd.DatetimeIndex(frame.index).as_unit("ns").asi8 // SECOND_NS)
         names = [f"{_word(owner)}_{metric}" for owner, metric in frame.columns]

@@ -12,7 +12,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.exports.exporter import Choices
+from faultset.datasets.exports.exporter import ExportOptions
 
 FEATURES = "features"
 _LABEL_FIELDS = ("fault", "no_fault_kind", "verdict", "system_level", "fault_type")
@@ -26,20 +26,20 @@ class _Wide:
 
     suffix = ""
 
-    def __init__(self, dataset: Dataset, choices: Choices, folder: Path) -> None:
+    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
         self._dataset = dataset
-        self._choices = choices
+        self._options = options
         self._folder = folder
         self._columns: set[str] = set()
         (folder / FEATURES).mkdir()
 
-    def refusal(self, episode: str) -> str | None:
+    def unavailable_reason(self, episode: str) -> str | None:
         """Return None: every episode fits."""
         return None
 
     def write(self, episode: str) -> None:
         """Write the features that an episode has."""
-        frame = self._dataset.view(episode).wide(self._choices.step_s, self._choices.roles)
+        frame = self._dataset.view(episode).wide(self._options.step_s, self._options.roles)
         names = [f"{service}/{metric}" for service, metric in frame.columns]
         self._columns.update(names)
         times = pa.array(pd.DatetimeIndex(frame.index).as_unit("ns").asi8).cast(pa.timestamp("ns", tz="UTC"))

@@ -12,7 +12,7 @@ from faultset.datasets.format.context import IMPORTED, EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.summaries import EpisodeSummary, summary_of
-from faultset.datasets.imports.contract import Case, ForeignEpisode, Format
+from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat
 from faultset.datasets.metrics.frame_cache import frame_facts, keep_frame
 from faultset.datasets.metrics.roles import catalogue_with
 
@@ -25,7 +25,7 @@ def episode_id(name: str, key: str) -> str:
     return hashlib.sha256(f"{name}\0{key}".encode()).hexdigest()[:12]
 
 
-def import_case(found: Format, case: Case, out: Path) -> EpisodeSummary:
+def import_case(found: ImportFormat, case: Case, out: Path) -> EpisodeSummary:
     """Write one case as an episode."""
     episode = episode_id(found.name, case.key)
     foreign = found.load(case)

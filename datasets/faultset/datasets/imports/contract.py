@@ -26,7 +26,7 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Oddity:
+class DataIssue:
     """One thing about foreign data that a reader should know before using it."""
 
     severity: Literal["error", "warning", "note"]
@@ -72,7 +72,7 @@ class ForeignEpisode:
     evidence: tuple[Mapping[str, Any], ...] = ()
 
 
-class Format(Protocol):
+class ImportFormat(Protocol):
     """A layout of foreign data. Made without arguments; holds no data; every method may be called in any process."""
 
     name: str
@@ -94,6 +94,6 @@ class Format(Protocol):
         """Read one case; raise DataError, naming the file, for one that cannot be imported."""
         ...
 
-    def oddities(self, path: Path) -> Sequence[Oddity]:
+    def data_issues(self, path: Path) -> Sequence[DataIssue]:
         """Look at the data without importing it and say what is odd."""
         ...

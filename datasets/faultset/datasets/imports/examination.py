@@ -8,7 +8,7 @@ from pathlib import Path
 
 from faultset.core.errors import DataError
 from faultset.datasets.format.versions import VERSIONS
-from faultset.datasets.imports.contract import Oddity
+from faultset.datasets.imports.contract import DataIssue
 from faultset.datasets.imports.registry import format_names, recognised
 
 
@@ -22,11 +22,11 @@ class Examination:
     summary: str
     next: str
     """Command to run next."""
-    oddities: tuple[Oddity, ...]
+    data_issues: tuple[DataIssue, ...]
 
 
 def examined(path: Path | str) -> Examination:
-    """Recognise the data at a path and look for oddities; raise DataError when it is of no known format."""
+    """Recognise the data at a path and look for data_issues; raise DataError when it is of no known format."""
     path = Path(path)
     if not path.exists():
         raise DataError(f"there is nothing at {path}; give a folder of data")
@@ -46,18 +46,18 @@ def examined(path: Path | str) -> Examination:
         cases=len(cases),
         summary=f"{path} holds {len(cases)} {first.title} {'case' if len(cases) == 1 else 'cases'}.{others}{weakness}",
         next=f"faultset dataset import {first.name} {path} OUT",
-        oddities=_gathered(first.oddities(path)),
+        data_issues=_gathered(first.data_issues(path)),
     )
 
 
-def _gathered(oddities: Iterable[Oddity]) -> tuple[Oddity, ...]:
+def _gathered(data_issues: Iterable[DataIssue]) -> tuple[DataIssue, ...]:
     """Say each thing once, with the first place and how many more there are; the gravest first."""
     places: dict[tuple[str, str, str], list[str]] = {}
-    for oddity in oddities:
-        places.setdefault((oddity.severity, oddity.found, oddity.handling), []).append(oddity.place)
+    for issue in data_issues:
+        places.setdefault((issue.severity, issue.found, issue.handling), []).append(issue.place)
     order = ("error", "warning", "note")
     return tuple(
-        Oddity(
+        DataIssue(
             severity=severity,  # type: ignore[arg-type]
             place=where[0] if len(where) == 1 else f"{where[0]} and {len(where) - 1} more",
             found=found,
@@ -82,5 +82,5 @@ def _own(path: Path) -> Examination:
             "There is nothing to import."
         ),
         next=f"faultset dataset verify {path}",
-        oddities=(),
+        data_issues=(),
     )

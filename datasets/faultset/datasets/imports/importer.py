@@ -23,7 +23,7 @@ from faultset.datasets.format.storage import disk_full_named
 from faultset.datasets.format.summaries import EpisodeSummary
 from faultset.datasets.format.versions import complete_episodes, create_version, list_versions, read_manifest
 from faultset.datasets.imports.case_episodes import episode_id, import_case
-from faultset.datasets.imports.contract import Case, Format
+from faultset.datasets.imports.contract import Case, ImportFormat
 from faultset.datasets.imports.registry import format_named
 
 IMPORTS = "imports"
@@ -94,7 +94,7 @@ def import_dataset(
 
 
 def _imported(
-    found: Format,
+    found: ImportFormat,
     path: Path,
     out: Path,
     cases: Sequence[Case],
@@ -133,7 +133,7 @@ def _imported(
 
 
 def _run(
-    found: Format, cases: Sequence[Case], out: Path, workers: int | None
+    found: ImportFormat, cases: Sequence[Case], out: Path, workers: int | None
 ) -> Iterator[tuple[Case, str | EpisodeSummary]]:
     """Yield each case when it is done, with the reason where it could not be imported."""
     count = min(workers or len(os.sched_getaffinity(0)), len(cases))
@@ -186,7 +186,7 @@ def _die_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _checked(found: Format, path: Path, cases: Sequence[Case]) -> Sequence[Case]:
+def _checked(found: ImportFormat, path: Path, cases: Sequence[Case]) -> Sequence[Case]:
     if not cases:
         raise DataError(f'{path} holds no {found.title} case; "faultset dataset doctor {path}" says what it is')
     seen: set[str] = set()
@@ -221,7 +221,7 @@ def _locked(out: Path) -> Iterator[None]:
         (out / _LOCK).unlink(missing_ok=True)
 
 
-def _remember(found: Format, path: Path, out: Path, keys: Mapping[str, str]) -> None:
+def _remember(found: ImportFormat, path: Path, out: Path, keys: Mapping[str, str]) -> None:
     """Write down what comes from where, before it does; refuse a case that came from elsewhere."""
     source = str(path.resolve())
     name = hashlib.sha256(f"{found.name}\0{source}".encode()).hexdigest()[:12]
@@ -241,7 +241,7 @@ def _remember(found: Format, path: Path, out: Path, keys: Mapping[str, str]) -> 
 
 
 def _version(
-    found: Format,
+    found: ImportFormat,
     path: Path,
     out: Path,
     cases: int,

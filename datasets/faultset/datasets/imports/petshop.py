@@ -22,7 +22,7 @@ from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics
-from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,16 +105,16 @@ class PetShop:
             frame = frame.iloc[row : row + CASE_ROWS]
         return _episode(case.key, scenario, nodes, calls, frame, normal, target)
 
-    def oddities(self, path: Path) -> Sequence[Oddity]:
+    def data_issues(self, path: Path) -> Sequence[DataIssue]:
         """Look for scenarios without normal metrics and for nodes that come and go."""
         root = unpacked(path)
-        found: list[Oddity] = []
+        found: list[DataIssue] = []
         causes = set()
         for scenario in _scenarios(root):
             normal = scenario / _NORMAL / "metrics.csv"
             if not normal.is_file():
                 found.append(
-                    Oddity(
+                    DataIssue(
                         severity="warning",
                         place=scenario.name,
                         found="there are no normal metrics",
@@ -128,7 +128,7 @@ class PetShop:
                 new = set(_read(target.parent / "metrics.csv").columns.get_level_values(0)) - (known or set())
                 if known is not None and new:
                     found.append(
-                        Oddity(
+                        DataIssue(
                             severity="note",
                             place=place,
                             found=f"{len(new)} nodes are not in the normal metrics ({', '.join(sorted(new)[:2])})",
@@ -137,7 +137,7 @@ class PetShop:
                     )
         if len(causes) == 1:
             found.append(
-                Oddity(
+                DataIssue(
                     severity="warning",
                     place=".",
                     found=f"every issue has the root cause {causes.pop()}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from faultset.core.plugins import load_plugin, load_plugins, plugins
-from faultset.datasets.imports.contract import Format
+from faultset.datasets.imports.contract import ImportFormat
 
 GROUP = "faultset.importers"
 
@@ -15,11 +15,11 @@ def format_names() -> list[str]:
     return list(plugins(GROUP))
 
 
-def format_named(name: str) -> Format:
+def format_named(name: str) -> ImportFormat:
     """Return a format; raise UsageError for a name that is not known or a plug-in that cannot be loaded."""
     return load_plugin(GROUP, name, kind="format")()
 
 
-def recognised(path: Path) -> list[Format]:
+def recognised(path: Path) -> list[ImportFormat]:
     """Return every format that a path looks like."""
     return [found for found in (made() for made in load_plugins(GROUP).values()) if found.recognises(path)]

@@ -22,7 +22,7 @@ from faultset.datasets.imports.aiopslab.rows import (
 )
 from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.columns import csv_header, read_csv
-from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.windows import reference_end
 
 SLICE_NS = 300 * SECOND_NS
@@ -84,7 +84,7 @@ class AIOpsLab:
             label=label,
         )
 
-    def oddities(self, path: Path) -> Sequence[Oddity]:
+    def data_issues(self, path: Path) -> Sequence[DataIssue]:
         """Look for missing labels, duplicates, shifted clocks and cut-off logs."""
         return [found for export in find_exports(unpacked(path)) for found in _look(export)]
 
@@ -115,9 +115,9 @@ def _extent(export: Export) -> tuple[np.ndarray, set[str], float | None]:
     return np.array(edges, dtype=np.int64), services, step
 
 
-def _look(export: Export) -> Iterator[Oddity]:
+def _look(export: Export) -> Iterator[DataIssue]:
     if not export.label_file.is_file():
-        yield Oddity(
+        yield DataIssue(
             severity="warning",
             place=export.name,
             found=f"there is no {LABEL_FILE}: whether and where there was a fault is not known",
@@ -125,7 +125,7 @@ def _look(export: Export) -> Iterator[Oddity]:
         )
     missing = [name for name in FUSED if not any(path.stem == f"kpi_{name}" for path in export.metric_files)]
     if export.metric_files and missing:
-        yield Oddity(
+        yield DataIssue(
             severity="note",
             place=export.name,
             found=f"{' and '.join(missing)} are not there",
@@ -134,7 +134,7 @@ def _look(export: Export) -> Iterator[Oddity]:
     rows = sum(len(read_csv(path, columns=["span_id"], text=["span_id"])) for path in export.trace_files)
     once = len(read_spans(export.trace_files)) if export.trace_files else 0
     if rows > once:
-        yield Oddity(
+        yield DataIssue(
             severity="warning",
             place=export.name,
             found=f"{rows - once} of {rows} spans are there more than once",
@@ -144,7 +144,7 @@ def _look(export: Export) -> Iterator[Oddity]:
         yield from _look_at_logs(export, path)
 
 
-def _look_at_logs(export: Export, path: Path) -> Iterator[Oddity]:
+def _look_at_logs(export: Export, path: Path) -> Iterator[DataIssue]:
     import pandas as pd
 
     lines = read_logs([path])
@@ -152,7 +152,7 @@ def _look_at_logs(export: Export, path: Path) -> Iterator[Oddity]:
     if len(lines):
         most = int((lines["time"] // SLICE_NS).value_counts().max())
         if most >= SLICE_LINES:
-            yield Oddity(
+            yield DataIssue(
                 severity="warning",
                 place=place,
                 found=f"{most} lines lie in five minutes, the most that the exporter takes",
@@ -164,7 +164,7 @@ def _look_at_logs(export: Export, path: Path) -> Iterator[Oddity]:
         true = pd.to_datetime(table["date"], utc=True, format="ISO8601", errors="coerce")
         off = (told - true.astype("datetime64[ns, UTC]").astype("int64") / 1e9)[told.notna() & true.notna()]
         if len(off) and abs(off.median()) > 1:
-            yield Oddity(
+            yield DataIssue(
                 severity="warning",
                 place=place,
                 found=f"timestamp is {off.median() / 3600:+.1f} h away from date",

@@ -11,7 +11,7 @@ from typing import Any
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import names_in, unpacked
-from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.nezha.days import (
     Day,
     collector_runs,
@@ -81,7 +81,7 @@ class Nezha:
         fault = day.faults[case.facts["number"]]
         return _episode(day, fault)
 
-    def oddities(self, path: Path) -> Sequence[Oddity]:
+    def data_issues(self, path: Path) -> Sequence[DataIssue]:
         """Look for the traps that are known of this data."""
         return [found for day in find_days(unpacked(path)) for found in look(day)]
 

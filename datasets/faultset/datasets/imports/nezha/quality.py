@@ -10,22 +10,22 @@ import numpy as np
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.contract import Oddity
+from faultset.datasets.imports.contract import DataIssue
 from faultset.datasets.imports.nezha.days import Day, injected_ns, minutes_of, sample_times
 from faultset.datasets.imports.nezha.rows import read_metric_file
 
 _RECORD_END = '"}'
 
 
-def look(day: Day) -> Iterator[Oddity]:
-    """Yield the oddities of a day."""
+def look(day: Day) -> Iterator[DataIssue]:
+    """Yield the data_issues of a day."""
     yield from _fault_list(day)
     yield from _minutes(day)
     yield from _metrics(day)
     for kind in ("trace", "log"):
         yield from _rows(day, kind)
     reference = sorted(path.name for path in day.reference_files("trace"))
-    yield Oddity(
+    yield DataIssue(
         severity="note",
         place=f"construct_data/{day.name}",
         found=f"the only fault-free time is in {', '.join(reference) or 'no file'}",
@@ -33,7 +33,7 @@ def look(day: Day) -> Iterator[Oddity]:
     )
 
 
-def _fault_list(day: Day) -> Iterator[Oddity]:
+def _fault_list(day: Day) -> Iterator[DataIssue]:
     off = [
         int(fault["inject_timestamp"]) - injected_ns(fault) // SECOND_NS
         for fault in day.faults
@@ -41,7 +41,7 @@ def _fault_list(day: Day) -> Iterator[Oddity]:
     ]
     wrong = [seconds for seconds in off if seconds]
     if wrong:
-        yield Oddity(
+        yield DataIssue(
             severity="warning",
             place=f"rca_data/{day.name}/{day.name}-fault_list.json",
             found=f"inject_timestamp disagrees with inject_time in {len(wrong)} of {len(off)} faults, "
@@ -50,17 +50,17 @@ def _fault_list(day: Day) -> Iterator[Oddity]:
         )
 
 
-def _minutes(day: Day) -> Iterator[Oddity]:
+def _minutes(day: Day) -> Iterator[DataIssue]:
     for fault in day.faults:
         minutes = minutes_of(injected_ns(fault))
         place = f"rca_data/{day.name} {fault['inject_time'][11:]} {fault['inject_pod']}"
         missing = [m for m in minutes if not day.minute_files("trace", (m,)) or not day.minute_files("log", (m,))]
         if len(missing) == len(minutes):
-            yield Oddity(
+            yield DataIssue(
                 severity="error", place=place, found="none of its minutes was sampled", handling="it is left out"
             )
         elif missing:
-            yield Oddity(
+            yield DataIssue(
                 severity="warning",
                 place=place,
                 found=f"the minutes {', '.join(missing)} are not complete",
@@ -68,16 +68,18 @@ def _minutes(day: Day) -> Iterator[Oddity]:
             )
 
 
-def _metrics(day: Day) -> Iterator[Oddity]:
+def _metrics(day: Day) -> Iterator[DataIssue]:
     for path in day.metric_files(day.rca):
         try:
             frame = read_metric_file(path)
             off = _lateness(frame, path)
         except DataError as error:
-            yield Oddity(severity="error", place=_place(day, path), found=str(error), handling="it cannot be imported")
+            yield DataIssue(
+                severity="error", place=_place(day, path), found=str(error), handling="it cannot be imported"
+            )
             continue
         if off is not None:
-            yield Oddity(
+            yield DataIssue(
                 severity="warning",
                 place=_place(day, path),
                 found=f"TimeStamp is {off} s away from Time",
@@ -96,7 +98,7 @@ def _lateness(frame: Any, path: Path) -> int | None:
     return int(worst) if abs(worst) > 1 else None
 
 
-def _rows(day: Day, kind: str) -> Iterator[Oddity]:
+def _rows(day: Day, kind: str) -> Iterator[DataIssue]:
     import pandas as pd
 
     files = sorted((day.rca / kind).glob(f"*_{kind}.csv"))
@@ -105,7 +107,7 @@ def _rows(day: Day, kind: str) -> Iterator[Oddity]:
         frame = pd.read_csv(path, usecols=_columns(kind), dtype=str, encoding="utf-8-sig", keep_default_na=False)
         frames.append(frame)
     if not frames:
-        yield Oddity(
+        yield DataIssue(
             severity="warning",
             place=f"rca_data/{day.name}/{kind}",
             found="there is no file",
@@ -116,7 +118,7 @@ def _rows(day: Day, kind: str) -> Iterator[Oddity]:
     again = int(whole.duplicated().sum())
     place = f"rca_data/{day.name}/{kind}"
     if again:
-        yield Oddity(
+        yield DataIssue(
             severity="warning",
             place=place,
             found=f"{again} of {len(whole)} rows stand in more than one file, or twice in one",
@@ -130,13 +132,13 @@ def _columns(kind: str) -> list[str]:
     return ["TraceID", "SpanID"] if kind == "trace" else ["TimeUnixNano", "PodName", "SpanID", "Log"]
 
 
-def _log_rows(rows: Any, place: str) -> Iterator[Oddity]:
+def _log_rows(rows: Any, place: str) -> Iterator[DataIssue]:
     import pandas as pd
 
     torn = rows["Log"].str.count(r'"{0,2}stream"{0,2}:') != 1
     torn |= ~rows["Log"].str.endswith(_RECORD_END)
     if torn.any():
-        yield Oddity(
+        yield DataIssue(
             severity="warning",
             place=place,
             found=f"{int(torn.sum())} lines were written by two writers at once",
@@ -147,7 +149,7 @@ def _log_rows(rows: Any, place: str) -> Iterator[Oddity]:
     known = inner.notna() & stamps.notna()
     off = (inner[known].astype("datetime64[ns, UTC]").astype("int64") - stamps[known]).abs() > SECOND_NS
     if off.any():
-        yield Oddity(
+        yield DataIssue(
             severity="warning",
             place=place,
             found=f"TimeUnixNano of {int(off.sum())} lines was read from the middle of their message",

@@ -59,7 +59,13 @@ def read_spans(paths: Sequence[Path]) -> pd.DataFrame:
     """Return spans, each once, with `start` and `end` in nanoseconds and the service."""
     frame = _read(paths, _SPAN_COLUMNS)
     frame = frame.drop_duplicates(["TraceID", "SpanID"], ignore_index=True)
-    frame["start"], frame["end"] = _epoch(frame["StartTimeUnixNano"]), _epoch(frame["EndTimeUnixNano"])
+    try:
+        frame["start"], frame["end"] = _epoch(frame["StartTimeUnixNano"]), _epoch(frame["EndTimeUnixNano"])
+    except ValueError as error:
+        names = ", ".join(path.name for path in paths)
+        raise DataError(
+            f"a span has a time that is no number ({error}), in one of {names}; restore the files"
+        ) from error
     frame["service"] = _services(frame["PodName"])
     return frame.drop(columns=["StartTimeUnixNano", "EndTimeUnixNano"])
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import names_in, unpacked
-from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.openrca.quality import look
 from faultset.datasets.imports.openrca.roles import METRIC_ROLES
 from faultset.datasets.imports.openrca.rows import log_rows, metric_rows, span_rows
@@ -94,7 +94,7 @@ class OpenRCA:
             evidence=tuple(_health(system, records, window)),
         )
 
-    def oddities(self, path: Path) -> Sequence[Oddity]:
+    def data_issues(self, path: Path) -> Sequence[DataIssue]:
         """Look for days without telemetry, times that disagree and missing kinds of telemetry."""
         return [found for system in find_systems(unpacked(path)) for found in look(system)]
 

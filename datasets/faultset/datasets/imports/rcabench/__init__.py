@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 
 
 class RCABench:
@@ -36,8 +36,8 @@ class RCABench:
 
         return loaded(case.paths[0], case.key)
 
-    def oddities(self, path: Path) -> Sequence[Oddity]:
+    def data_issues(self, path: Path) -> Sequence[DataIssue]:
         """Look at every datapack's windows, labels and files."""
-        from faultset.datasets.imports.rcabench.quality import oddities
+        from faultset.datasets.imports.rcabench.quality import data_issues
 
-        return oddities(path)
+        return data_issues(path)

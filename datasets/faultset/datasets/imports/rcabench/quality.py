@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.contract import Oddity
+from faultset.datasets.imports.contract import DataIssue
 from faultset.datasets.imports.rcabench.discovery import (
     INJECTION,
     INVALID,
@@ -22,14 +22,14 @@ from faultset.datasets.imports.rcabench.discovery import (
 from faultset.datasets.imports.rcabench.labels import label_of, onset_of
 
 
-def oddities(path: Path) -> Sequence[Oddity]:
+def data_issues(path: Path) -> Sequence[DataIssue]:
     """Look at all datapacks below a path, those that are marked invalid too."""
-    return [oddity for pack in datapacks(path) for oddity in _of_pack(pack)]
+    return [issue for pack in datapacks(path) for issue in _of_pack(pack)]
 
 
-def _of_pack(pack: Path) -> Iterator[Oddity]:
-    def odd(severity: str, found: str, handling: str) -> Oddity:
-        return Oddity(severity=severity, place=pack.name, found=found, handling=handling)  # type: ignore[arg-type]
+def _of_pack(pack: Path) -> Iterator[DataIssue]:
+    def odd(severity: str, found: str, handling: str) -> DataIssue:
+        return DataIssue(severity=severity, place=pack.name, found=found, handling=handling)  # type: ignore[arg-type]
 
     if (pack / INVALID).exists():
         reason = (pack / INVALID).read_text(encoding="utf-8", errors="replace").strip().splitlines()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from faultset.datasets.imports.contract import Case, ForeignEpisode, Oddity
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 
 
 class RCAEval:
@@ -40,8 +40,8 @@ class RCAEval:
 
         return loaded(case)
 
-    def oddities(self, path: Path) -> Sequence[Oddity]:
+    def data_issues(self, path: Path) -> Sequence[DataIssue]:
         """Look at every case's files: units, headers, what is missing."""
-        from faultset.datasets.imports.rcaeval.quality import oddities
+        from faultset.datasets.imports.rcaeval.quality import data_issues
 
-        return oddities(path)
+        return data_issues(path)

@@ -12,7 +12,7 @@ import pyarrow.csv as pacsv
 
 from faultset.core.errors import DataError
 from faultset.datasets.imports.columns import csv_header, epoch_unit, numbers, read_parquet
-from faultset.datasets.imports.contract import Case, Oddity
+from faultset.datasets.imports.contract import Case, DataIssue
 from faultset.datasets.imports.rcaeval.discovery import found_cases
 from faultset.datasets.imports.rcaeval.names import same_services
 from faultset.datasets.imports.rcaeval.reader import TIME_NAME, loaded, read_frame
@@ -21,22 +21,22 @@ _BOM = b"\xef\xbb\xbf"
 _MOST_MISSING = 0.2
 
 
-def oddities(path: Path) -> Sequence[Oddity]:
+def data_issues(path: Path) -> Sequence[DataIssue]:
     """Look at all cases below a path."""
-    return [oddity for case in found_cases(path) for oddity in _of_case(case)]
+    return [issue for case in found_cases(path) for issue in _of_case(case)]
 
 
-def _of_case(case: Case) -> Iterator[Oddity]:
+def _of_case(case: Case) -> Iterator[DataIssue]:
     folder = case.paths[0]
     try:
         foreign = loaded(case)
     except DataError as error:
-        yield Oddity(severity="error", place=case.key, found=str(error), handling="The case cannot be imported.")
+        yield DataIssue(severity="error", place=case.key, found=str(error), handling="The case cannot be imported.")
         return
     frame = read_frame(folder)
 
-    def odd(severity: str, found: str, handling: str) -> Oddity:
-        return Oddity(severity=severity, place=case.key, found=found, handling=handling)  # type: ignore[arg-type]
+    def odd(severity: str, found: str, handling: str) -> DataIssue:
+        return DataIssue(severity=severity, place=case.key, found=found, handling=handling)  # type: ignore[arg-type]
 
     if frame.path.name == "metrics.csv":
         yield odd(
@@ -57,10 +57,10 @@ def _of_case(case: Case) -> Iterator[Oddity]:
         yield from _records(case, kind, foreign.services)
 
 
-def _header(case: Case, path: Path) -> Iterator[Oddity]:
+def _header(case: Case, path: Path) -> Iterator[DataIssue]:
     with path.open("rb") as file:
         if file.read(3) == _BOM:
-            yield Oddity(
+            yield DataIssue(
                 severity="note",
                 place=case.key,
                 found=f"{path.name} begins with a byte-order mark.",
@@ -69,7 +69,7 @@ def _header(case: Case, path: Path) -> Iterator[Oddity]:
     names = csv_header(path)
     clocks = [name for name in names if TIME_NAME.fullmatch(name.strip())]
     if len(clocks) > 1:
-        yield Oddity(
+        yield DataIssue(
             severity="warning",
             place=case.key,
             found=f"{path.name} has {len(clocks)} time columns.",
@@ -77,7 +77,7 @@ def _header(case: Case, path: Path) -> Iterator[Oddity]:
         )
     repeated = [name for name, count in Counter(names).items() if count > 1 and name not in clocks]
     if repeated:
-        yield Oddity(
+        yield DataIssue(
             severity="warning",
             place=case.key,
             found=f"{path.name} names a column twice ({repeated[0]}).",
@@ -85,12 +85,12 @@ def _header(case: Case, path: Path) -> Iterator[Oddity]:
         )
 
 
-def _records(case: Case, kind: str, services: Sequence[str]) -> Iterator[Oddity]:
+def _records(case: Case, kind: str, services: Sequence[str]) -> Iterator[DataIssue]:
     folder = case.paths[0]
     path = next((folder / name for name in (f"{kind}.parquet", f"{kind}.csv") if (folder / name).is_file()), None)
 
-    def odd(severity: str, found: str, handling: str) -> Oddity:
-        return Oddity(severity=severity, place=case.key, found=found, handling=handling)  # type: ignore[arg-type]
+    def odd(severity: str, found: str, handling: str) -> DataIssue:
+        return DataIssue(severity=severity, place=case.key, found=found, handling=handling)  # type: ignore[arg-type]
 
     if path is None:
         yield odd("note", f"There are no {kind}.", "The table is empty.")

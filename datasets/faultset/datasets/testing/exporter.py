@@ -1,0 +1,88 @@
+"""What every exporter promises, as a check that needs the exporter's name only."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+from faultset.core.errors import DataError
+from faultset.core.plugins import load_plugin
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.exports.exporter import GROUP, ExportOptions, export_dataset
+
+
+def check_exporter(name: str, dataset: Path | str | None = None) -> None:
+    """Check an exporter that is installed under `name`.
+
+    The checks: every episode is written or left out with a reason; the same data gives the same files; a folder that
+    is not empty is refused and keeps what it has; and nothing is written outside of the folder.
+
+    Parameters
+    ----------
+    name
+        Name in the entry-point group `faultset.exporters`.
+    dataset
+        Dataset to export, of which the layout can hold at least one episode; a synthetic one by default.
+
+    Raises
+    ------
+    AssertionError
+        With a sentence on what the exporter does not keep.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        if dataset is None:
+            dataset = folder / "dataset"
+            write_example_dataset(dataset, episodes=4)
+        dataset = Path(dataset)
+        _check_result(name, dataset, folder)
+        _check_full_folder(name, dataset, folder)
+        _check_place(name, dataset, folder)
+
+
+def _check_result(name: str, dataset: Path, folder: Path) -> None:
+    first, second = folder / "first", folder / "second"
+    done = export_dataset(name, dataset, first)
+    export_dataset(name, dataset, second)
+    expected = len(open_dataset(dataset).episodes)
+    assert done.episodes + len(done.left_out) == expected, f"{name} loses episodes without a reason"
+    assert all(done.left_out.values()), f"{name} leaves episodes out without saying why"
+    files = _hashes(first)
+    assert files, f"{name} writes no file"
+    assert files == _hashes(second), f"{name} writes other files the second time"
+
+
+def _check_full_folder(name: str, dataset: Path, folder: Path) -> None:
+    taken = folder / "taken"
+    taken.mkdir()
+    (taken / "mine.txt").write_text("mine")
+    try:
+        export_dataset(name, dataset, taken)
+    except DataError:
+        assert [path.name for path in taken.iterdir()] == ["mine.txt"], f"{name} changes a folder that it refuses"
+        return
+    raise AssertionError(f"{name} writes into a folder that is not empty")
+
+
+def _check_place(name: str, dataset: Path, folder: Path) -> None:
+    opened, around = open_dataset(dataset), folder / "around"
+    out = around / "out"
+    out.mkdir(parents=True)
+    layout = load_plugin(GROUP, name, kind="layout")(opened, ExportOptions(), out)
+    before = _outside(around, out)
+    for episode in opened.episodes:
+        if layout.unavailable_reason(episode) is None:
+            layout.write(episode)
+    layout.finish()
+    assert before == _outside(around, out), f"{name} writes outside of its folder"
+
+
+def _outside(folder: Path, out: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if out not in path.parents}
+
+
+def _hashes(root: Path) -> dict[str, str]:
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return {path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

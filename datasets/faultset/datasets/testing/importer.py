@@ -1,0 +1,122 @@
+"""What every importer promises, as a check that needs the importer's name and a small sample of its data."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import shutil
+import tempfile
+from pathlib import Path
+
+from faultset.core.errors import DataError, FaultsetError
+from faultset.datasets.checks.verification import verify
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.imports.contract import DataIssue, ImportFormat
+from faultset.datasets.imports.importer import import_dataset
+from faultset.datasets.imports.registry import format_named
+
+_DAMAGED_FILES = 12
+
+
+def check_importer(name: str, sample: Path | str) -> None:
+    """Check an importer that is installed under `name` with a small sample of data in its format.
+
+    The checks: the sample is recognised, and an empty folder is not; its cases have unique keys, are the same each
+    time and can be sent to other processes; a dataset made by one process equals one made by two, passes `verify`, and
+    is complete when the import runs again; issues with the data are reported as `DataIssue`; and whatever file is cut
+    short, the import works or ends in one sentence.
+
+    Parameters
+    ----------
+    name
+        Name in the entry-point group `faultset.importers`.
+    sample
+        Folder or file with at least one case that can be imported. It is only read.
+
+    Raises
+    ------
+    AssertionError
+        With a sentence on what the importer does not keep.
+    """
+    sample, found = Path(sample), format_named(name)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        _check_recognition(found, name, sample, folder)
+        _check_cases(found, sample)
+        _check_issues(found, sample)
+        _check_datasets(name, sample, folder)
+        _check_damage(name, sample, folder)
+
+
+def _check_recognition(found: ImportFormat, name: str, sample: Path, folder: Path) -> None:
+    assert found.name == name, f'the importer announced as "{name}" calls itself "{found.name}"'
+    assert found.recognises(sample), f"{name} does not recognise its own sample {sample}"
+    empty = folder / "empty"
+    empty.mkdir()
+    for path in (empty, folder / "absent"):
+        assert not found.recognises(path), f"{name} recognises {path.name} data"
+    try:
+        found.cases(empty)
+    except DataError:
+        return
+    raise AssertionError(f"{name} finds cases in an empty folder; it must raise DataError")
+
+
+def _check_cases(found: ImportFormat, sample: Path) -> None:
+    cases, again = found.cases(sample), found.cases(sample)
+    keys = [case.key for case in cases]
+    assert keys, f"{found.name} finds no case in {sample}"
+    assert len(set(keys)) == len(keys), f"{found.name} gives one key to several cases"
+    assert keys == [case.key for case in again], f"{found.name} finds other cases, or another order, the second time"
+    assert pickle.loads(pickle.dumps(cases)) == cases, f"cases of {found.name} change on their way to a process"
+
+
+def _check_issues(found: ImportFormat, sample: Path) -> None:
+    for issue in found.data_issues(sample):
+        assert isinstance(issue, DataIssue), f"{found.name} reports {issue!r}, which is no DataIssue"
+        assert issue.found, f"{found.name} reports an issue that says nothing"
+        assert issue.handling, f"{found.name} does not say what it does about: {issue.found}"
+
+
+def _check_datasets(name: str, sample: Path, folder: Path) -> None:
+    one, two = folder / "one", folder / "two"
+    done = import_dataset(name, sample, one, workers=1, skip_bad=True)
+    import_dataset(name, sample, two, workers=2, skip_bad=True)
+    assert done.written, f"{name} imports none of the cases of {sample}: {dict(done.left_out)}"
+    assert _hashes(one) == _hashes(two), f"{name} writes other files with two processes than with one"
+    errors = [str(finding) for finding in verify(one) if finding.severity == "error"]
+    assert not errors, f"the dataset that {name} makes does not pass verify: {errors[0]}"
+    dataset = open_dataset(one)
+    for episode in dataset.episodes:
+        label, services = dataset.label(episode), dataset.view(episode).services
+        unknown = {*label.targets, *(cause.service for cause in label.root_causes if cause.service)} - {*services}
+        assert not unknown, f"{name} names {sorted(unknown)} in the label of {episode}, who are no candidates"
+    again = import_dataset(name, sample, one, workers=1, skip_bad=True)
+    assert not again.written, f"{name} writes {again.written} episodes again; ids must follow from keys"
+
+
+def _hashes(root: Path) -> dict[str, str]:
+    files = [path for path in (root / "episodes").rglob("*") if path.is_file()]
+    return {path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _check_damage(name: str, sample: Path, folder: Path) -> None:
+    copy = folder / "damaged"
+    shutil.copytree(sample, copy) if sample.is_dir() else shutil.copy(sample, copy.with_name(sample.name))
+    copy = copy if sample.is_dir() else copy.with_name(sample.name)
+    files = sorted(path for path in copy.rglob("*") if path.is_file()) if copy.is_dir() else [copy]
+    for number, file in enumerate(files[:: max(1, len(files) // _DAMAGED_FILES)]):
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        out = folder / f"from-damaged-{number}"
+        try:
+            import_dataset(name, copy, out, workers=1)
+        except FaultsetError as error:
+            if "\n" in str(error):
+                raise AssertionError(f"{name} says more than a sentence of a damaged {file.name}: {error}") from error
+        except Exception as error:
+            where = f"{file.name} cut to half its length"
+            raise AssertionError(f"{name} ends in {type(error).__name__} with {where}: {error}") from error
+        left = [path.name for path in (out / "episodes").glob("*.incomplete")]
+        assert not left, f"{name} leaves half an episode after an error with {file.name}"
+        file.write_bytes(whole)
