@@ -8,12 +8,15 @@ from pathlib import Path
 import click
 
 from faultset.core.console import DURATION, command, json_option, show_json
+from faultset.core.plugins import plugins
 
 
 @command("export", short_help="Write a dataset as wide tables or in another benchmark's layout.")
 @click.argument("dataset", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--as", "name", metavar="LAYOUT", required=True, help="wide-csv, wide-parquet, rcaeval or rcabench.")
+@click.option(
+    "--as", "name", metavar="LAYOUT", required=True, help=f"One of {', '.join(plugins('faultset.exporters'))}."
+)
 @click.option("--version", metavar="V", help="Version to export; the newest by default.")
 @click.option("--step", type=DURATION, default="1s", show_default=True, help="Step of wide tables.")
 @click.option("--roles", metavar="ROLES", help="Metrics of these roles only, by comma, for instance cpu,latency.")

@@ -7,9 +7,14 @@ from pathlib import Path
 import click
 
 from faultset.core.console import command, json_option, show_json
+from faultset.core.plugins import plugins
 
 
-@command("import", short_help="Read another benchmark's data into a dataset.")
+@command(
+    "import",
+    short_help="Read another benchmark's data into a dataset.",
+    epilog=f"Formats: {', '.join(plugins('faultset.importers'))}.",
+)
 @click.argument("name", metavar="FORMAT")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
@@ -19,9 +24,8 @@ from faultset.core.console import command, json_option, show_json
 def import_(name: str, path: Path, out: Path, workers: int | None, skip_bad: bool, as_json: bool) -> None:
     """Read the data at PATH, of FORMAT, into the dataset folder OUT.
 
-    FORMAT is rcaeval, rcabench, nezha, petshop, openrca or aiopslab. Each case becomes an episode; telemetry and truth
-    are stored apart. An import that was interrupted is finished by the same command. "faultset dataset doctor PATH"
-    tells beforehand what is odd in the data.
+    Each case becomes an episode; telemetry and truth are stored apart. An import that was interrupted is finished by
+    the same command. "faultset dataset doctor PATH" reports issues with the data beforehand.
 
     \b
     Example:
