@@ -21,6 +21,7 @@ import click
 from faultset.core.errors import FaultsetError
 from faultset.core.extras import missing_extra
 from faultset.core.suggestions import suggest
+from faultset.core.verbosity import read_verbosity, verbosity_options
 
 ENTRY_POINTS = "faultset.commands"
 INTERRUPTED = 130
@@ -54,9 +55,11 @@ class FaultsetCommand(click.Command):
 
     def __init__(self, *args: Any, context_settings: dict[str, Any] | None = None, **options: Any) -> None:
         super().__init__(*args, context_settings=_CONTEXT | (context_settings or {}), **options)
+        self.params += verbosity_options()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn a FaultsetError and an interrupt into their exit codes."""
+        read_verbosity(ctx)
         return _invoked(super().invoke, ctx)
 
 

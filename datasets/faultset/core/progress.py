@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from faultset.core.verbosity import is_quiet
+
 _LINES = 10
 
 
@@ -17,7 +19,9 @@ def shown(total: int, what: str) -> Iterator[Callable[[int], None]]:
 
     The yielded function is told how many steps were finished since, from any thread.
     """
-    if sys.stderr.isatty():
+    if is_quiet():
+        yield lambda steps: None
+    elif sys.stderr.isatty():
         with _bar(total, what) as advance:
             yield advance
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import subprocess
@@ -18,6 +19,8 @@ from faultset.collector.plans.plan import Plan
 
 ATTEMPTS = 2
 STAGGER_S = 2.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -119,6 +122,8 @@ def run_episodes(
             if waiting and len(running) < jobs and may_start:
                 plan, attempt = waiting.pop(0)
                 running[plan.episode] = _start(plan, attempt, root, jobs, settings)
+                what = f"{plan.fault} on {plan.target}" if plan.fault else f"no fault, {plan.no_fault_kind}"
+                _log.info("episode %s starts (%s, attempt %d)", plan.episode, what, attempt)
                 selector.register(_output(running[plan.episode]), selectors.EVENT_READ, plan.episode)
                 last_start = time.monotonic()
             for key, _ in selector.select(timeout=0.25):
@@ -133,6 +138,7 @@ def run_episodes(
                 outcome = result.outcome
                 retry = outcome.failure and outcome.retriable and not outcome.interrupted
                 if retry and episode.attempt < ATTEMPTS and not should_stop():
+                    _log.info("episode %s is tried again: %s", episode.plan.episode, outcome.failure)
                     waiting.append((episode.plan, episode.attempt + 1))
                 else:
                     results.append(result)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from faultset.collector.campaigns.scheduler import CampaignProgress, EpisodeResult
+from faultset.core.verbosity import is_quiet
 
 
 def describe(result: EpisodeResult) -> str:
@@ -26,6 +27,9 @@ def describe(result: EpisodeResult) -> str:
 @contextmanager
 def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
     """Yield a function that shows the state of a campaign whenever it is called."""
+    if is_quiet():
+        yield lambda state: None
+        return
     if sys.stderr.isatty():
         with _bars() as show:
             yield show
