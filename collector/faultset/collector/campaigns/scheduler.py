@@ -122,8 +122,7 @@ def run_episodes(
             if waiting and len(running) < jobs and may_start:
                 plan, attempt = waiting.pop(0)
                 running[plan.episode] = _start(plan, attempt, root, jobs, settings)
-                what = f"{plan.fault} on {plan.target}" if plan.fault else f"no fault, {plan.no_fault_kind}"
-                _log.info("episode %s starts (%s, attempt %d)", plan.episode, what, attempt)
+                _log.info("episode %s starts (%s, attempt %d)", plan.episode, plan.title, attempt)
                 selector.register(_output(running[plan.episode]), selectors.EVENT_READ, plan.episode)
                 last_start = time.monotonic()
             for key, _ in selector.select(timeout=0.25):

@@ -20,8 +20,7 @@ def describe(result: EpisodeResult) -> str:
         ended = "was there already"
     else:
         ended = f"{result.verdict if plan.fault else 'no fault'} in {result.wall_s:.0f} s"
-    what = f"{plan.fault} on {plan.target}" if plan.fault else f"no fault, {plan.no_fault_kind}"
-    return f"{plan.episode}  {what}: {ended}"
+    return f"{plan.episode}  {plan.title}: {ended}"
 
 
 @contextmanager

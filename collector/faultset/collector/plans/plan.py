@@ -50,6 +50,11 @@ class Plan:
     app_file: str | None = None
     """Where the application's description lies when it does not come with the product."""
 
+    @property
+    def title(self) -> str:
+        """What is injected, in a few words for people."""
+        return f"{self.fault} on {self.target}" if self.fault else f"no fault, {self.no_fault_kind}"
+
     def to_json(self) -> str:
         """Write the plan as one line of JSON."""
         return json.dumps(asdict(self), sort_keys=True)

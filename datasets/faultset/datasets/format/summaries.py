@@ -52,6 +52,11 @@ def summary_of(episode_path: Path) -> EpisodeSummary:
     )
 
 
+def hashes_below(root: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file below a folder, by its path from there."""
+    return {path.relative_to(root).as_posix(): sha256_of(path) for path in root.rglob("*") if path.is_file()}
+
+
 def sha256_of(path: Path) -> str:
     """Return a file's SHA-256 in hex."""
     with path.open("rb") as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from faultset.core.plugins import load_plugin
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.exports.exporter import GROUP, ExportOptions, export_dataset
+from faultset.datasets.format.summaries import hashes_below
 
 
 def check_exporter(name: str, dataset: Path | str | None = None) -> None:
@@ -49,9 +49,9 @@ def _check_result(name: str, dataset: Path, folder: Path) -> None:
     expected = len(open_dataset(dataset).episodes)
     assert done.episodes + len(done.left_out) == expected, f"{name} loses episodes without a reason"
     assert all(done.left_out.values()), f"{name} leaves episodes out without saying why"
-    files = _hashes(first)
+    files = hashes_below(first)
     assert files, f"{name} writes no file"
-    assert files == _hashes(second), f"{name} writes other files the second time"
+    assert files == hashes_below(second), f"{name} writes other files the second time"
 
 
 def _check_full_folder(name: str, dataset: Path, folder: Path) -> None:
@@ -81,8 +81,3 @@ def _check_place(name: str, dataset: Path, folder: Path) -> None:
 
 def _outside(folder: Path, out: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if out not in path.parents}
-
-
-def _hashes(root: Path) -> dict[str, str]:
-    files = [path for path in root.rglob("*") if path.is_file()]
-    return {path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

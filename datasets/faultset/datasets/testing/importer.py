@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 import shutil
 import tempfile
@@ -11,6 +10,8 @@ from pathlib import Path
 from faultset.core.errors import DataError, FaultsetError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
+from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.summaries import hashes_below
 from faultset.datasets.imports.contract import DataIssue, ImportFormat
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.registry import format_named
@@ -83,7 +84,9 @@ def _check_datasets(name: str, sample: Path, folder: Path) -> None:
     done = import_dataset(name, sample, one, workers=1, skip_bad=True)
     import_dataset(name, sample, two, workers=2, skip_bad=True)
     assert done.written, f"{name} imports none of the cases of {sample}: {dict(done.left_out)}"
-    assert _hashes(one) == _hashes(two), f"{name} writes other files with two processes than with one"
+    assert hashes_below(one / EPISODES) == hashes_below(two / EPISODES), (
+        f"{name} writes other files with two processes than with one"
+    )
     errors = [str(finding) for finding in verify(one) if finding.severity == "error"]
     assert not errors, f"the dataset that {name} makes does not pass verify: {errors[0]}"
     dataset = open_dataset(one)
@@ -93,11 +96,6 @@ def _check_datasets(name: str, sample: Path, folder: Path) -> None:
         assert not unknown, f"{name} names {sorted(unknown)} in the label of {episode}, who are no candidates"
     again = import_dataset(name, sample, one, workers=1, skip_bad=True)
     assert not again.written, f"{name} writes {again.written} episodes again; ids must follow from keys"
-
-
-def _hashes(root: Path) -> dict[str, str]:
-    files = [path for path in (root / "episodes").rglob("*") if path.is_file()]
-    return {path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def _check_damage(name: str, sample: Path, folder: Path) -> None:
