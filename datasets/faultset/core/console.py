@@ -9,15 +9,14 @@ Exit codes: 0 done, 2 wrong usage, 3 dataset, 4 platform, 130 interrupted. Resul
 
 from __future__ import annotations
 
-import json
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points, version
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import click
 
+from faultset.core import __version__
 from faultset.core.errors import FaultsetError
 from faultset.core.extras import missing_extra
 from faultset.core.suggestions import suggest
@@ -138,7 +137,7 @@ def command(name: str | None = None, **options: Any) -> Callable[[Callable[..., 
 
 
 @click.group(cls=FaultsetGroup, prefix="", name="faultset")
-@click.version_option(version("faultset"), prog_name="faultset")
+@click.version_option(__version__, prog_name="faultset")
 def root() -> None:
     """Labelled telemetry of failing microservices, and an honest score for every diagnosis method on it.
 
@@ -152,85 +151,6 @@ def root() -> None:
 def main() -> None:
     """Run `faultset`."""
     root.main(prog_name="faultset")
-
-
-def collect() -> None:
-    """Run `collect`, which is `faultset collect`."""
-    _run("collect")
-
-
-def evaluate() -> None:
-    """Run `evaluate`, which is `faultset evaluate`."""
-    _run("evaluate")
-
-
-def _run(name: str) -> None:
-    point = next(iter(entry_points(group=ENTRY_POINTS, name=name)))
-    point.load().main(prog_name=name)
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-"""The `--json` of every command that prints a table; its parameter is called `as_json`."""
-
-
-def show_records(
-    records: Iterable[Mapping[str, Any]],
-    *,
-    columns: Mapping[str, str] | Sequence[str],
-    as_json: bool = False,
-    title: str | None = None,
-) -> None:
-    """Print records as a table, or as a JSON list with `as_json`.
-
-    Parameters
-    ----------
-    records
-        Mappings; the table shows `columns`, JSON shows everything.
-    columns
-        Keys to show, or key -> heading.
-    as_json
-        What `json_option` gave.
-    title
-        Line above the table.
-    """
-    if as_json:
-        show_json(list(records))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    headings = columns if isinstance(columns, Mapping) else {key: key for key in columns}
-    rows = list(records)
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for key, heading in headings.items():
-        numeric = bool(rows) and all(isinstance(row.get(key), int | float | None) for row in rows)
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_cell(row.get(key))) for key in headings))
-    terminal = Console(file=sys.stdout, highlight=False)
-    # A pipe has no width: lines stay whole for whatever reads them.
-    console = terminal if terminal.is_terminal else Console(file=sys.stdout, highlight=False, width=1000)
-    console.print(table)
-
-
-def show_json(value: Any) -> None:
-    """Print a value as JSON."""
-    click.echo(json.dumps(value, indent=2, default=str))
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, list | tuple | set | frozenset):
-        return ", ".join(str(item) for item in value)
-    return str(value)
 
 
 class Duration(click.ParamType):

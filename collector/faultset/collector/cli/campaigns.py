@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import command, json_option
+from faultset.core.console import command
+from faultset.core.output import json_option, show_json, show_records
 
 _dataset = click.argument("dataset", type=click.Path(path_type=Path, exists=True, file_okay=False))
 
@@ -22,7 +23,6 @@ def list_campaigns(dataset: Path, as_json: bool) -> None:
       faultset campaign list data/
     """
     from faultset.collector.campaigns.records import campaign_ids, read_campaign
-    from faultset.core.console import show_records
 
     rows = []
     for campaign in campaign_ids(dataset):
@@ -58,7 +58,6 @@ def show(dataset: Path, campaign: str, as_config: bool) -> None:
     """
     from faultset.collector.campaigns.config import write_config
     from faultset.collector.campaigns.records import as_options, read_campaign
-    from faultset.core.console import show_json
 
     record = read_campaign(dataset, campaign)
     if as_config:

@@ -14,7 +14,8 @@ import click
 
 from faultset.collector.cli.cluster import cluster_options, platform_settings
 from faultset.core.completion import complete_names
-from faultset.core.console import DURATION, command, json_option
+from faultset.core.console import DURATION, command
+from faultset.core.output import json_option, show_records
 
 if TYPE_CHECKING:
     from faultset.collector.plans.plan import Plan
@@ -205,7 +206,6 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _show_plans(plans: Sequence[Plan], as_json: bool) -> None:
     from faultset.collector.plans.plan import draw
-    from faultset.core.console import show_records
 
     rows = [
         {

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from faultset.collector.cli.cluster import cluster_options, platform_settings
-from faultset.core.console import command, json_option
+from faultset.core.console import command
+from faultset.core.output import json_option, show_records
 
 if TYPE_CHECKING:
     from faultset.collector.platforms.api.requirements import Requirement
@@ -37,7 +38,6 @@ def doctor(
     """
     from faultset.collector.platforms.api.requirements import unmet
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
-    from faultset.core.console import show_records
     from faultset.core.errors import PlatformError, UsageError
 
     settings = platform_settings(context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image)

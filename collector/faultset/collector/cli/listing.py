@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from faultset.core.console import command, json_option
+from faultset.core.console import command
+from faultset.core.output import json_option, show_records
 
 
 @command("faults")
@@ -20,7 +21,6 @@ def faults(app: str, as_json: bool) -> None:
     from faultset.collector.apps import load_app
     from faultset.collector.faults.registry import faults as registered
     from faultset.collector.plans.requests import unavailable_reason
-    from faultset.core.console import show_records
 
     spec = load_app(app)
     noop = {
@@ -69,7 +69,6 @@ def apps(as_json: bool) -> None:
       faultset list apps
     """
     from faultset.collector.apps import load_apps
-    from faultset.core.console import show_records
 
     rows = [
         {

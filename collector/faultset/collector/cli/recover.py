@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from faultset.collector.cli.cluster import platform_settings
-from faultset.core.console import command, json_option
+from faultset.core.console import command
+from faultset.core.output import json_option, show_json
 
 
 @command("recover")
@@ -30,7 +31,6 @@ def recover(out: Path, platform: str, context: str | None, telemetry: bool, as_j
     """
     from faultset.collector.campaigns.output_folder import check_output_folder, remove_abandoned
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
-    from faultset.core.console import show_json
     from faultset.core.errors import UsageError
 
     host = open_host(platform, platform_settings(context=context))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import click
 
 from faultset.collector.campaigns.collection import CampaignResult
-from faultset.core.console import show_json, show_records
+from faultset.core.output import show_json, show_records
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.truth import read_evidence, read_label

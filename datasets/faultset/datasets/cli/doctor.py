@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import command, json_option, show_json, show_records
+from faultset.core.console import command
 from faultset.core.errors import DataError
+from faultset.core.output import json_option, show_json, show_records
 
 
 @command("doctor", short_help="Recognise the format of foreign data and say what is odd about it.")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import DURATION, command, json_option, show_json
+from faultset.core.console import DURATION, command
+from faultset.core.output import json_option, show_json
 from faultset.core.plugins import plugins
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import command, json_option, show_json
+from faultset.core.console import command
+from faultset.core.output import json_option, show_json
 from faultset.core.plugins import plugins
 
 

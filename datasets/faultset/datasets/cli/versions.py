@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.console import command, json_option, show_json, show_records
+from faultset.core.console import command
 from faultset.core.errors import DataError
+from faultset.core.output import json_option, show_json, show_records
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset

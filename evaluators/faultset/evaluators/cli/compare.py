@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import command, json_option
+from faultset.core.console import command
+from faultset.core.output import json_option, show_json
 from faultset.evaluators.cli.text_width import text_console
 
 
@@ -31,7 +32,6 @@ def compare(old: Path, new: Path, out: Path | None, seed: int, as_json: bool) ->
 
 def compare_folders(old: Path, new: Path, out: Path | None, *, seed: int, as_json: bool) -> None:
     """Compare two folders, write the comparison and print it."""
-    from faultset.core.console import show_json
     from faultset.evaluators.comparison import files
     from faultset.evaluators.comparison.pairing import compare as compared
     from faultset.evaluators.leaderboards.formats import to_json

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from faultset.core.completion import complete_names
-from faultset.core.console import DURATION, command, json_option
+from faultset.core.console import DURATION, command
+from faultset.core.output import json_option, show_json
 from faultset.evaluators.cli.text_width import text_console, wrapped
 
 if TYPE_CHECKING:
@@ -160,8 +161,6 @@ class _Progress:
 
 
 def _show(evaluated: Evaluation, folder: Path, dataset: str, as_json: bool) -> None:
-    from faultset.core.console import show_json
-
     board = evaluated.board
     if as_json:
         from faultset.evaluators.leaderboards.formats import to_json
