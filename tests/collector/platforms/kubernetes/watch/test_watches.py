@@ -1,22 +1,17 @@
-"""What watches and log streams make of what a cluster sends, with gaps and repetitions."""
+"""What watches make of what a cluster sends, with gaps and repetitions."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.platforms.kubernetes.api.client import Expired
-from faultset.collector.platforms.kubernetes.api.objects import Objects
-from faultset.collector.platforms.kubernetes.watch.log_streams import LogStreams
 from faultset.collector.platforms.kubernetes.watch.watches import Observer, Watch
-from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import placed, with_repository
-from faultset.collector.spec.manifests import manifests
 
 HOTEL = load_app("hotel")
 
@@ -124,80 +119,3 @@ def test_an_old_event_keeps_its_stamp_and_a_new_one_gets_the_finer_time_of_arriv
     assert old % 10**9 == 0
     assert abs(new / 1e9 - now) < 2
     assert exact == 1767323045678901000
-
-
-class FakeLogs:
-    """An API with the logs of one container that has run twice."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self.connections = [
-            [b"2026-01-01T00:00:00.000000001Z one", b"2026-01-01T00:00:00.500000000Z two"],
-            [b"2026-01-01T00:00:00.500000000Z two", b"2026-01-01T00:00:00.500000001Z three"],
-        ]
-
-    def stream(self, path: str, query: dict[str, Any]) -> Iterator[bytes]:
-        self.asked.append(dict(query))
-        if self.connections:
-            yield from self.connections.pop(0)
-        else:
-            time.sleep(0.02)
-
-    def get(self, path: str) -> dict[str, Any]:
-        status = {"name": "main", "restartCount": 0, "state": {"running": {}}}
-        return {"status": {"containerStatuses": [status]}}
-
-
-def test_lines_that_a_second_connection_repeats_are_written_once(tmp_path: Path) -> None:
-    api = FakeLogs()
-    streams = LogStreams(api, "hotel-1", tmp_path)  # type: ignore[arg-type]
-    status = {"name": "main", "restartCount": 0, "state": {"running": {}}}
-    streams.pod_changed({"metadata": {"name": "geo-1"}, "status": {"containerStatuses": [status]}})
-    path = tmp_path / "geo-1" / "main" / "0.log"
-    until(lambda: path.exists() and path.read_text().count("\n") == 3)
-    streams.stop()
-    assert [line.rpartition(" ")[2] for line in path.read_text().splitlines()] == ["one", "two", "three"]
-    assert api.asked[1]["sinceTime"] == "2026-01-01T00:00:00.500000000Z"
-
-
-def test_a_container_that_waits_in_a_back_off_has_its_last_run_read(tmp_path: Path) -> None:
-    api = FakeLogs()
-    streams = LogStreams(api, "hotel-1", tmp_path)  # type: ignore[arg-type]
-    status = {
-        "name": "main",
-        "restartCount": 2,
-        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-        "lastState": {"terminated": {"exitCode": 2}},
-    }
-    streams.pod_changed({"metadata": {"name": "geo-1"}, "status": {"containerStatuses": [status]}})
-    path = tmp_path / "geo-1" / "main" / "2.log"
-    until(lambda: path.exists() and path.read_text().count("\n") == 2)
-    streams.stop()
-    assert api.asked[0]["previous"] is True
-
-
-def test_volumes_carry_the_namespace_in_the_cluster_and_not_in_the_records() -> None:
-    objects = Objects(None, "hotel-1", own_volumes=True)  # type: ignore[arg-type]
-    volume = {"kind": "PersistentVolume", "metadata": {"name": "geo-pv"}, "spec": {"storageClassName": "geo-storage"}}
-    stored = objects.stored(volume)
-    assert (stored["metadata"]["name"], stored["spec"]["storageClassName"]) == ("hotel-1-geo-pv", "hotel-1-geo-storage")
-    assert objects.shown(stored) == volume
-    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "geo-pvc"}, "spec": {"volumeName": "geo-pv"}}
-    assert objects.stored(claim)["spec"]["volumeName"] == "hotel-1-geo-pv"
-    assert objects.shown(objects.stored(claim)) == claim
-
-
-def test_programs_run_as_an_ordinary_user_but_for_databases_which_own_their_volume() -> None:
-    made = placed(
-        manifests(HOTEL, telemetry_endpoint="http://t"), HOTEL, "hotel-1", repository="r.example/faultset/app"
-    )
-    pods = {d["metadata"]["name"]: d["spec"]["template"]["spec"] for d in made if d["kind"] == "Deployment"}
-    as_root = {name for name, spec in pods.items() if "securityContext" not in spec}
-    assert as_root == {name for name, service in HOTEL.services.items() if service.claim}
-    assert {spec["containers"][0]["image"] for spec in pods.values()} == {"r.example/faultset/app:1.0.0"}
-
-
-def test_images_of_ours_come_from_the_users_repository_and_others_stay() -> None:
-    assert with_repository("faultset/app:1.0.2", "r.example/x/app") == "r.example/x/app:1.0.2"
-    assert with_repository("faultset/pause:3.9", "r.example/x/app") == "r.example/x/pause:3.9"
-    assert with_repository("nginx:1", "r.example/x/app") == "nginx:1"

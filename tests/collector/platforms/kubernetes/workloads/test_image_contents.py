@@ -19,7 +19,7 @@ import pytest
 from faultset.collector.runtime.builds import TAGS, installed_build
 from faultset.collector.runtime.environment import environment
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 COLLECTOR = ROOT / "collector" / "faultset" / "collector"
 ENTRIES = (
     "faultset.collector.runtime.service",

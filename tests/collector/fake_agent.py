@@ -1,0 +1,67 @@
+"""A node agent that remembers what is asked of it and touches no network and no process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from faultset.collector.agent.active_impairments import Holding
+from faultset.collector.agent.capabilities import Abilities
+from faultset.collector.agent.errors import Refusal
+from faultset.collector.agent.impairments import Disturbance
+from faultset.collector.agent.pods import Pods
+from faultset.collector.agent.scheduling_delay import Lateness
+from faultset.collector.agent.server import Verbs
+
+TOKEN = "b8f1c0"
+GEO = "a570e514-5f17-4e87-a049-2fa201289d9e"
+
+
+class Held:
+    """Remembers what is asked of it, in place of a node's network."""
+
+    def __init__(self) -> None:
+        self.disturbed: dict[str, tuple[Disturbance, float]] = {}
+        self.renewed: list[list[str]] = []
+
+    def impair(self, uid: str, disturbance: Disturbance, lease_s: float) -> None:
+        if uid != GEO:
+            raise Refusal(f"pod {uid} is not one of namespace hotel-1 on this node")
+        self.disturbed[uid] = (disturbance, lease_s)
+
+    def renew(self, uids: Iterable[str]) -> list[str]:
+        self.renewed.append(list(uids))
+        return [uid for uid in self.renewed[-1] if uid not in self.disturbed]
+
+    def lift(self, uid: str) -> None:
+        self.disturbed.pop(uid, None)
+
+    def packets(self, uid: str) -> int:
+        return 42 if uid in self.disturbed else 0
+
+    def pods(self) -> list[str]:
+        return list(self.disturbed)
+
+
+class Killing(Pods):
+    """Remembers which containers it was to kill."""
+
+    def __init__(self) -> None:
+        super().__init__("hotel-1")
+        self.killed: list[tuple[str, str, int]] = []
+
+    def names(self) -> dict[str, str]:
+        return {GEO: "geo-1"}
+
+    def kill(self, uid: str, container_id: str, number: int = 9) -> int:
+        self.killed.append((uid, container_id, number))
+        return 4711
+
+
+class Agent:
+    """An agent with made-up hands."""
+
+    def __init__(self) -> None:
+        self.held, self.pods, self.lateness = Held(), Killing(), Lateness()
+        abilities = Abilities(variant="", reasons={"delay": "the kernel has no netem"})
+        self.verbs = Verbs(self.pods, cast(Holding, self.held), abilities, self.lateness)
