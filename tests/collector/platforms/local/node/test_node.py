@@ -1,3 +1,5 @@
+"""The node's process: containers, their output, their limits and their end."""
+
 from __future__ import annotations
 
 import itertools
@@ -240,7 +242,9 @@ time.sleep(60)
     runner = subprocess.Popen([PYTHON, "-c", started], env=env, stdout=subprocess.PIPE, text=True)
     assert runner.stdout is not None
     assert runner.stdout.readline() == "ready\n"
-    family = _below(tmp_path)
+    deadline = time.monotonic() + PATIENCE_S
+    while len(family := _below(tmp_path)) < 5 and time.monotonic() < deadline:
+        time.sleep(0.02)
     assert len(family) >= 5
     os.kill(runner.pid, signal.SIGKILL)
     runner.wait()

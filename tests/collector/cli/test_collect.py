@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from faultset.collector.campaigns.output_folder import check_output_folder, remove_abandoned
 from faultset.collector.cli.collect import collect
-from faultset.collector.cli.recover import recover
-from faultset.collector.episodes.working_folders import WorkingFolder
-from faultset.collector.platforms.hosts import open_host
-from faultset.core.errors import DataError
 
 
 @pytest.mark.parametrize(
@@ -45,38 +40,12 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("")
-    with pytest.raises(DataError, match="is a file"):
-        check_output_folder(tmp_path / "data")
-
-
 def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
     out = tmp_path / "data"
     done = CliRunner().invoke(collect, ["--faults", "all", "--apps", "hotel", "--dry-run", "--out", str(out)])
     assert done.exit_code == 0
     assert "revoke-auth" in done.output
     assert not out.exists()
-
-
-def test_what_a_dead_run_left_is_removed_and_a_live_run_is_left_alone(tmp_path: Path) -> None:
-    alive = WorkingFolder.claim(tmp_path, "alive", "local")
-    dead = WorkingFolder.claim(tmp_path, "dead", "local")
-    dead.note.write_text(dead.note.read_text().replace(str(dead.owner), "4194304"))
-    for name in ("alive", "dead"):
-        (tmp_path / "episodes" / f"{name}.incomplete").mkdir(parents=True)
-    assert remove_abandoned(tmp_path, open_host) == ["dead"]
-    assert alive.folder.exists()
-    assert not dead.folder.exists()
-    assert [p.name for p in (tmp_path / "episodes").iterdir()] == ["alive.incomplete"]
-    alive.release()
-
-
-def test_recover_may_be_repeated(tmp_path: Path) -> None:
-    for _ in range(2):
-        done = CliRunner().invoke(recover, ["--out", str(tmp_path)])
-        assert done.exit_code == 0
-        assert "nothing was left behind" in done.output
 
 
 def test_without_a_redis_server_nothing_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

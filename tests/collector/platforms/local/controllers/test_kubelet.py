@@ -1,3 +1,5 @@
+"""Containers start, end and restart."""
+
 from __future__ import annotations
 
 import pytest

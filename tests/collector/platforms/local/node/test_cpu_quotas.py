@@ -1,3 +1,5 @@
+"""CPU limits, without a clock."""
+
 from __future__ import annotations
 
 import pytest

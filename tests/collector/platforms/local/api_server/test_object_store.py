@@ -1,3 +1,5 @@
+"""The object store behaves as an API server does."""
+
 from __future__ import annotations
 
 import random
@@ -5,7 +7,6 @@ import random
 import pytest
 
 from faultset.collector.platforms.local.api_server.object_store import ObjectNotFound, ObjectStore, owner_reference
-from faultset.collector.platforms.observation.quantities import quantity
 from faultset.core.errors import PlatformError
 
 SECOND = 1_000_000_000
@@ -95,15 +96,3 @@ def test_listeners_hear_of_every_change(store):
     store.create(config("c"))
     store.delete("ConfigMap", "c")
     assert heard == [("ConfigMap", "c", True), ("ConfigMap", "c", False)]
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("250m", 0.25), ("2", 2.0), ("64Mi", 67_108_864.0), ("1Gi", 2.0**30), ("5k", 5000.0), (3, 3.0)]
-)
-def test_quantities_are_read_as_kubernetes_does(text, value):
-    assert quantity(text) == value
-
-
-def test_a_wrong_quantity_is_refused():
-    with pytest.raises(ValueError, match="'a lot' is not a quantity"):
-        quantity("a lot")
