@@ -25,6 +25,7 @@ from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest, campaign_id, make_request, plan_campaign
 from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.errors import DataError, PlatformError
+from faultset.core.folder_lock import locked
 from faultset.datasets.format.truth import read_label
 from faultset.datasets.format.versions import create_version, list_versions
 
@@ -150,12 +151,48 @@ def collect(
     check_output_folder(root)
     for sentence in host.check():
         notify(sentence)
-    root.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(root, lambda platform: host if platform == request.platform else None)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"--out cannot be {root} ({error.strerror}); name another folder") from None
+    with locked(root, "collect", notify=notify) as lock:
+        return _collect(
+            request,
+            campaign,
+            plans,
+            root,
+            host,
+            lock=lock,
+            jobs=jobs,
+            settings=settings or {},
+            progress=progress,
+            notify=notify,
+            should_stop=should_stop,
+        )
+
+
+def _collect(
+    request: CampaignRequest,
+    campaign: str,
+    plans: tuple[Plan, ...],
+    root: Path,
+    host: PlatformHost,
+    *,
+    lock: int,
+    jobs: int | None,
+    settings: Mapping[str, Any],
+    progress: Callable[[CampaignProgress], None],
+    notify: Callable[[str], None],
+    should_stop: Callable[[], bool],
+) -> CampaignResult:
+    """Run a campaign into a locked folder."""
+    left = remove_abandoned(root, lambda platform: host if platform == request.platform else None).left
+    for sentence in left:
+        notify(sentence)
     jobs = _jobs(plans, host, jobs, notify)
     unsupported = _unsupported_faults(plans, host, request, notify)
     plans = tuple(plan for plan in plans if plan.fault not in unsupported)
-    write_campaign(root, campaign, request, plans, unsupported=unsupported, settings=settings or {})
+    write_campaign(root, campaign, request, plans, unsupported=unsupported, settings=settings)
     faults = sum(plan.fault is not None for plan in plans)
     notify(
         f"{len(plans)} episodes ({faults} with a fault, {len(plans) - faults} without), "
@@ -173,6 +210,7 @@ def collect(
             CampaignProgress(running=state.running, finished=[*present, *state.finished], waiting=state.waiting)
         ),
         should_stop=should_stop,
+        lock=lock,
     )
     result = CampaignResult(
         root=root,

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from faultset.collector.episodes.working_folders import working_folders
+from faultset.collector.campaigns.records import CAMPAIGNS
+from faultset.collector.episodes.working_folders import (
+    FAILED,
+    RUNNING,
+    WorkingFolder,
+    remove_torn_notes,
+    working_folders,
+)
 from faultset.collector.platforms.hosts import PlatformHost
 from faultset.core.errors import DataError
+from faultset.core.folder_lock import LOCK
+from faultset.datasets.format.context import CONTEXT_FILE
+from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, TELEMETRY, TRUTH
+from faultset.datasets.format.versions import VERSIONS
+
+_FOLDERS = (EPISODES, VERSIONS, CAMPAIGNS, RUNNING, FAILED)
+_TORN = re.compile(r"\.[A-Za-z0-9.-]{1,80}\.[0-9a-f]{8}\.tmp")
 
 
 def check_output_folder(root: Path) -> None:
@@ -17,39 +34,110 @@ def check_output_folder(root: Path) -> None:
     Raises
     ------
     DataError
-        The path is a file, or a folder with content that is no dataset.
+        The path is a file, cannot be looked at, or is a folder with content that is no dataset.
     """
-    if root.exists() and not root.is_dir():
-        raise DataError(f"--out must be a folder, but {root} is a file; name another")
-    ours = {"episodes", "versions", "campaigns", "README.md", ".running", ".failed"}
-    if root.exists() and (content := {p.name for p in root.iterdir()}) and not content & ours:
+    try:
+        if not root.exists():
+            return
+        if not root.is_dir():
+            raise DataError(f"--out must be a folder, but {root} is a file; name another")
+        content = {path.name for path in root.iterdir()}
+    except OSError as error:
+        raise DataError(f"--out cannot be {root} ({error.strerror}); name another folder") from None
+    if content and not content & {*_FOLDERS, LOCK}:
         raise DataError(
             f"{root} holds {sorted(content)[0]!r} and is not a faultset dataset; name an empty or new folder with --out"
         )
+    for name in _FOLDERS:
+        if (root / name).is_symlink() or (name in content and not (root / name).is_dir()):
+            raise DataError(f"{root / name} must be a folder, not a link or a file; move the whole dataset instead")
 
 
-def remove_abandoned(root: Path, host_of: Callable[[str], PlatformHost | None]) -> list[str]:
-    """Undo and remove what killed runs left; return the episodes concerned.
+@dataclass(frozen=True, kw_only=True)
+class Removal:
+    """What was done about the rests of killed runs.
+
+    Attributes
+    ----------
+    episodes
+        Episodes that were undone and removed.
+    left
+        A sentence for everything that was left alone although no run owns it for sure.
+    """
+
+    episodes: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+def remove_abandoned(root: Path, host_of: Callable[[str], PlatformHost | None], *, take_over: bool = False) -> Removal:
+    """Undo and remove what killed runs left, and nothing that is not ours for sure.
 
     Parameters
     ----------
+    root
+        The dataset's folder, locked by this process.
     host_of
         Returns the host of a platform, or None to leave its episodes alone this time.
+    take_over
+        Also what runs on other machines and in other containers have left.
 
     Raises
     ------
     PlatformError
         Something could not be undone; what leads to it stays, so that it can be tried again.
     """
-    removed = []
-    for folder in working_folders(root):
-        host = host_of(folder.platform) if folder.is_abandoned() else None
-        if host is not None:
-            host.undo_abandoned(folder.journal)
-            removed.append(folder.note.stem)
-            folder.release()
-    for unfinished in (root / "episodes").glob("*.incomplete"):
-        episode = unfinished.name.removesuffix(".incomplete")
-        if not (root / ".running" / f"{episode}.json").exists():
+    removal = Removal()
+    for found in working_folders(root):
+        if isinstance(found, DataError):
+            removal.left.append(f"{found}; left alone: remove it if no episode runs")
+        elif _is_abandoned(found, take_over, removal):
+            host = host_of(found.note.platform)
+            if host is not None:
+                host.undo_abandoned(found.journal)
+                found.release()
+                removal.episodes.append(found.note.episode)
+    remove_torn_notes(root)
+    for folder in (root, root / CAMPAIGNS, root / VERSIONS):
+        for torn in folder.glob(".*.tmp"):
+            if _TORN.fullmatch(torn.name) and not torn.is_dir():
+                with suppress(OSError):
+                    torn.unlink()
+    for unfinished in (root / EPISODES).glob(f"*{INCOMPLETE}"):
+        episode = unfinished.name.removesuffix(INCOMPLETE)
+        if (root / RUNNING / f"{episode}.json").exists():
+            continue
+        if _is_unfinished_episode(unfinished):
             shutil.rmtree(unfinished, ignore_errors=True)
-    return removed
+        else:
+            removal.left.append(f"{unfinished} is no unfinished episode; left alone: move it elsewhere")
+    return removal
+
+
+def _is_abandoned(found: WorkingFolder, take_over: bool, removal: Removal) -> bool:
+    state, owner = found.note.owner.state(), found.note.owner
+    if state == "alive":
+        return False
+    if state == "unknown" and not take_over:
+        removal.left.append(
+            f"episode {found.note.episode} was run by {owner}, another machine or container, and may still run; left "
+            "alone: run 'faultset recover --break-lock' once it has ended"
+        )
+        return False
+    if objection := found.objection():
+        removal.left.append(f"{found.path}: {objection}; left alone")
+        return False
+    return True
+
+
+def _is_unfinished_episode(folder: Path) -> bool:
+    """Say whether a folder holds nothing but what is written of an episode before it is whole."""
+    if folder.is_symlink() or not folder.is_dir() or folder.parent.is_symlink():
+        return False
+    for path in folder.rglob("*"):
+        parts = path.relative_to(folder).parts
+        is_ours = parts in ((TELEMETRY,), (TRUTH,), (CONTEXT_FILE,)) or (
+            len(parts) == 2 and parts[0] in (TELEMETRY, TRUTH) and path.suffix in (".parquet", ".jsonl", ".tmp")
+        )
+        if path.is_symlink() or not is_ours:
+            return False
+    return True

@@ -87,6 +87,7 @@ def run_episodes(
     settings: Mapping[str, Any],
     progress: Callable[[CampaignProgress], None],
     should_stop: Callable[[], bool],
+    lock: int | None = None,
 ) -> list[EpisodeResult]:
     """Run plans, at most `jobs` at a time, and return their results in the order in which they ended.
 
@@ -101,6 +102,9 @@ def run_episodes(
         Settings of the platform's host, which each process opens anew.
     progress
         Called several times a second.
+    lock
+        Descriptor of the dataset's lock, which episodes hold until they have undone their changes, should this process
+        be killed.
     """
     results: list[EpisodeResult] = []
     waiting = [(plan, 1) for plan in plans]
@@ -121,7 +125,7 @@ def run_episodes(
             may_start = not should_stop() and time.monotonic() - last_start >= (STAGGER_S if running else 0.0)
             if waiting and len(running) < jobs and may_start:
                 plan, attempt = waiting.pop(0)
-                running[plan.episode] = _start(plan, attempt, root, jobs, settings)
+                running[plan.episode] = _start(plan, attempt, root, jobs, settings, lock)
                 _log.info("episode %s starts (%s, attempt %d)", plan.episode, plan.title, attempt)
                 selector.register(_output(running[plan.episode]), selectors.EVENT_READ, plan.episode)
                 last_start = time.monotonic()
@@ -151,7 +155,9 @@ def run_episodes(
     return results
 
 
-def _start(plan: Plan, attempt: int, root: Path, jobs: int, settings: Mapping[str, Any]) -> RunningEpisode:
+def _start(
+    plan: Plan, attempt: int, root: Path, jobs: int, settings: Mapping[str, Any], lock: int | None
+) -> RunningEpisode:
     errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by _finish)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(
@@ -162,6 +168,7 @@ def _start(plan: Plan, attempt: int, root: Path, jobs: int, settings: Mapping[st
         text=True,
         env=environment,
         start_new_session=True,
+        pass_fds=() if lock is None else (lock,),
     )
     assignment = EpisodeAssignment(plan=plan, root=root, parent=os.getpid(), parallel=jobs, settings=dict(settings))
     assert process.stdin is not None

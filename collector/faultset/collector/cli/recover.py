@@ -16,34 +16,53 @@ from faultset.core.output import json_option, show_json
 @click.option("--platform", default="local", show_default=True, help="kubernetes: look through the whole cluster too.")
 @click.option("--context", help="Context of the kubeconfig; its current one when left out.")
 @json_option
+@click.option(
+    "--break-lock",
+    is_flag=True,
+    help="Also undo what a run on another machine or in another container left, which has ended for sure.",
+)
 @click.option("--telemetry", is_flag=True, help="Also remove the Prometheus and Jaeger that doctor installed.")
-def recover(out: Path, platform: str, context: str | None, telemetry: bool, as_json: bool) -> None:
+def recover(out: Path, platform: str, context: str | None, telemetry: bool, break_lock: bool, as_json: bool) -> None:
     """Undo and remove what a killed `collect` left in a dataset's folder, on this machine and on a cluster.
 
     On the embedded platform every process dies with the collector, so that only files are left. On a cluster it finds
     what is ours by its labels and removes nothing else. It may be run again without harm, and leaves running
-    campaigns alone, also those of other machines.
+    campaigns alone, also those of other machines. What is not ours for sure is named and stays.
 
     \b
     Example:
       faultset recover --out data/
       faultset recover --platform kubernetes
     """
-    from faultset.collector.campaigns.output_folder import check_output_folder, remove_abandoned
+    from faultset.collector.campaigns.output_folder import Removal, check_output_folder, remove_abandoned
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
-    from faultset.core.errors import UsageError
+    from faultset.core.errors import DataError, UsageError
+    from faultset.core.folder_lock import locked
 
     host = open_host(platform, platform_settings(context=context))
     check_output_folder(out)
-    removed = remove_abandoned(out, lambda name: host if name == platform else open_host(name))
+    removal, refusal = Removal(), None
+    try:
+        if out.exists():
+            with locked(out, "recover", take_over=break_lock, notify=lambda sentence: click.echo(sentence, err=True)):
+                removal = remove_abandoned(
+                    out, lambda name: host if name == platform else open_host(name), take_over=break_lock
+                )
+    except DataError as error:
+        refusal = error
     orphans = host.remove_orphans()
     if telemetry:
         if not isinstance(host, TelemetryInstaller):
             raise UsageError(f"--telemetry does not apply to platform {platform}; leave it out, or choose another")
         orphans += host.remove_telemetry()
     if as_json:
-        show_json({"episodes": removed, "orphans": orphans})
-        return
-    sentences = [f"removed what was left of {len(removed)} episodes"] if removed else []
-    sentences += [f"removed {', '.join(orphans)}"] if orphans else []
-    click.echo("; ".join(sentences) or "nothing was left behind")
+        show_json({"episodes": removal.episodes, "orphans": orphans, "left": removal.left})
+    else:
+        sentences = [f"removed what was left of {len(removal.episodes)} episodes"] if removal.episodes else []
+        sentences += [f"removed {', '.join(orphans)}"] if orphans else []
+        if sentences or not (removal.left or refusal):
+            click.echo("; ".join(sentences) or "nothing was left behind")
+    if refusal:
+        raise refusal
+    if removal.left:
+        raise DataError("; ".join(removal.left))

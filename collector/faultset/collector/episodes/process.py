@@ -8,19 +8,20 @@ import shutil
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 from faultset.collector.apps import load_app
 from faultset.collector.episodes.messages import EpisodeAssignment, EpisodeMessage, EpisodeOutcome, PhaseReport
 from faultset.collector.episodes.runner import EpisodeRunner
-from faultset.collector.episodes.working_folders import WorkingFolder
+from faultset.collector.episodes.working_folders import FAILED, MARKER, WorkingFolder
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.core.errors import FaultsetError
+from faultset.core.errors import DataError, FaultsetError
 from faultset.core.processes import die_with_parent
 
-FAILED = ".failed"
 TRACEBACK = "traceback.txt"
+LEAST_FREE_BYTES = 64 * 2**20
 
 
 def main() -> None:
@@ -31,7 +32,11 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, frame: stopping.append(received))
     plan = assignment.plan
-    working = WorkingFolder.claim(assignment.root, plan.episode, plan.platform)
+    try:
+        working = WorkingFolder.claim(assignment.root, plan.episode, plan.platform)
+    except (FaultsetError, OSError) as error:
+        _send(_not_begun(plan.episode, error))
+        return
     journal = Journal(working.journal)
     try:
         outcome = _run(assignment, working, journal, stopping)
@@ -43,11 +48,11 @@ def main() -> None:
         outcome = EpisodeOutcome(episode=plan.episode, failure=failure, retriable=False)
     finally:
         journal.close()
+    if stopping:
+        outcome = outcome.model_copy(update={"interrupted": True})
     if outcome.failure and not outcome.interrupted:
         outcome = outcome.model_copy(update={"logs": _keep_for_diagnosis(working, assignment.root)})
-    if outcome.retriable or not journal.open_undo_operations():
-        working.release()
-    _send(outcome)
+    _send(_released(assignment, working, journal, outcome))
 
 
 def _run(
@@ -75,9 +80,36 @@ def _run(
         platform.teardown()
 
 
+def _not_begun(episode: str, error: Exception) -> EpisodeOutcome:
+    if isinstance(error, FaultsetError):
+        return EpisodeOutcome(episode=episode, failure=str(error), retriable=False, exit_code=error.exit_code)
+    failure = f"its working folder cannot be made ({error}); free space, or set TMPDIR to another disk"
+    return EpisodeOutcome(episode=episode, failure=failure, retriable=False, exit_code=DataError.exit_code)
+
+
+def _released(
+    assignment: EpisodeAssignment, working: WorkingFolder, journal: Journal, outcome: EpisodeOutcome
+) -> EpisodeOutcome:
+    """Remove the working folder unless its journal is still needed to undo something."""
+    try:
+        if journal.open_undo_operations():
+            plan = assignment.plan
+            open_host(plan.platform, assignment.settings).undo_abandoned(working.journal)
+        working.release()
+    except FaultsetError as error:
+        failure = outcome.failure or str(error)
+        if "faultset recover" not in failure:
+            failure += f"; not all is undone ({error}): run 'faultset recover --out {assignment.root}'"
+        exit_code = outcome.exit_code or error.exit_code
+        return outcome.model_copy(update={"failure": failure, "retriable": False, "exit_code": exit_code})
+    return outcome
+
+
 def _send(message: EpisodeMessage) -> None:
-    sys.stdout.write(message.to_line())
-    sys.stdout.flush()
+    # without a campaign nobody listens, and what was changed is undone all the same
+    with suppress(BrokenPipeError):
+        sys.stdout.write(message.to_line())
+        sys.stdout.flush()
 
 
 def _origin(error: BaseException) -> str:
@@ -91,19 +123,25 @@ def _origin(error: BaseException) -> str:
     return f"{frame.filename}, line {frame.lineno}"
 
 
-def _keep_for_diagnosis(working: WorkingFolder, root: Path) -> Path:
-    """Copy logs and journal of a failed episode out of the working folder, beside the versioned part of the dataset."""
-    failed = root / FAILED / working.note.stem
+def _keep_for_diagnosis(working: WorkingFolder, root: Path) -> Path | None:
+    """Copy logs and journal of a failed episode beside the versioned part of the dataset; None when that fails."""
+    failed = root / FAILED / working.note.episode
     shutil.rmtree(failed, ignore_errors=True)
-    failed.parent.mkdir(exist_ok=True)
-    shutil.copytree(
-        working.folder, failed, ignore=lambda folder, names: [n for n in names if not _is_plain(Path(folder) / n)]
-    )
+    try:
+        if shutil.disk_usage(root).free < LEAST_FREE_BYTES:
+            return None
+        failed.parent.mkdir(exist_ok=True)
+        shutil.copytree(
+            working.folder, failed, ignore=lambda folder, names: [n for n in names if not _is_plain(Path(folder) / n)]
+        )
+    except (OSError, shutil.Error):
+        shutil.rmtree(failed, ignore_errors=True)
+        return None
     return failed
 
 
 def _is_plain(path: Path) -> bool:
-    return path.is_dir() or (path.is_file() and not path.is_symlink())
+    return path.name != MARKER and not path.is_symlink() and (path.is_dir() or path.is_file())
 
 
 if __name__ == "__main__":

@@ -251,7 +251,7 @@ class EpisodeRunner:
             reference_end_ns=self.machine.reference_end_ns,
             end_ns=self.machine.view_end_ns,
         )
-        self._judgement = write_episode(self.root, self.record, bounds, self.platform, self.journal.path)
+        self._judgement = write_episode(self.root, self.record, bounds, self.platform, self.journal)
 
     def _teardown(self) -> None:
         self.platform.teardown()

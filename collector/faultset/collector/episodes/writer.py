@@ -11,11 +11,13 @@ import pyarrow as pa
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.verdicts.sli import as_seen_at
 from faultset.collector.verdicts.verdict import Judgement, judge
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, EpisodeWriter
-from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.format.run_digests import WRITTEN, run_digest
+from faultset.datasets.format.schemas import TABLES, TIME_COLUMN
 from faultset.datasets.views import EpisodeView
 
 
@@ -37,7 +39,7 @@ def _seen_requests(requests: pa.Table, end_ns: int) -> pa.Table:
 
 
 def write_episode(
-    root: Path, record: EpisodeRecord, bounds: ViewBounds, platform: EpisodePlatform, journal: Path
+    root: Path, record: EpisodeRecord, bounds: ViewBounds, platform: EpisodePlatform, journal: Journal
 ) -> Judgement:
     """Write the episode's telemetry, context and truth into the dataset and return the verdict.
 
@@ -48,16 +50,18 @@ def write_episode(
     root
         The dataset's folder.
     journal
-        File of the episode's journal, which becomes part of the truth.
+        The episode's journal, which becomes part of the truth.
     """
     plan, app = record.plan, platform.app
     with EpisodeWriter(root, plan.episode) as writer:
         schema = pa.schema([field for field in TABLES["requests"] if field.name != "episode"])
         requests = pa.Table.from_batches(_table(platform, "requests", bounds.start_ns, bounds.end_ns), schema=schema)
         platform.stop_load()
-        writer.write_table("requests", [_seen_requests(requests, bounds.end_ns)])
+        written = {"requests": writer.write_table("requests", [_seen_requests(requests, bounds.end_ns)])}
         for name in ("metrics", "spans", "logs", "events", "objects"):
-            writer.write_table(name, _table(platform, name, bounds.start_ns, bounds.end_ns))
+            written[name] = writer.write_table(name, _table(platform, name, bounds.start_ns, bounds.end_ns))
+        times = {name: rows[TIME_COLUMN[name]] for name, rows in written.items()}
+        del written
         writer.write_context(
             EpisodeContext(
                 episode=plan.episode,
@@ -82,9 +86,10 @@ def write_episode(
             onset_ns=record.inject_start_ns or bounds.end_ns,
             end_ns=bounds.end_ns,
         )
-        writer.write_truth(
-            _label(record, bounds, platform, judgement), [*record.evidence, *judgement.evidence], journal
-        )
+        label = _label(record, bounds, platform, judgement)
+        digest = run_digest(times, view_start_ns=bounds.start_ns, inject_start_ns=label["inject_start"])
+        journal.note(WRITTEN, digest=digest)
+        writer.write_truth(label, [*record.evidence, *judgement.evidence], journal.path)
         writer.commit()
     return judgement
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from faultset.core.errors import DataError
 from faultset.datasets.checks.chance import chance_findings, onset_findings
 from faultset.datasets.checks.findings import Finding
+from faultset.datasets.checks.journals import journal_messages
 from faultset.datasets.checks.leaks import leak_findings
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext, read_context
@@ -149,11 +150,13 @@ def _content_findings(root: Path, episode: str) -> list[Finding]:
     except DataError as error:
         return [_finding("error", "context", str(error), episode)]
     found = [_finding("error", "label", message, episode) for message in _label_messages(episode, context, label)]
+    times: dict[str, pa.ChunkedArray] = {}
     for table in TABLES:
         path = folder / TELEMETRY / f"{table}.parquet"
         file = open_parquet(path)
         with damage_named(path), file:
             rows = file.read(columns=["episode", TIME_COLUMN[table]])
+            times[table] = rows[TIME_COLUMN[table]]
         name = f"{TELEMETRY}/{table}.parquet"
         if len(rows) and rows["episode"].unique().to_pylist() != [episode]:
             found.append(_finding("error", "schema", "has rows of another episode", episode, name))
@@ -161,7 +164,13 @@ def _content_findings(root: Path, episode: str) -> list[Finding]:
         if outside:
             message = f"{outside} of {len(rows)} rows lie outside the view"
             found.append(_finding("error", "window", message, episode, name))
-    return found
+    objects = folder / TELEMETRY / "objects.parquet"
+    file = open_parquet(objects)
+    with damage_named(objects), file:
+        changes = file.read(columns=["time", "kind", "name"])
+    messages = journal_messages(read_journal(folder), label, times, changes)
+    journal = f"{TRUTH}/journal.jsonl"
+    return found + [_finding("error", "journal", message, episode, journal) for message in messages]
 
 
 def _rows_outside(times: pa.ChunkedArray, context: EpisodeContext) -> int:
