@@ -25,7 +25,7 @@ from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest, campaign_id, make_request, plan_campaign
 from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.errors import DataError, PlatformError
-from faultset.core.folder_lock import locked
+from faultset.core.locks.folder_lock import locked
 from faultset.datasets.format.truth import read_label
 from faultset.datasets.format.versions import create_version, list_versions
 

@@ -19,7 +19,7 @@ from faultset.collector.episodes.working_folders import (
 )
 from faultset.collector.platforms.hosts import PlatformHost
 from faultset.core.errors import DataError
-from faultset.core.folder_lock import LOCK
+from faultset.core.locks.folder_lock import LOCK
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, TELEMETRY, TRUTH
 from faultset.datasets.format.versions import VERSIONS

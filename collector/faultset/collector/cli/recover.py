@@ -37,7 +37,7 @@ def recover(out: Path, platform: str, context: str | None, telemetry: bool, brea
     from faultset.collector.campaigns.output_folder import Removal, check_output_folder, remove_abandoned
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
     from faultset.core.errors import DataError, UsageError
-    from faultset.core.folder_lock import locked
+    from faultset.core.locks.folder_lock import locked
 
     host = open_host(platform, platform_settings(context=context))
     check_output_folder(out)

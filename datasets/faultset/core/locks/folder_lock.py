@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from faultset.core.errors import DataError
-from faultset.core.process_identity import ProcessIdentity
+from faultset.core.locks.process_identity import ProcessIdentity
 
 LOCK = ".lock"
 _LARGEST_BYTES = 4096

@@ -1,0 +1,1 @@
+"""Locks on folders, and the processes that own them."""
