@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from faultset.core.json_text import canonical_json
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
-from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.format.schemas import TABLES, AddedTable
 
 START_NS = 1_760_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -45,6 +45,8 @@ def write_episode(tmp_path: Path) -> WriteEpisode:
         journal: list[Mapping[str, Any]] | None = None,
         services: tuple[str, ...] = ("front", "geo"),
         start_ns: int = START_NS,
+        added_tables: Sequence[AddedTable] = (),
+        evidence: Sequence[Mapping[str, Any]] = (),
         **tables: list[Mapping[str, Any]],
     ) -> Path:
         context = EpisodeContext(
@@ -58,24 +60,26 @@ def write_episode(tmp_path: Path) -> WriteEpisode:
             services=services,
             calls=(("front", "geo"),),
             workload_entry="front",
+            added_tables=tuple(added_tables),
         )
         path = tmp_path / "journal.jsonl"
         path.write_text("".join(canonical_json(record) + "\n" for record in journal or []))
-        with EpisodeWriter(tmp_path, episode) as writer:
+        schemas = context.tables
+        with EpisodeWriter(tmp_path, episode, added_tables=added_tables) as writer:
             for table, rows in tables.items():
-                writer.write_table(table, [_rows_of(table, rows)] if rows else [])
+                writer.write_table(table, [_rows_of(table, rows, schemas)] if rows else [])
             writer.write_context(context)
-            writer.write_truth(_bare_label(start_ns) | dict(label or {}), [], path)
+            writer.write_truth(_bare_label(start_ns) | dict(label or {}), evidence, path)
             return writer.commit()
 
     return write
 
 
-def _rows_of(table: str, rows: list[Mapping[str, Any]]) -> Any:
+def _rows_of(table: str, rows: list[Mapping[str, Any]], schemas: Mapping[str, Any] = TABLES) -> Any:
     """Make a table of rows in which absent fields are null."""
     import pyarrow as pa
 
-    fields = [field for field in TABLES[table] if field.name != "episode"]
+    fields = [field for field in schemas[table] if field.name != "episode"]
     columns = {}
     for field in fields:
         kind = pa.string() if pa.types.is_dictionary(field.type) else field.type

@@ -52,6 +52,7 @@ def test_no_public_attribute_of_a_view_is_a_path(view):
     public = [name for name in dir(view) if not name.startswith("_")]
     assert set(public) == {
         *TABLES,
+        "tables",
         "context",
         "episode",
         "once",

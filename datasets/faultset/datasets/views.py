@@ -83,6 +83,11 @@ class EpisodeView:
         return make()
 
     @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of all tables: those that every episode has, then those that sources of telemetry have added."""
+        return tuple(self._context.tables)
+
+    @property
     def catalogue(self) -> Catalogue:
         """Metric roles: the built-in ones, and before them those that the episode brings along."""
         return catalogue_with(self._context.metric_roles)
@@ -98,7 +103,7 @@ class EpisodeView:
         Parameters
         ----------
         name
-            metrics, spans, logs, events, objects or requests.
+            metrics, spans, logs, events, objects, requests, or an added one; `tables` has them all.
         columns
             Columns to read; all by default.
         filters
@@ -195,9 +200,10 @@ class EpisodeView:
         return rows.filter(pa.array(np.concatenate(wanted)))
 
     def _schema(self, name: str) -> pa.Schema:
-        if name not in TABLES:
-            raise unknown_name("table", name, TABLES)
-        return TABLES[name]
+        known = self._context.tables
+        if name not in known:
+            raise unknown_name("table", name, known)
+        return known[name]
 
     def _frame(self, name: str) -> pd.DataFrame:
         return self.table(name).unify_dictionaries().to_pandas()

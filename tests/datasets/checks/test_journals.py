@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.format.run_digests import WRITTEN, run_digest
-from faultset.datasets.format.schemas import TABLES, TIME_COLUMN
+from faultset.datasets.format.schemas import TABLES, time_column
 from faultset.datasets.format.versions import create_version
 
 START_NS = 1_760_000_000_000_000_000
@@ -51,7 +51,7 @@ def test_telemetry_of_another_run_does_not_have_the_digest_of_the_journal(tmp_pa
     first = write_episode("e1", objects=[state(START_NS + 5, "geo")])
     second = write_episode("e2", objects=[state(START_NS + 6, "geo")])
     for folder in (first, second):
-        times = {name: pq.read_table(folder / "telemetry" / f"{name}.parquet")[TIME_COLUMN[name]] for name in TABLES}
+        times = {name: pq.read_table(folder / "telemetry" / f"{name}.parquet")[time_column(name)] for name in TABLES}
         digest = run_digest(times, view_start_ns=START_NS, inject_start_ns=None)
         note = {"seq": 1, "state": "note", "verb": WRITTEN, "time_ns": START_NS, "args": {"digest": digest}}
         (folder / "truth" / "journal.jsonl").write_text(json.dumps(note) + "\n")

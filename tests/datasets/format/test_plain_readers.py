@@ -11,7 +11,7 @@ import pytest
 
 from faultset.datasets import open_dataset
 from faultset.datasets.examples import START_NS
-from faultset.datasets.format.schemas import TABLES, TIME_COLUMN, TRUTH_TABLES, stored
+from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, stored, time_column
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_duckdb_queries_all_episodes_by_glob(example_root, rows):
     with duckdb.connect() as connection:
         for table in TABLES:
             pattern = f"{example_root}/episodes/*/telemetry/{table}.parquet"
-            query = f"select count(*), epoch_ns(min({TIME_COLUMN[table]})), count(distinct episode) from '{pattern}'"
+            query = f"select count(*), epoch_ns(min({time_column(table)})), count(distinct episode) from '{pattern}'"
             count, first, episodes = connection.sql(query).fetchall()[0]
             assert first >= START_NS
             assert count == rows[table]

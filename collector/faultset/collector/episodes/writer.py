@@ -17,7 +17,7 @@ from faultset.collector.verdicts.verdict import Judgement, judge
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, EpisodeWriter
 from faultset.datasets.format.run_digests import WRITTEN, run_digest
-from faultset.datasets.format.schemas import TABLES, TIME_COLUMN
+from faultset.datasets.format.schemas import TABLES, time_column, without_episode
 from faultset.datasets.views import EpisodeView
 
 
@@ -33,7 +33,7 @@ def _table(platform: EpisodePlatform, name: str, start_ns: int, end_ns: int) -> 
 
 
 def _seen_requests(requests: pa.Table, end_ns: int) -> pa.Table:
-    schema = pa.schema([field for field in TABLES["requests"] if field.name != "episode"])
+    schema = without_episode(TABLES["requests"])
     frame = as_seen_at(requests.to_pandas(), end_ns)
     return pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
 
@@ -54,13 +54,13 @@ def write_episode(
     """
     plan, app = record.plan, platform.app
     with EpisodeWriter(root, plan.episode) as writer:
-        schema = pa.schema([field for field in TABLES["requests"] if field.name != "episode"])
+        schema = without_episode(TABLES["requests"])
         requests = pa.Table.from_batches(_table(platform, "requests", bounds.start_ns, bounds.end_ns), schema=schema)
         platform.stop_load()
         written = {"requests": writer.write_table("requests", [_seen_requests(requests, bounds.end_ns)])}
         for name in ("metrics", "spans", "logs", "events", "objects"):
             written[name] = writer.write_table(name, _table(platform, name, bounds.start_ns, bounds.end_ns))
-        times = {name: rows[TIME_COLUMN[name]] for name, rows in written.items()}
+        times = {name: rows[time_column(name)] for name, rows in written.items()}
         del written
         writer.write_context(
             EpisodeContext(

@@ -57,8 +57,3 @@ def hex_array(ids: Numbers) -> pa.StringArray:
     valid = np.packbits(ids.any(axis=1), bitorder="little")
     buffers = (offsets, _HEX[ids].tobytes(), valid)
     return pa.StringArray.from_buffers(count, *(pa.py_buffer(buffer) for buffer in buffers))
-
-
-def without_episode(schema: pa.Schema) -> pa.Schema:
-    """Return a table's schema as sources write it."""
-    return schema.remove(schema.get_field_index("episode"))

@@ -13,10 +13,9 @@ from faultset.collector.sources.columns import (
     Words,
     frozen,
     name_array,
-    without_episode,
 )
 from faultset.collector.sources.series import Series
-from faultset.datasets.format.schemas import METRICS, TIME
+from faultset.datasets.format.schemas import METRICS, TIME, without_episode
 
 SCHEMA = without_episode(METRICS)
 

@@ -14,10 +14,9 @@ from faultset.collector.sources.columns import (
     frozen,
     hex_array,
     name_array,
-    without_episode,
 )
 from faultset.collector.sources.otlp import SpanRow
-from faultset.datasets.format.schemas import SPANS, TIME
+from faultset.datasets.format.schemas import SPANS, TIME, without_episode
 
 SCHEMA = without_episode(SPANS)
 

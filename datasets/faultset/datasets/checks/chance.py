@@ -15,7 +15,7 @@ import pyarrow as pa
 from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.findings import Finding
 from faultset.datasets.format.context import IMPORTED
-from faultset.datasets.format.schemas import TABLES, TIME_COLUMN
+from faultset.datasets.format.schemas import TABLES, time_column
 from faultset.datasets.views import EpisodeView
 
 LEVEL = 0.05
@@ -89,13 +89,14 @@ def onset_findings(
 def circumstances(views: Mapping[str, EpisodeView]) -> np.ndarray:
     """Return one row per episode, in the order of sorted ids, of what is known without looking at signals."""
     episodes = sorted(views)
+    tables = [*TABLES, *sorted({table for view in views.values() for table in view.tables} - TABLES.keys())]
     starts = np.array([views[episode].view[0] for episode in episodes])
     rows = []
     for episode, order in zip(episodes, np.argsort(np.argsort(starts)), strict=True):
         view = views[episode]
         start, end = view.view
         angle = 2 * np.pi * (start % _DAY_NS) / _DAY_NS
-        counts = [_reference_rows(view, table) for table in TABLES]
+        counts = [_reference_rows(view, table) if table in view.tables else None for table in tables]
         present = [count is not None for count in counts]
         filled = [np.log1p(count or 0) for count in counts]
         rows.append([np.sin(angle), np.cos(angle), order, (end - start) / 1e9, *present, *filled])
@@ -132,7 +133,7 @@ def _fold_accuracy(features: np.ndarray, faulty: np.ndarray, fold: np.ndarray) -
 
 
 def _reference_rows(view: EpisodeView, table: str) -> int:
-    column = TIME_COLUMN[table]
+    column = time_column(table)
     times = view.table(table, columns=[column])[column].cast(pa.int64()).to_numpy()
     start, end = view.reference
     return int(((times >= start) & (times < end)).sum())

@@ -81,7 +81,7 @@ def leak_findings(
 def view_texts(view: EpisodeView) -> Texts:
     """Return every distinct string that a view shows, by table and column."""
     texts: Texts = {("context", ""): pa.array([view.context.to_json()])}
-    for table, schema in TABLES.items():
+    for table, schema in view.context.tables.items():
         rows = view.table(table)
         for field in schema:
             if field.name != "episode" and _is_text(field.type):
@@ -149,7 +149,12 @@ def _bounded(pattern: str) -> str:
 
 def _known_names(texts: Texts) -> set[str]:
     """Return what telemetry names anyway: objects, metrics, and whatever the context says."""
-    known = {text for (_, column), values in texts.items() if column in _NAMING_COLUMNS for text in values.to_pylist()}
+    known = {
+        text
+        for (table, column), values in texts.items()
+        if table in TABLES and column in _NAMING_COLUMNS
+        for text in values.to_pylist()
+    }
     known.update(_leaves(json.loads(texts["context", ""][0].as_py())))
     return known
 
@@ -202,8 +207,12 @@ class _Library:
         ][:_OTHERS]
         if not others:
             return None
-        having = sum(len(_matching(self._of(other)[place], place, needle)) > 0 for other in others)
+        having = sum(self._has(other, place, needle) for other in others)
         return 2 * having >= len(others)
+
+    def _has(self, episode: str, place: tuple[str, str], needle: _Needle) -> bool:
+        texts = self._of(episode).get(place)  # the other episode may not have an added table
+        return texts is not None and len(_matching(texts, place, needle)) > 0
 
     def _of(self, episode: str) -> Texts:
         if episode not in self._texts:

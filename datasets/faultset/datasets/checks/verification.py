@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext, read_context
 from faultset.datasets.format.episodes import EPISODES, TELEMETRY, TRUTH
 from faultset.datasets.format.labels import Label
-from faultset.datasets.format.schemas import TABLES, TIME_COLUMN, TRUTH_TABLES, stored
+from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, stored, time_column
 from faultset.datasets.format.storage import damage_named, open_parquet
 from faultset.datasets.format.summaries import FileRecord, sha256_of
-from faultset.datasets.format.truth import read_journal, read_label
+from faultset.datasets.format.truth import read_evidence, read_journal, read_label
 from faultset.datasets.format.versions import read_manifest
+from faultset.datasets.views import EpisodeView
 
 _INSTANTS = ("inject_start", "inject_done", "recover_start", "recover_done")
 
@@ -48,6 +49,9 @@ def verify(root: Path | str, version: str | None = None) -> list[Finding]:
     labels = {episode: read_label(dataset.path(episode)) for episode in sound}
     views = {episode: dataset.view(episode) for episode in sound}
     journals = {episode: read_journal(dataset.path(episode)) for episode in sound}
+    findings += _declaration_findings(views)
+    for episode in sound:
+        findings += _source_findings(episode, dataset.path(episode))
     findings += leak_findings(views, labels, journals)
     findings += chance_findings(views, {episode: label.fault is not None for episode, label in labels.items()})
     findings += onset_findings(views, {episode: label.inject_start_ns for episode, label in labels.items()})
@@ -70,8 +74,9 @@ def _finding(severity: Any, check: str, message: str, episode: str | None = None
 
 def _file_findings(root: Path, episode: str, records: Mapping[str, FileRecord]) -> Iterator[Finding]:
     folder = root / EPISODES / episode
+    declared = _declared_tables(folder)
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    for name in sorted(_expected() - records.keys()):
+    for name in sorted(_expected(declared) - records.keys()):
         yield _finding("error", "files", "the version does not list it", episode, name)
     for name in sorted(present - records.keys()):
         yield _finding("error", "files", "is not part of the version; remove it", episode, name)
@@ -88,16 +93,25 @@ def _file_findings(root: Path, episode: str, records: Mapping[str, FileRecord]) 
             message = "its content has changed since the version was made (SHA-256 differs); restore it"
             yield _finding("error", "checksum", message, episode, name)
         if path.suffix == ".parquet":
-            yield from _parquet_findings(path, episode, name, record)
+            yield from _parquet_findings(path, episode, name, record, declared)
 
 
-def _expected() -> set[str]:
-    telemetry = {f"{TELEMETRY}/{table}.parquet" for table in TABLES}
+def _declared_tables(folder: Path) -> Mapping[str, pa.Schema]:
+    try:
+        return read_context(folder).tables
+    except DataError:
+        return TABLES  # the damage is reported where the context is read
+
+
+def _expected(declared: Iterable[str]) -> set[str]:
+    telemetry = {f"{TELEMETRY}/{table}.parquet" for table in declared}
     truth = {f"{TRUTH}/{table}.parquet" for table in TRUTH_TABLES}
     return {CONTEXT_FILE, f"{TRUTH}/journal.jsonl"} | telemetry | truth
 
 
-def _parquet_findings(path: Path, episode: str, name: str, record: FileRecord) -> Iterator[Finding]:
+def _parquet_findings(
+    path: Path, episode: str, name: str, record: FileRecord, declared: Mapping[str, pa.Schema]
+) -> Iterator[Finding]:
     try:
         file = open_parquet(path)
         with damage_named(path), file:
@@ -108,9 +122,10 @@ def _parquet_findings(path: Path, episode: str, name: str, record: FileRecord) -
         return
     if rows != record.rows:
         yield _finding("error", "checksum", f"has {rows} rows instead of {record.rows}; restore it", episode, name)
-    known = TABLES.get(path.stem) or TRUTH_TABLES.get(path.stem)
+    known = declared.get(path.stem) or TRUTH_TABLES.get(path.stem)
     if known is None:
-        yield _finding("error", "schema", "is no table of this schema version", episode, name)
+        message = "is no table of this schema version, and the context does not declare it"
+        yield _finding("error", "schema", message, episode, name)
         return
     for message in _schema_differences(stored(known), schema):
         yield _finding("error", "schema", message, episode, name)
@@ -151,16 +166,16 @@ def _content_findings(root: Path, episode: str) -> list[Finding]:
         return [_finding("error", "context", str(error), episode)]
     found = [_finding("error", "label", message, episode) for message in _label_messages(episode, context, label)]
     times: dict[str, pa.ChunkedArray] = {}
-    for table in TABLES:
+    for table in context.tables:
         path = folder / TELEMETRY / f"{table}.parquet"
         file = open_parquet(path)
         with damage_named(path), file:
-            rows = file.read(columns=["episode", TIME_COLUMN[table]])
-            times[table] = rows[TIME_COLUMN[table]]
+            rows = file.read(columns=["episode", time_column(table)])
+            times[table] = rows[time_column(table)]
         name = f"{TELEMETRY}/{table}.parquet"
         if len(rows) and rows["episode"].unique().to_pylist() != [episode]:
             found.append(_finding("error", "schema", "has rows of another episode", episode, name))
-        outside = _rows_outside(rows[TIME_COLUMN[table]], context)
+        outside = _rows_outside(rows[time_column(table)], context)
         if outside:
             message = f"{outside} of {len(rows)} rows lie outside the view"
             found.append(_finding("error", "window", message, episode, name))
@@ -171,6 +186,25 @@ def _content_findings(root: Path, episode: str) -> list[Finding]:
     messages = journal_messages(read_journal(folder), label, times, changes)
     journal = f"{TRUTH}/journal.jsonl"
     return found + [_finding("error", "journal", message, episode, journal) for message in messages]
+
+
+def _declaration_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
+    """Yield a finding for each added table that has other columns in some episode than in the first that has it."""
+    first: dict[str, tuple[str, pa.Schema]] = {}
+    for episode in sorted(views):
+        for added in views[episode].context.added_tables:
+            other, schema = first.setdefault(added.name, (episode, added.schema))
+            if not added.schema.equals(schema, check_metadata=True):
+                message = f"table {added.name} is declared otherwise than in episode {other}; read them apart"
+                yield _finding("warning", "schema", message, episode, f"{TELEMETRY}/{added.name}.parquet")
+
+
+def _source_findings(episode: str, folder: Path) -> Iterator[Finding]:
+    """Yield a finding for each source of telemetry that failed in an episode."""
+    evidence = read_evidence(folder)
+    for row in evidence[(evidence["check"] == "source") & ~evidence["passed"]].itertuples():
+        message = f"the source {row.subject} has recorded nothing: {row.detail}"
+        yield _finding("warning", "source", message, episode)
 
 
 def _rows_outside(times: pa.ChunkedArray, context: EpisodeContext) -> int:

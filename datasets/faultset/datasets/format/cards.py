@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from faultset.core.files import replace_text
 from faultset.datasets.format.labels import Label
-from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES
+from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable
 from faultset.datasets.format.storage import disk_full_named
 
 KEEP_MARK = "<!-- Text below this line is kept when the card is written again. -->"
 
 
-def write_card(root: Path, manifest: Mapping[str, Any], labels: Mapping[str, Label], apps: Mapping[str, str]) -> None:
+def write_card(
+    root: Path,
+    manifest: Mapping[str, Any],
+    labels: Mapping[str, Label],
+    apps: Mapping[str, str],
+    *,
+    added_tables: Sequence[AddedTable] = (),
+) -> None:
     """Write `README.md` for a version; what stands below the keep mark of an older card stays."""
     path = root / "README.md"
     kept = ""
     if path.exists():
         kept = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")
     with disk_full_named(root):
-        replace_text(path, card_text(root.resolve().name, manifest, labels, apps) + kept)
+        replace_text(path, card_text(root.resolve().name, manifest, labels, apps, added_tables=added_tables) + kept)
 
 
 def card_text(
@@ -31,12 +38,15 @@ def card_text(
     manifest: Mapping[str, Any],
     labels: Mapping[str, Label],
     apps: Mapping[str, str],
+    *,
+    added_tables: Sequence[AddedTable] = (),
 ) -> str:
     """Return the card of a version, down to the keep mark."""
     counts = Counter((apps[episode], label.fault or "none", label.verdict) for episode, label in labels.items())
     episodes = "\n".join(
         f"| {app} | {fault} | {verdict} | {count} |" for (app, fault, verdict), count in sorted(counts.items())
     )
+    added = [table.name for table in added_tables]
     rows, sizes = Counter[str](), Counter[str]()
     for files in manifest["episodes"].values():
         for path, record in files.items():
@@ -45,7 +55,7 @@ def card_text(
                 rows[table] += record["rows"]
                 sizes[table] += record["bytes"]
     tables = "\n".join(
-        f"| {table} | {rows[table]:,} | {sizes[table] / 1e6:.2f} |" for table in (*TABLES, *TRUTH_TABLES)
+        f"| {table} | {rows[table]:,} | {sizes[table] / 1e6:.2f} |" for table in (*TABLES, *added, *TRUTH_TABLES)
     )
     splits = "\n".join(
         f"| {split} | {sides['key']} | {len(sides['train'])} | {len(sides['test'])} |"
@@ -64,7 +74,7 @@ tags:
 - anomaly-detection
 - root-cause-analysis
 configs:
-{_configs()}
+{_configs(added)}
 ---
 
 # {name}
@@ -90,7 +100,7 @@ nothing did, *none* without a fault.
 `episodes/<id>/telemetry/` is what a method may see, `episodes/<id>/truth/` is what really happened. Times are UTC with
 nanoseconds, windows half-open.
 
-## Splits
+{"".join(_dictionary(table) for table in added_tables)}## Splits
 
 | split | never on both sides | train | test |
 |---|---|---|---|
@@ -118,8 +128,26 @@ logs = load_dataset("<this folder>", "logs", split="train")
 """
 
 
-def _configs() -> str:
-    folders = (("telemetry", TABLES), ("truth", TRUTH_TABLES))
+def _dictionary(table: AddedTable) -> str:
+    """Return the columns of an added table, which no other page describes."""
+    columns = "\n".join(
+        f"| {column.name} | {column.type} | {column.unit} | {'yes' if column.nullable else 'no'} | {column.meaning} |"
+        for column in table.columns
+    )
+    return f"""### {table.name}
+
+{table.meaning} Recorded by the source {table.source}.
+
+| column | type | unit | null | meaning |
+|---|---|---|---|---|
+| time | timestamp |  | no | when the row was recorded |
+{columns}
+
+"""
+
+
+def _configs(added: Sequence[str]) -> str:
+    folders = (("telemetry", [*TABLES, *added]), ("truth", TRUTH_TABLES))
     return "\n".join(
         f"- config_name: {table}\n  data_files: episodes/*/{folder}/{table}.parquet"
         for folder, tables in folders

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from faultset.core.errors import DataError
-from faultset.datasets.format.schemas import SCHEMA_VERSION
+from faultset.datasets.format.schemas import SCHEMA_VERSION, TABLES, AddedColumn, AddedTable
 
 CONTEXT_FILE = "context.json"
 IMPORTED = "imported"
 """Platform of an episode that was made from another benchmark's data: where it ran is known to its source only."""
-_OPTIONAL = {"metric_roles", "reference_moved_ns"}
+_OPTIONAL = {"metric_roles", "reference_moved_ns", "added_tables"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,8 @@ class EpisodeContext:
     """Rows for metrics that the built-in catalogue does not know; see `faultset.datasets.metrics.roles`."""
     reference_moved_ns: int = 0
     """By how much all telemetry of the reference was moved in time; subtract it to get the source's own stamps."""
+    added_tables: tuple[AddedTable, ...] = field(default=())
+    """Telemetry tables beside those that every episode has."""
 
     def __post_init__(self) -> None:
         if not self.view_start_ns < self.reference_end_ns <= self.view_end_ns:
@@ -62,6 +66,11 @@ class EpisodeContext:
         """Step of the grid on which methods compare metrics, in seconds."""
         return resolution_s(self.sampling_step_s, (self.reference_end_ns - self.view_start_ns) / 1e9)
 
+    @property
+    def tables(self) -> dict[str, pa.Schema]:
+        """Schema of every telemetry table of the episode, by the table's name."""
+        return TABLES | {added.name: added.schema for added in self.added_tables}
+
     def to_json(self) -> str:
         """Return the text of `context.json`."""
         content: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
@@ -71,6 +80,9 @@ class EpisodeContext:
         content["metric_roles"] = [dict(row) for row in self.metric_roles]
         if not self.reference_moved_ns:
             del content["reference_moved_ns"]
+        content["added_tables"] = [asdict(added) for added in self.added_tables]
+        if not self.added_tables:
+            del content["added_tables"]
         return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
     @classmethod
@@ -90,7 +102,16 @@ class EpisodeContext:
         content["services"] = tuple(content["services"])
         content["calls"] = tuple((caller, callee) for caller, callee in content["calls"])
         content["metric_roles"] = tuple(content.get("metric_roles", ()))
+        content["added_tables"] = tuple(_added_table(record, origin) for record in content.get("added_tables", ()))
         return cls(**content)
+
+
+def _added_table(record: Any, origin: str) -> AddedTable:
+    try:
+        columns = tuple(AddedColumn(**column) for column in record["columns"])
+        return AddedTable(**{**record, "columns": columns})
+    except (TypeError, KeyError) as error:
+        raise DataError(f"{origin} declares an added table wrongly ({error!r}); restore the file") from error
 
 
 def resolution_s(step_s: float, reference_s: float) -> float:

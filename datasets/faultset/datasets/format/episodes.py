@@ -17,7 +17,15 @@ from faultset.core.errors import DataError
 from faultset.core.files import flush, write_text
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
-from faultset.datasets.format.schemas import EVIDENCE, LABEL, LABEL_JSON_FIELDS, TABLES, TIME_COLUMN
+from faultset.datasets.format.schemas import (
+    EVIDENCE,
+    LABEL,
+    LABEL_JSON_FIELDS,
+    TABLES,
+    AddedTable,
+    time_column,
+    without_episode,
+)
 from faultset.datasets.format.storage import (
     QUICK,
     QUICK_NUMBERS,
@@ -50,13 +58,23 @@ class EpisodeWriter:
         Opaque name: letters, digits and `-`.
     quick
         Write faster, with a little more space.
+    added_tables
+        Tables beside those that every episode has; the context must name them, too.
     """
 
-    def __init__(self, dataset_root: Path | str, episode_id: str, *, quick: bool = False) -> None:
+    def __init__(
+        self,
+        dataset_root: Path | str,
+        episode_id: str,
+        *,
+        quick: bool = False,
+        added_tables: Sequence[AddedTable] = (),
+    ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", episode_id):
             raise DataError(f'episode id "{episode_id}" must consist of letters, digits and "-"')
         self._id = episode_id
         self._quick = quick
+        self._schemas = TABLES | {table.name: table.schema for table in added_tables}
         self._parent = Path(dataset_root) / EPISODES
         self._final = self._parent / episode_id
         self._folder = self._parent / (episode_id + INCOMPLETE)
@@ -81,11 +99,11 @@ class EpisodeWriter:
 
     def write_table(self, table: str, batches: Iterable[pa.RecordBatch | pa.Table]) -> pa.Table:
         """Sort and write one telemetry table, given without its `episode` column; return it as it was written."""
-        if table not in TABLES:
-            raise DataError(f'"{table}" is not a table; tables are {", ".join(TABLES)}')
-        schema = TABLES[table]
+        if table not in self._schemas:
+            raise DataError(f'"{table}" is not a table; tables are {", ".join(self._schemas)}')
+        schema = self._schemas[table]
         rows = _with_episode(_joined(table, schema, batches), schema, self._id)
-        order = _series_order(rows) if table == "metrics" else _time_order(rows, TIME_COLUMN[table])
+        order = _series_order(rows) if table == "metrics" else _time_order(rows, time_column(table))
         if order is not None:
             rows = rows.take(pa.array(order))
         with self._guarded():
@@ -98,6 +116,11 @@ class EpisodeWriter:
         """Write what a method may know."""
         if context.episode != self._id:
             raise DataError(f"the context is of episode {context.episode}, the writer's is {self._id}")
+        if context.tables.keys() != self._schemas.keys():
+            raise DataError(
+                f"the context of episode {self._id} names the tables {', '.join(context.tables)}, the writer has "
+                f"{', '.join(self._schemas)}"
+            )
         with self._guarded():
             write_text(self._folder / CONTEXT_FILE, context.to_json())
         self._written.add(CONTEXT_FILE)
@@ -132,7 +155,7 @@ class EpisodeWriter:
         missing = sorted({CONTEXT_FILE, TRUTH} - self._written)
         if missing:
             raise DataError(f"episode {self._id} cannot be committed without {' and '.join(missing)}")
-        for table in TABLES.keys() - self._written:
+        for table in self._schemas.keys() - self._written:
             self.write_table(table, ())
         with self._guarded():
             for folder in (self._folder / TELEMETRY, self._folder / TRUTH, self._folder):
@@ -189,7 +212,7 @@ class _Guard:
 
 def _joined(table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa.Table]) -> pa.Table:
     """Bring batches of any string encoding into one table of the schema, each dictionary unified."""
-    wanted = pa.schema([field for field in schema if field.name != "episode"])
+    wanted = without_episode(schema)
     parts = [_conformed(table, wanted, batch) for batch in batches]
     if not parts:
         return wanted.empty_table()

@@ -6,7 +6,12 @@ workload that owns the pod; null where a row belongs to none.
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
 import pyarrow as pa
+
+from faultset.core.errors import DataError
 
 SCHEMA_VERSION = 1
 
@@ -103,8 +108,16 @@ TABLES: dict[str, pa.Schema] = {
     "requests": REQUESTS,
 }
 
-TIME_COLUMN = {table: "scheduled" if table == "requests" else "time" for table in TABLES}
-"""The column that places a table's rows in time."""
+
+def time_column(table: str) -> str:
+    """Return the name of the column that places a table's rows in time."""
+    return "scheduled" if table == "requests" else "time"
+
+
+def without_episode(schema: pa.Schema) -> pa.Schema:
+    """Return a table's schema as sources and writers give it: the `episode` column is added when it is written."""
+    return schema.remove(schema.get_field_index("episode"))
+
 
 _ROOT_CAUSE = pa.struct([
     pa.field("kind", pa.string()),
@@ -145,7 +158,7 @@ LABEL = pa.schema([
 
 EVIDENCE = pa.schema([
     _field("episode", pa.string(), "opaque id of the episode", nullable=False),
-    _field("check", pa.string(), "injection, recovery, sli, latent, health, host", nullable=False),
+    _field("check", pa.string(), "injection, recovery, sli, latent, health, host, source", nullable=False),
     _field("subject", pa.string(), "object, endpoint or series that was looked at", nullable=False),
     _field("time", TIME, "when it was seen; null for a whole window"),
     _field("passed", pa.bool_(), "whether the check holds", nullable=False),
@@ -174,3 +187,76 @@ def stored(schema: pa.Schema) -> pa.Schema:
 def dictionary_columns(schema: pa.Schema) -> list[str]:
     """Name the columns that are held as dictionaries (categories) in memory."""
     return [field.name for field in schema if pa.types.is_dictionary(field.type)]
+
+
+ADDED_TYPES: dict[str, pa.DataType] = {
+    "string": NAME,
+    "text": pa.string(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+    "timestamp": TIME,
+}
+"""Types of a column of an added table; `string` has few distinct values, `text` many."""
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_TIME = _field("time", TIME, "when the row was recorded", nullable=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddedColumn:
+    """One column of an added table."""
+
+    name: str
+    type: str
+    """One of `ADDED_TYPES`."""
+    meaning: str
+    unit: str = ""
+    """UCUM code, for instance s, By or 1; empty where the column is no measure."""
+    nullable: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddedTable:
+    """A telemetry table that a source of telemetry adds to those that every episode has.
+
+    Its first columns are `episode` and `time`; `columns` are those that follow.
+    """
+
+    name: str
+    source: str
+    """Name of the source, and the distribution that it came with."""
+    meaning: str
+    columns: tuple[AddedColumn, ...]
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or self.name in TABLES | TRUTH_TABLES:
+            raise DataError(
+                f'"{self.name}" cannot be the name of an added table: use up to 40 of a-z, 0-9 and _, beginning with a '
+                f"letter, and none of {', '.join(TABLES | TRUTH_TABLES)}"
+            )
+        if not self.columns:
+            raise DataError(f"table {self.name} has no columns beside its time; declare what it holds")
+        seen = {"episode", "time"}
+        for column in self.columns:
+            if not _NAME.fullmatch(column.name) or column.name in seen:
+                raise DataError(
+                    f'"{column.name}" cannot be a further column of table {self.name}: names are up to 40 of a-z, 0-9 '
+                    "and _, begin with a letter, and are there once; episode and time are there anyway"
+                )
+            if column.type not in ADDED_TYPES:
+                raise DataError(
+                    f'column {column.name} of table {self.name} has the type "{column.type}"; the types are '
+                    f"{', '.join(ADDED_TYPES)}"
+                )
+            if not column.meaning.strip():
+                raise DataError(f"column {column.name} of table {self.name} has no meaning; say in words what it holds")
+            seen.add(column.name)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Fields, types and units, with `episode` and `time` first."""
+        fields = [
+            _field(column.name, ADDED_TYPES[column.type], column.meaning, column.unit or None, column.nullable)
+            for column in self.columns
+        ]
+        return pa.schema([_EPISODE, _TIME, *fields])

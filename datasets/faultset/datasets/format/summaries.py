@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from faultset.datasets.format.context import read_context
 from faultset.datasets.format.labels import Label
+from faultset.datasets.format.schemas import AddedTable
 from faultset.datasets.format.storage import damage_named
 from faultset.datasets.format.truth import read_label
 
@@ -36,6 +37,7 @@ class EpisodeSummary:
     """Path in the episode -> bytes, sha256 and rows."""
     changed_ns: Mapping[str, int]
     """Path in the episode -> when the file was changed last."""
+    added_tables: tuple[AddedTable, ...] = ()
 
 
 def summary_of(episode_path: Path) -> EpisodeSummary:
@@ -47,8 +49,13 @@ def summary_of(episode_path: Path) -> EpisodeSummary:
             stat = path.stat()
             changed_ns[name] = stat.st_mtime_ns
             files[name] = {"bytes": stat.st_size, "sha256": sha256_of(path), "rows": _rows(path)}
+    context = read_context(episode_path)
     return EpisodeSummary(
-        app=read_context(episode_path).app, label=read_label(episode_path), files=files, changed_ns=changed_ns
+        app=context.app,
+        label=read_label(episode_path),
+        files=files,
+        changed_ns=changed_ns,
+        added_tables=context.added_tables,
     )
 
 

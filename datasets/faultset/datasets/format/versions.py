@@ -109,7 +109,8 @@ def create_version(
         "splits": make_splits(labels, apps, seed=split_seed),
     }
     write_manifest(root, manifest)
-    write_card(root, manifest, labels, apps)
+    added = {table.name: table for summary in found.values() for table in summary.added_tables}
+    write_card(root, manifest, labels, apps, added_tables=list(added.values()))
     remember(root, _seen(root, found))
     return version
 
