@@ -30,6 +30,11 @@ class Plugin:
     distribution: str
     """Name and version of the distribution that announces it."""
 
+    @property
+    def built_in(self) -> bool:
+        """Whether it comes with faultset itself."""
+        return self.distribution.rpartition(" ")[0] == "faultset"
+
     def load(self) -> Any:
         """Import what the entry point names.
 

@@ -14,14 +14,14 @@ from faultset.core.suggestions import unknown_name
 from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource, is_url, local_path, opened_dataset
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
-from faultset.evaluators.execution.planning.plan import EvaluationSettings, check_choice, make_plan
+from faultset.evaluators.execution.planning.plan import EvaluationSettings, check_choice, codes_of, make_plan
 from faultset.evaluators.execution.runners.runner_process import RunLimits
 from faultset.evaluators.leaderboards.formats import write_json, write_markdown
 from faultset.evaluators.leaderboards.frames import leaderboard_frame
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Table
-from faultset.evaluators.results.provenance import code_version
-from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow, write_rows
+from faultset.evaluators.results.provenance import code_version, scorer_codes
+from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow, changed_codes, write_rows
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class EvaluationStart:
     """Fits and answers that are to come."""
     kept: int
     """Answers of an interrupted evaluation that are used again."""
+    changed: tuple[str, ...] = ()
+    """What has changed since the last evaluation into the same folder, interrupted or not."""
     dashboard: str | None
     """Address of dask's page; None where the local scheduler has none."""
 
@@ -216,11 +218,13 @@ def evaluate(
         specs = choose_baselines(baselines)
         source = read_source()
         check_choice(source, specs, settings)
-        checkpoint, kept = None, []
+        checkpoint, kept, changed = None, [], ()
         if folder is not None:
             about = {"digest": source.digest, "code": code_version(), "split": split or ""}
-            checkpoint = stack.enter_context(Checkpoint(folder, about))
+            codes = codes_of(specs, settings, get_baseline)
+            checkpoint = stack.enter_context(Checkpoint(folder, about, codes))
             kept = checkpoint.begin({truth.episode: truth for truth in source.truths}, fresh=fresh)
+            changed = checkpoint.changed or changed_codes(folder / RESULTS_FILE, codes)
         if scheduler is None:
             client = running.enter_context(scheduling.local_client(workers))
         else:
@@ -236,6 +240,7 @@ def evaluate(
                     episodes=len(source.truths),
                     steps=plan.steps,
                     kept=len(plan.kept),
+                    changed=changed,
                     dashboard=scheduling.dashboard_of(client),
                 )
             )
@@ -343,6 +348,7 @@ def _shown_settings(source: DatasetSource, settings: EvaluationSettings) -> dict
         "timeout_s": settings.limits.timeout_s,
         "memory_limit_bytes": settings.limits.memory_bytes,
         "cluster_key": "application, fault, target",
+        "scorers": scorer_codes(),
         "source": source.url or str(source.folder),
         "machine": machine(),
     }

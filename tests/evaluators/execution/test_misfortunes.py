@@ -20,7 +20,7 @@ import pytest
 
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import BaselineSpec, get_baseline
-from faultset.core.errors import PlatformError, UsageError
+from faultset.core.errors import PlatformError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource
@@ -249,36 +249,3 @@ def test_an_interrupted_evaluation_asks_only_for_what_is_missing(example_dataset
         assert (everything.answers, everything.fits) == (0, ())
         checkpoint.remove()
     assert not (tmp_path / CHECKPOINT_FILE).exists()
-
-
-def test_a_ledger_with_a_torn_end_keeps_what_stands_before(expected, tmp_path: Path):
-    truths = {row.episode: row.truth for row in expected}
-    with Checkpoint(tmp_path, {}) as checkpoint:
-        checkpoint.begin(truths)
-        checkpoint.add(expected[:3])
-        checkpoint.add(expected[3:6])
-    path = tmp_path / CHECKPOINT_FILE
-    path.write_bytes(path.read_bytes()[:-200])
-    with Checkpoint(tmp_path, {}) as checkpoint:
-        assert checkpoint.begin(truths) == expected[:3]
-
-
-def test_a_ledger_of_other_data_or_code_is_not_used(expected, tmp_path: Path):
-    truths = {row.episode: row.truth for row in expected}
-    for about, fresh, left in (({"code": "1"}, False, 0), ({"code": "1"}, True, 0), ({"code": "2"}, False, 0)):
-        with Checkpoint(tmp_path, about) as checkpoint:
-            assert len(checkpoint.begin(truths, fresh=fresh)) == left
-            checkpoint.add(expected[:2])
-    with Checkpoint(tmp_path, {"code": "2"}) as checkpoint:
-        assert len(checkpoint.begin(truths)) == 2
-
-
-def test_two_evaluations_cannot_write_to_one_folder(tmp_path: Path):
-    with (
-        Checkpoint(tmp_path, {}),
-        pytest.raises(UsageError, match="another evaluation writes to"),
-        Checkpoint(tmp_path, {}),
-    ):
-        pass
-    with Checkpoint(tmp_path, {}):
-        pass

@@ -13,6 +13,7 @@ from faultset.evaluators.results.rows import ROWS_VERSION, read_rows, write_rows
 
 VERSION_1 = Path(__file__).parent / "data/results-version-1.parquet"
 """Four rows that the release before version 2 wrote."""
+VERSION_2 = VERSION_1.with_name("results-version-2.parquet")
 SECOND = 1_000_000_000
 
 
@@ -48,6 +49,15 @@ def test_rows_of_version_1_are_read_under_their_new_names():
     table = leaderboard_of(list(rows.values())).table("rca", "detected", app="shop")
     assert table is not None
     assert table.floor["joint"].value == 1.0
+
+
+def test_rows_of_version_2_are_read_without_the_code_of_their_methods():
+    rows = read_rows(VERSION_2)
+    assert {(row.baseline, row.code, row.method_code) for row in rows} == {
+        ("ksigma", "0.1.0", ""),
+        ("max-z", "0.1.0", ""),
+    }
+    assert leaderboard_of(rows).table("localization", "oracle", app="shop") is not None
 
 
 def test_rows_of_a_later_version_are_refused(make, tmp_path: Path):

@@ -147,6 +147,10 @@ class _Progress:
         click.echo(f"Dashboard: {start.dashboard or NO_DASHBOARD}", err=True)
         if start.kept:
             click.echo(f"{start.kept} answers of an interrupted evaluation are used; --fresh runs all again", err=True)
+        if start.changed:
+            changed = " and ".join(start.changed)
+            text = f"Changed since the last evaluation into this folder: {changed}; what depends on it is run anew"
+            click.echo(wrapped(text), err=True)
         slow = slow_left_out(start.baselines) if self._default_choice else []
         if slow:
             text = f"Left out because they are slow: {', '.join(slow)}; --baselines all runs them"

@@ -22,7 +22,7 @@ _TITLES = {"version": "dataset version", "digest": "sha256 of the version", "cod
 
 def changes_between(old: Run, new: Run) -> tuple[Change, ...]:
     """List differences of data first, then of code, then of settings."""
-    found = [*_facts(old, new), *_libraries(old, new), *_settings(old, new), *_methods(old, new)]
+    found = [*_facts(old, new), *_libraries(old, new), *_settings(old, new), *_methods(old, new), *_codes(old, new)]
     return tuple(sorted(found, key=lambda change: ("data", "code", "setting").index(change.weight)))
 
 
@@ -48,7 +48,7 @@ def _settings(old: Run, new: Run) -> Iterator[Change]:
                 what=name.replace("_", " "),
                 old=_text(before.get(name)),
                 new=_text(after.get(name)),
-                weight="setting",
+                weight="code" if name.startswith("scorers ") else "setting",
             )
 
 
@@ -68,6 +68,14 @@ def _methods(old: Run, new: Run) -> Iterator[Change]:
     for name in sorted(before.keys() & after.keys()):
         if before[name] != after[name]:
             yield Change(what=f"settings of {name}", old=before[name], new=after[name], weight="code")
+
+
+def _codes(old: Run, new: Run) -> Iterator[Change]:
+    """Methods whose own code differs, or is recorded in one run only."""
+    before, after = ({row.baseline: row.method_code for row in run.rows} for run in (old, new))
+    for name in sorted(before.keys() & after.keys()):
+        if before[name] != after[name]:
+            yield Change(what=f"code of {name}", old=_text(before[name]), new=_text(after[name]), weight="code")
 
 
 def _text(value: object) -> str:

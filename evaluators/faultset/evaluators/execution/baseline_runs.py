@@ -45,6 +45,8 @@ class BaselineRun:
     spec: Blob
     settings: str
     """Hash of the settings that answers can depend on."""
+    code: str
+    """Distribution, version and hash of the baseline's code."""
     trigger: str | None = None
     """Detector whose alarm this localizer was made for."""
     learns: bool = True

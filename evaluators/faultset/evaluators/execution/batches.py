@@ -210,6 +210,7 @@ class EpisodeEvaluator:
             majority_label=context.majority_labels.get(fold) if run.task == "rca" else None,
             fit_seconds=round(self._models[run.model(fold)].seconds, 6),
             code=context.code,
+            method_code=run.code,
             libraries=context.libraries,
             truth=self._truth,
         )

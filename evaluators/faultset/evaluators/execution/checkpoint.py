@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
+import io
 import json
-from collections.abc import Mapping, Sequence
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -17,13 +23,16 @@ from faultset.evaluators.results.rows import OWN_COLUMNS, ROWS_VERSION, ResultRo
 from faultset.evaluators.results.truth import Truth
 
 CHECKPOINT_FILE = "results.partial.arrows"
-_ABOUT = b"faultset.evaluation"
+_HEAD = struct.Struct("<QI")
+"""Before every part of the file: its length and CRC-32."""
+_MOST_BYTES = 1 << 30
 _SCHEMA = pa.schema(
     [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field  # type: ignore[attr-defined]
         for field in OWN_COLUMNS
     ]
 )
+_CHANGED = {"digest": "the dataset", "code": "faultset itself", "split": "the split", "rows": "the layout of results"}
 
 
 class Checkpoint:
@@ -38,21 +47,35 @@ class Checkpoint:
     about
         What rows must have in common to be used again: version of the data, code, split. Rows of an older checkpoint
         with other values are not used.
+    codes
+        Baseline -> identity of its code. Rows of a baseline with other code are not used, nor are those whose alarm
+        came from one.
+
+    Attributes
+    ----------
+    changed
+        What has changed since the rows were made that `begin` left out; empty when it left out none.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, about: Mapping[str, Any], codes: Mapping[str, str] | None = None) -> None:
         self._path = folder / CHECKPOINT_FILE
-        self._about = json.dumps({"rows": ROWS_VERSION, **about}, sort_keys=True)
-        self._lock: IO[bytes] | None = None
+        self._about = {"rows": ROWS_VERSION, **about}
+        self._codes = dict(codes or {})
+        self._lock: int | None = None
         self._sink: IO[bytes] | None = None
-        self._writer: Any = None
+        self.changed: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
-        self._lock = (self._path.parent / f".{CHECKPOINT_FILE}.lock").open("wb")
+        # no link is followed: the folder may have come with a dataset
+        try:
+            self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            reason = "is a link" if error.errno == errno.ELOOP else f"cannot be opened ({error.strerror})"
+            raise UsageError(f"{self._lock_path} {reason}; remove it or choose another --out") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self._lock.close()
+            os.close(self._lock)
             raise UsageError(
                 f"another evaluation writes to {self._path.parent}; wait for it or choose another --out"
             ) from None
@@ -63,15 +86,20 @@ class Checkpoint:
     ) -> None:
         self._close()
         if self._lock is not None:
-            Path(self._lock.name).unlink(missing_ok=True)
-            self._lock.close()
+            with contextlib.suppress(OSError):
+                self._lock_path.unlink()
+            os.close(self._lock)
+
+    @property
+    def _lock_path(self) -> Path:
+        return self._path.parent / f".{CHECKPOINT_FILE}.lock"
 
     def begin(self, truths: Mapping[str, Truth], *, fresh: bool = False) -> list[ResultRow]:
         """Return the rows that an interrupted evaluation has left, and continue from them."""
         kept = [] if fresh else self._left(truths)
         with replacing(self._path, durable=False) as temporary:
             self._sink = temporary.open("wb")
-            self._writer = pa.ipc.new_stream(self._sink, _SCHEMA.with_metadata({_ABOUT: self._about}))
+            self._write(json.dumps({"about": self._about, "codes": self._codes}).encode())
             if kept:
                 self.add(kept)
         return kept
@@ -79,33 +107,58 @@ class Checkpoint:
     def add(self, rows: Sequence[ResultRow]) -> None:
         """Store a batch; what was added survives the end of this process."""
         if rows:
-            assert self._sink is not None
-            self._writer.write_table(table_of(rows, _SCHEMA))
-            self._sink.flush()
+            part = io.BytesIO()
+            with pa.ipc.new_stream(part, _SCHEMA) as writer:
+                writer.write_table(table_of(rows, _SCHEMA))
+            self._write(part.getvalue())
 
     def remove(self) -> None:
         """Remove the file: the results are complete and stored."""
         self._close()
         self._path.unlink(missing_ok=True)
 
+    def _write(self, part: bytes) -> None:
+        assert self._sink is not None
+        self._sink.write(_HEAD.pack(len(part), zlib.crc32(part)) + part)
+        self._sink.flush()
+
     def _close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
         if self._sink is not None:
             self._sink.close()
             self._sink = None
 
     def _left(self, truths: Mapping[str, Truth]) -> list[ResultRow]:
-        rows: dict[Any, ResultRow] = {}
+        parts = _parts(self._path)
         try:
-            with pa.OSFile(str(self._path)) as file, pa.ipc.open_stream(file) as stream:
-                if (stream.schema.metadata or {}).get(_ABOUT, b"").decode() != self._about:
-                    return []
-                while True:
-                    part = pa.Table.from_batches([stream.read_next_batch()])
-                    for row in rows_of(part, truths):
-                        rows[row.key] = row
-        except (OSError, EOFError, StopIteration, pa.ArrowException, KeyError):
-            # the end of the file, torn or not: what stands before it is whole
-            return list(rows.values())
+            head = json.loads(next(parts))
+            about, codes = dict(head["about"]), dict(head["codes"])
+        except (StopIteration, ValueError, KeyError, TypeError):
+            return []
+        if about != self._about:
+            differing = sorted(name for name in {*about, *self._about} if about.get(name) != self._about.get(name))
+            self.changed = tuple(_CHANGED.get(name, name) for name in differing)
+            return []
+        rows: dict[Any, ResultRow] = {}
+        for part in parts:
+            with contextlib.suppress(pa.ArrowException, OSError, KeyError, ValueError, TypeError):
+                rows |= {row.key: row for row in rows_of(pa.ipc.open_stream(part).read_all(), truths)}
+        other = {name for name, code in self._codes.items() if codes.get(name, code) != code}
+        stale = {key for key, row in rows.items() if row.baseline in other or row.alarm_source in other}
+        self.changed = tuple(f"the code of {name}" for name in sorted(other)) if stale else ()
+        self._codes = codes | self._codes
+        return [row for key, row in rows.items() if key not in stale]
+
+
+def _parts(path: Path) -> Iterator[bytes]:
+    """Yield the parts that were written whole and not altered, up to the first that was not."""
+    try:
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    except OSError:
+        return
+    with file:
+        while len(head := file.read(_HEAD.size)) == _HEAD.size:
+            length, checksum = _HEAD.unpack(head)
+            part = file.read(length) if length <= _MOST_BYTES else b""
+            if len(part) != length or zlib.crc32(part) != checksum:
+                return
+            yield part

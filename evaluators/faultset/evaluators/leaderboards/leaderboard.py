@@ -65,6 +65,7 @@ def leaderboard_of(
         | {"bootstrap_seed": seed, "threshold_policies": [policy.name for policy in policies]},
         code=first.code,
         libraries=json.loads(first.libraries) if first.libraries else {},
+        method_codes={row.baseline: row.method_code for row in sorted(rows, key=lambda row: row.baseline)},
         curves=curves_of(rows, seed),
         thresholds=_thresholds(scores),
         misses=tuple(_misses(scores)),

@@ -165,6 +165,8 @@ class Leaderboard:
     settings: Mapping[str, Any]
     code: str
     libraries: Mapping[str, str]
+    method_codes: Mapping[str, str] = field(default_factory=dict)
+    """Baseline -> distribution, version and hash of its code."""
     curves: tuple[Curve, ...] = ()
     """Localizers whose alarm came later, where that was chosen."""
     thresholds: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)

@@ -30,7 +30,8 @@ def provenance(board: Leaderboard, rows: Sequence[ResultRow], now: datetime) -> 
         ("phase lengths", ", ".join(f"{n} {name}" for name, n in sorted(board.profiles.items()))),
         ("read from", str(settings.pop("source", "unknown"))),
     ]
-    code = [("faultset", board.code), *sorted(board.libraries.items())]
+    others = [(name, code) for name, code in board.method_codes.items() if code and not code.startswith("faultset ")]
+    code = [("faultset", board.code), *others, *sorted(board.libraries.items())]
     run = [
         ("seeds", ", ".join(map(str, sorted({row.seed for row in rows})))),
         ("page written", now.strftime("%Y-%m-%d %H:%M UTC")),

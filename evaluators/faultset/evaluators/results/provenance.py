@@ -10,7 +10,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from faultset.core.identity import CodeIdentity, code_identity, own_digest, plugin_identity
+from faultset.core.plugins import plugins
+
+if TYPE_CHECKING:
+    from faultset.baselines.api.registry import BaselineSpec
+
+BASELINES = "faultset.baselines"
+SCORERS = "faultset.scorers"
 
 
 def settings_hash(settings: Mapping[str, Any]) -> str:
@@ -21,14 +30,27 @@ def settings_hash(settings: Mapping[str, Any]) -> str:
 
 @functools.cache
 def code_version() -> str:
-    """Version of faultset, with the commit when it runs from a checkout; "dirty" when that was edited."""
+    """Version of faultset; of a checkout also the commit, and a hash of all files when they were edited."""
     try:
         version = metadata.version("faultset")
     except metadata.PackageNotFoundError:
         version = "unknown"
     here = Path(__file__).resolve().parent
     described = _git(here, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*")
+    if described.endswith("-dirty"):
+        described = f"{described}.{own_digest()}"
     return f"{version}+{described}" if described else version
+
+
+def method_code(spec: BaselineSpec) -> CodeIdentity:
+    """Identify the code of a baseline by distribution, version and content."""
+    return code_identity(spec.factory, plugins(BASELINES).get(spec.name), within="faultset.baselines")
+
+
+def scorer_codes() -> dict[str, str]:
+    """Return name -> code of every installed scorer that does not come with faultset."""
+    found = {name: plugin_identity(plugin) for name, plugin in plugins(SCORERS).items() if not plugin.built_in}
+    return {name: str(identity) for name, identity in found.items()}
 
 
 def _git(folder: Path, *arguments: str) -> str:

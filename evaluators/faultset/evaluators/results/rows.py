@@ -34,8 +34,8 @@ fault, from which threshold policies are made."""
 TASKS: tuple[Task, ...] = get_args(Task)
 PROTOCOLS: tuple[Protocol, ...] = ("detected", "oracle")
 """Protocols that have tables, in their order."""
-ROWS_VERSION = 2
-"""Version 2 renamed three columns of version 1, which `read_rows` still reads."""
+ROWS_VERSION = 3
+"""Version 2 renamed three columns of version 1, version 3 added `method_code`; `read_rows` reads all of them."""
 _OLD_NAMES = {"told_ns": "given_alarm_ns", "told_by": "alarm_source", "usual": "majority_label"}
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -85,13 +85,14 @@ RESULTS = pa.schema(
         pa.field("onset_ns", pa.int64()),
         pa.field("manifest_ns", pa.int64()),
         pa.field("code", _NAME, nullable=False),
+        pa.field("method_code", _NAME, nullable=False),
         pa.field("libraries", _NAME, nullable=False),
     ],
     metadata={"faultset.rows": str(ROWS_VERSION)},
 )
 
 
-Key = tuple[str, str, str, str, str, str, str, float, int, int]
+Key = tuple[str, str, str, str, str, str, str, float, int, int, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +129,9 @@ class ResultRow:
     fit_seconds: float | None = None
     peak_bytes: int | None = None
     code: str = ""
+    """Version of faultset, with its commit where that is known."""
+    method_code: str = ""
+    """Distribution, version and hash of the baseline's code; empty where an older release did not record it."""
     libraries: str = ""
     truth: Truth
 
@@ -156,6 +160,7 @@ class ResultRow:
             -1.0 if self.delay_s is None else self.delay_s,
             self.fold,
             self.seed,
+            self.method_code,
         )
 
 
@@ -186,7 +191,7 @@ def read_rows(path: Path) -> list[ResultRow]:
     found = (table.schema.metadata or {}).get(b"faultset.rows", b"none").decode()
     if found == "1":
         table = table.rename_columns([_OLD_NAMES.get(name, name) for name in table.column_names])
-    elif found != str(ROWS_VERSION):
+    elif found not in ("2", str(ROWS_VERSION)):
         raise DataError(
             f"{path} holds results in layout {found}, this release reads 1 to {ROWS_VERSION}; run evaluate again"
         )
@@ -196,6 +201,19 @@ def read_rows(path: Path) -> list[ResultRow]:
     records = table.select([n for n in _TRUTH_FIELDS if n in table.column_names]).take(list(first.values())).to_pylist()
     truths = {record["episode"]: _truth(record) for record in records}
     return list(rows_of(table, truths))
+
+
+def changed_codes(path: Path, codes: Mapping[str, str]) -> tuple[str, ...]:
+    """Name the baselines whose code is not that of the rows in a file, as "the code of NAME"."""
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path, columns=["baseline", "method_code"]).group_by(["baseline", "method_code"])
+        pairs = table.aggregate([]).to_pylist()
+    except (OSError, pa.ArrowException):
+        return ()
+    other = {row["baseline"] for row in pairs if codes.get(row["baseline"], row["method_code"]) != row["method_code"]}
+    return tuple(f"the code of {name}" for name in sorted(other))
 
 
 _GROUP_ROWS = 4096

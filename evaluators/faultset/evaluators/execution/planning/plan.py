@@ -15,7 +15,7 @@ from faultset.evaluators.execution.planning.folds import CROSS, Fold, cross_fold
 from faultset.evaluators.execution.planning.training_labels import label_of, majority_label_of
 from faultset.evaluators.execution.runners.messages import Blob
 from faultset.evaluators.execution.runners.runner_process import RunLimits
-from faultset.evaluators.results.provenance import code_version, library_versions, settings_hash
+from faultset.evaluators.results.provenance import code_version, library_versions, method_code, settings_hash
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS, Key, ResultRow
 from faultset.evaluators.results.truth import Truth
 
@@ -229,6 +229,7 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
     from faultset.baselines.api.contract import Untrained
 
     payload = Blob.of(cloudpickle.dumps(spec))
+    code = str(method_code(spec))
     seeds = range(settings.seed, settings.seed + SEEDS_OF_STOCHASTIC) if spec.stochastic else [0]
     return [
         BaselineRun(
@@ -239,11 +240,22 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
             seed=seed,
             spec=payload,
             settings=settings_hash({"baseline": spec.name, **settings.for_rows()}),
+            code=code,
             trigger=spec.trigger,
             learns=getattr(spec.factory, "fit", None) is not Untrained.fit,
         )
         for seed in seeds
     ]
+
+
+def codes_of(specs: Iterable[BaselineSpec], settings: EvaluationSettings, find: Find) -> dict[str, str]:
+    """Return baseline -> identity of its code, for baselines and for the detectors whose alarms they are given."""
+    chosen = {spec.name: spec for spec in specs}
+    helpers = {spec.trigger for spec in chosen.values() if spec.trigger}
+    if any(spec.task != "detection" for spec in chosen.values()):
+        helpers.add(settings.alarm_detector)
+    chosen |= {name: find(name) for name in helpers - chosen.keys()}
+    return {name: str(method_code(spec)) for name, spec in sorted(chosen.items())}
 
 
 def _trigger_runs(runs: Sequence[BaselineRun]) -> dict[str, int]:
@@ -269,6 +281,7 @@ def _keys(batch: EpisodeBatch, run: BaselineRun, context: RunContext) -> list[Ke
             -1.0 if expected.delay_s is None else expected.delay_s,
             batch.fold,
             run.seed,
+            run.code,
         )
         for expected in batch.expected(run, context)
     ]
