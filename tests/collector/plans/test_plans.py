@@ -11,7 +11,7 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import Plan, draw
-from faultset.collector.plans.requests import CampaignRequest, campaign_id, make_request, plan_campaign
+from faultset.collector.plans.requests import CampaignRequest, campaign_id, plan_campaign
 from faultset.collector.platforms.api.profiles import QUICK, Phases
 from faultset.core.errors import UsageError
 
@@ -115,7 +115,3 @@ def test_a_plan_survives_json() -> None:
 def test_what_cannot_be_meant_is_refused_in_one_sentence(change: dict, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         plan_campaign(replace(REQUEST, **change))
-
-
-def test_the_id_of_a_request_is_that_of_earlier_releases() -> None:
-    assert campaign_id(make_request(faults=["target-port"], apps=["hotel"], profile="quick")) == "3d0aeddcbf93"

@@ -16,13 +16,13 @@ import psutil
 
 from faultset.collector.apps import load_app
 from faultset.collector.campaigns.output_folder import check_output_folder, remove_abandoned
-from faultset.collector.campaigns.records import campaign_file, record_failures, write_campaign
+from faultset.collector.campaigns.records import campaign_file, code_changes, record_failures, write_campaign
 from faultset.collector.campaigns.scheduler import CampaignProgress, EpisodeResult, run_episodes
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.support import unsupported_faults
 from faultset.collector.plans.plan import Plan
-from faultset.collector.plans.requests import CampaignRequest, campaign_id, make_request, plan_campaign
+from faultset.collector.plans.requests import CampaignRequest, campaign_id, make_request, plan_campaign, requested_code
 from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.locks.folder_lock import locked
@@ -192,7 +192,10 @@ def _collect(
     jobs = _jobs(plans, host, jobs, notify)
     unsupported = _unsupported_faults(plans, host, request, notify)
     plans = tuple(plan for plan in plans if plan.fault not in unsupported)
-    write_campaign(root, campaign, request, plans, unsupported=unsupported, settings=settings)
+    code = requested_code(request)
+    if changed := ", ".join(code_changes(root, request, code)):
+        notify(f"the code of {changed} has changed since the last such campaign: all its episodes are new")
+    write_campaign(root, campaign, request, plans, unsupported=unsupported, settings=settings, code=code)
     faults = sum(plan.fault is not None for plan in plans)
     notify(
         f"{len(plans)} episodes ({faults} with a fault, {len(plans) - faults} without), "
@@ -275,6 +278,7 @@ def _provenance(result: CampaignResult, request: CampaignRequest, jobs: int) -> 
         "faultset": version("faultset"),
         "campaign": result.campaign,
         "request": asdict(request),
+        "code": requested_code(request),
         "jobs": jobs,
         "wall_s": round(result.wall_s, 1),
         "failed_episodes": len(result.failures),

@@ -35,6 +35,7 @@ def write_campaign(
     *,
     unsupported: Mapping[str, str],
     settings: Mapping[str, Any],
+    code: Mapping[str, str] | None = None,
 ) -> None:
     """Write a campaign's file, whole or not at all; a file that exists stays as it is.
 
@@ -44,6 +45,8 @@ def write_campaign(
         Faults that were requested and that the platform cannot inject, with the reason.
     settings
         Settings of the platform that were given.
+    code
+        Which code the campaign runs.
     """
     path = campaign_file(root, campaign)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,11 +55,25 @@ def write_campaign(
             "campaign": campaign,
             "request": asdict(request),
             "settings": dict(settings),
+            "code": dict(code or {}),
             "plans": [json.loads(plan.to_json()) for plan in plans],
             "refused": dict(unsupported),
             "failures": {},
         }
         _replace(path, record)
+
+
+def code_changes(root: Path, request: CampaignRequest, code: Mapping[str, str]) -> list[str]:
+    """Name what has other code than in every campaign of the same request that the dataset has."""
+    wanted = json.loads(json.dumps(asdict(request)))
+    earlier = [
+        record["code"]
+        for record in (json.loads(campaign_file(root, name).read_text()) for name in campaign_ids(root))
+        if record["request"] == wanted and record.get("code")
+    ]
+    if not earlier or dict(code) in earlier:
+        return []
+    return sorted(what for what in code if all(one.get(what) != code[what] for one in earlier))
 
 
 def record_failures(root: Path, campaign: str, failures: Mapping[str, str]) -> None:

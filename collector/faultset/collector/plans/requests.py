@@ -13,11 +13,13 @@ import numpy as np
 
 from faultset.collector.apps import is_path, load_app, load_apps
 from faultset.collector.faults.registry import ALL, NOOP, FaultSpec, faults, get_fault
+from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.plan import NoFaultKind, Plan, profile_phases
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
+from faultset.core.json_text import canonical_json
 from faultset.core.suggestions import unknown_name
 
 NO_FAULT_KINDS: tuple[NoFaultKind, ...] = ("plain", "disturbed", "sham")
@@ -200,8 +202,8 @@ def _pick_targets(
 def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]:
     """Return the episodes of a campaign in the order in which they run.
 
-    The same request gives the same plans. Targets are balanced over services, no-fault episodes are mixed in,
-    ids tell nothing. A further `run` of the same request has other ids.
+    The same request of the same code gives the same plans. Targets are balanced over services, no-fault episodes are
+    mixed in, ids tell nothing. A further `run` of the same request has other ids.
 
     Raises
     ------
@@ -237,13 +239,13 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
             drafts.append((app, None, NO_FAULT_KINDS[number % len(NO_FAULT_KINDS)], None))
     if not drafts:
         raise UsageError("nothing to collect: name a fault with --faults, or no-fault episodes with --normal")
-    plans = []
+    plans, campaign = [], campaign_id(request)
     for index, position in enumerate(rng.permutation(len(drafts))):
         app, fault, kind, target = drafts[position]
         seed = int(np.random.SeedSequence([request.seed, 2, index]).generate_state(1)[0])
         plans.append(
             Plan(
-                episode=_opaque_id(request, index, run),
+                episode=_opaque_id(campaign, index, run),
                 app=app.name,
                 app_file=files.get(app.name),
                 platform=request.platform,
@@ -263,11 +265,18 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
 
 
 def campaign_id(request: CampaignRequest) -> str:
-    """Return an id that the same request always gets, so that running it again resumes it."""
+    """Return an id that the same request of the same code always gets, so that running it again resumes it."""
     # the text must never change, or campaigns that an earlier release began could not be resumed
     values = ", ".join(f"{field.name}={getattr(request, field.name)!r}" for field in fields(request))
-    return hashlib.sha256(f"Request({values})".encode()).hexdigest()[:12]
+    code = canonical_json(requested_code(request))
+    return hashlib.sha256(f"Request({values}) {code}".encode()).hexdigest()[:12]
 
 
-def _opaque_id(request: CampaignRequest, index: int, run: int) -> str:
-    return hashlib.sha256(f"{campaign_id(request)}/{index}/{run}".encode()).hexdigest()[:12]
+def requested_code(request: CampaignRequest) -> dict[str, str]:
+    """Return which code a campaign runs; see `campaign_code`."""
+    specs = {spec.name: spec for name in request.apps for spec in chosen_faults(request.faults, load_app(name))}
+    return campaign_code(list(specs.values()), request.apps, request.platform)
+
+
+def _opaque_id(campaign: str, index: int, run: int) -> str:
+    return hashlib.sha256(f"{campaign}/{index}/{run}".encode()).hexdigest()[:12]

@@ -135,8 +135,7 @@ class Checkpoint:
         except (StopIteration, ValueError, KeyError, TypeError):
             return []
         if about != self._about:
-            differing = sorted(name for name in {*about, *self._about} if about.get(name) != self._about.get(name))
-            self.changed = tuple(_CHANGED.get(name, name) for name in differing)
+            self.changed = tuple(_CHANGED[name] for name in _CHANGED if about.get(name) != self._about.get(name))
             return []
         rows: dict[Any, ResultRow] = {}
         for part in parts:
