@@ -19,6 +19,7 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.ipc.channel import Channel
+from faultset.collector.load.messages import ChangeLoad, ReadStatistics, StopLoad
 from faultset.collector.load.results import OUTCOMES, read_results
 from faultset.collector.spec.files import write
 
@@ -114,10 +115,10 @@ def test_each_answer_has_its_outcome_and_stop_leaves_the_rest_unfinished(
     process = start(f"http://127.0.0.1:{server.server_port}", "--bind", "127.0.0.9")
     channel = Channel(tmp_path / "s")
     wait(lambda: len(server.queries) > 60)
-    assert channel.call("step", factor=2.0) == 2.0
+    assert channel.call(ChangeLoad(factor=2.0)) == 2.0
     wait(lambda: len(server.queries) > 120)
-    assert channel.call("stats")["in_flight"] > 0
-    counts = channel.call("stop")
+    assert channel.call(ReadStatistics()).in_flight > 0
+    counts = channel.call(StopLoad())
     channel.close()
     assert process.wait(timeout=10) == 0
 
@@ -126,8 +127,8 @@ def test_each_answer_has_its_outcome_and_stop_leaves_the_rest_unfinished(
     assert found["GET /hotels"]["ok"] > 20
     assert set(found["POST /user"]) <= {"http_error", "unfinished"}
     assert set(found["GET /recommendations"]) == {"unfinished"}
-    assert sum(sum(counter.values()) for counter in found.values()) == counts["sent"]
-    assert counts["ok"] == sum(counter["ok"] for counter in found.values())
+    assert sum(sum(counter.values()) for counter in found.values()) == counts.sent
+    assert counts.outcomes["ok"] == sum(counter["ok"] for counter in found.values())
     assert server.clients == {"127.0.0.9"}
     records = read_results(tmp_path / "results")[1]
     done = records[records["latency"] >= 0]

@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from faultset.collector.episodes.messages import EpisodeAssignment, EpisodeOutcome, PhaseReport, read_message
+from faultset.collector.episodes.messages import (
+    EpisodeAssignment,
+    EpisodeOutcome,
+    PhaseReport,
+    read_message,
+    write_message,
+)
 from faultset.collector.plans.plan import Plan
 
 ATTEMPTS = 2
@@ -172,7 +178,7 @@ def _start(
     )
     assignment = EpisodeAssignment(plan=plan, root=root, parent=os.getpid(), parallel=jobs, settings=dict(settings))
     assert process.stdin is not None
-    process.stdin.write(assignment.to_line())
+    process.stdin.write(write_message(assignment))
     process.stdin.flush()
     return RunningEpisode(plan=plan, process=process, attempt=attempt, errors=errors)
 

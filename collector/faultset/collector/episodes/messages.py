@@ -1,24 +1,17 @@
-"""Messages between a campaign and the process of an episode: one JSON line each."""
+"""Messages between a campaign and the process of an episode: one line each."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
-
+from faultset.collector.ipc.messages import Message, decode_value, encode
 from faultset.collector.plans.plan import Plan
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def to_line(self) -> str:
-        """Return the message as one line of JSON, with its line end."""
-        return self.model_dump_json() + "\n"
-
-
-class EpisodeAssignment(_Message):
+@dataclass(frozen=True, kw_only=True)
+class EpisodeAssignment(Message):
     """What the process of an episode is given.
 
     Attributes
@@ -40,15 +33,16 @@ class EpisodeAssignment(_Message):
     settings: dict[str, Any]
 
 
-class PhaseReport(_Message):
+@dataclass(frozen=True, kw_only=True)
+class PhaseReport(Message):
     """An episode has entered a phase, which is expected to end at `end_ns`."""
 
-    kind: Literal["phase"] = "phase"
     phase: str
     end_ns: int | None
 
 
-class EpisodeOutcome(_Message):
+@dataclass(frozen=True, kw_only=True)
+class EpisodeOutcome(Message):
     """How an episode ended: its verdict, or why there is none.
 
     Attributes
@@ -63,23 +57,26 @@ class EpisodeOutcome(_Message):
         Folder with the logs and the journal of a failed episode.
     """
 
-    kind: Literal["outcome"] = "outcome"
     episode: str
     failure: str = ""
     verdict: str | None = None
     interrupted: bool = False
     retriable: bool = True
     exit_code: int = 0
-    durations_s: dict[str, float] = Field(default_factory=dict)
+    durations_s: dict[str, float] = field(default_factory=dict)
     sli_fires: bool = False
     latent_fires: bool = False
     logs: Path | None = None
 
 
 EpisodeMessage = PhaseReport | EpisodeOutcome
-_MESSAGES: TypeAdapter[EpisodeMessage] = TypeAdapter(Annotated[EpisodeMessage, Field(discriminator="kind")])
+
+
+def write_message(message: EpisodeAssignment | EpisodeMessage) -> str:
+    """Return a message as one line, with its line end."""
+    return encode(message).decode() + "\n"
 
 
 def read_message(line: str) -> EpisodeMessage:
-    """Return the message that an episode's process has written as one line."""
-    return _MESSAGES.validate_json(line)
+    """Return the message that an episode's process has written as one line; raise BadMessage when it is none."""
+    return decode_value(EpisodeMessage, line)

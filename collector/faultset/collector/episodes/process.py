@@ -8,13 +8,21 @@ import shutil
 import signal
 import sys
 import traceback
-from contextlib import suppress
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from faultset.collector.apps import load_app
-from faultset.collector.episodes.messages import EpisodeAssignment, EpisodeMessage, EpisodeOutcome, PhaseReport
+from faultset.collector.episodes.messages import (
+    EpisodeAssignment,
+    EpisodeMessage,
+    EpisodeOutcome,
+    PhaseReport,
+    write_message,
+)
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.episodes.working_folders import FAILED, MARKER, WorkingFolder
+from faultset.collector.ipc.messages import decode
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.core.errors import DataError, FaultsetError
@@ -26,7 +34,8 @@ LEAST_FREE_BYTES = 64 * 2**20
 
 def main() -> None:
     """Run the assigned plan; exit with 0 whenever an outcome could be reported."""
-    assignment = EpisodeAssignment.model_validate_json(sys.stdin.readline())
+    assignment = decode(EpisodeAssignment, sys.stdin.readline())
+    send = _sender()
     die_with_parent(assignment.parent, signal.SIGTERM)
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -35,11 +44,11 @@ def main() -> None:
     try:
         working = WorkingFolder.claim(assignment.root, plan.episode, plan.platform)
     except (FaultsetError, OSError) as error:
-        _send(_not_begun(plan.episode, error))
+        send(_not_begun(plan.episode, error))
         return
     journal = Journal(working.journal)
     try:
-        outcome = _run(assignment, working, journal, stopping)
+        outcome = _run(assignment, working, journal, stopping, send)
     except FaultsetError as error:
         outcome = EpisodeOutcome(episode=plan.episode, failure=str(error), exit_code=error.exit_code)
     except Exception as error:
@@ -49,14 +58,18 @@ def main() -> None:
     finally:
         journal.close()
     if stopping:
-        outcome = outcome.model_copy(update={"interrupted": True})
+        outcome = replace(outcome, interrupted=True)
     if outcome.failure and not outcome.interrupted:
-        outcome = outcome.model_copy(update={"logs": _keep_for_diagnosis(working, assignment.root)})
-    _send(_released(assignment, working, journal, outcome))
+        outcome = replace(outcome, logs=_keep_for_diagnosis(working, assignment.root))
+    send(_released(assignment, working, journal, outcome))
 
 
 def _run(
-    assignment: EpisodeAssignment, working: WorkingFolder, journal: Journal, stopping: list[int]
+    assignment: EpisodeAssignment,
+    working: WorkingFolder,
+    journal: Journal,
+    stopping: list[int],
+    send: Callable[[EpisodeMessage], None],
 ) -> EpisodeOutcome:
     plan = assignment.plan
     journal.note("plan", **json.loads(plan.to_json()))
@@ -70,7 +83,7 @@ def _run(
         platform,
         journal,
         assignment.root,
-        report=lambda phase, end_ns: _send(PhaseReport(phase=str(phase), end_ns=end_ns)),
+        report=lambda phase, end_ns: send(PhaseReport(phase=str(phase), end_ns=end_ns)),
         interrupted=lambda: bool(stopping) or os.getppid() != assignment.parent,
         parallel=assignment.parallel,
     )
@@ -101,15 +114,20 @@ def _released(
         if "faultset recover" not in failure:
             failure += f"; not all is undone ({error}): run 'faultset recover --out {assignment.root}'"
         exit_code = outcome.exit_code or error.exit_code
-        return outcome.model_copy(update={"failure": failure, "retriable": False, "exit_code": exit_code})
+        return replace(outcome, failure=failure, retriable=False, exit_code=exit_code)
     return outcome
 
 
-def _send(message: EpisodeMessage) -> None:
-    # without a campaign nobody listens, and what was changed is undone all the same
-    with suppress(BrokenPipeError):
-        sys.stdout.write(message.to_line())
-        sys.stdout.flush()
+def _sender() -> Callable[[EpisodeMessage], None]:
+    """Return what sends messages; whatever else is printed from now on goes to standard error."""
+    output = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def send(message: EpisodeMessage) -> None:
+        output.write(write_message(message))
+        output.flush()
+
+    return send
 
 
 def _origin(error: BaseException) -> str:

@@ -1,22 +1,19 @@
-"""Calls between the processes of one episode: JSON lines over a Unix socket.
-
-A request is `{"verb": ..., "args": {...}}`, an answer `{"result": ...}` or `{"error": "..."}`.
-"""
+"""Calls between the processes of one episode over a Unix socket."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from faultset.collector.ipc.calls import Handlers, error_line, read_answer, read_request, request_line, result_line
+from faultset.collector.ipc.messages import AnswerT, Request
 from faultset.core.errors import PlatformError
 
-Handlers = Mapping[str, Callable[..., Any]]
+LONGEST_LINE_BYTES = 1 << 26
 
 
 async def serve(path: Path, handlers: Handlers) -> asyncio.Server:
@@ -25,22 +22,25 @@ async def serve(path: Path, handlers: Handlers) -> asyncio.Server:
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                request = json.loads(line)
-                try:
-                    result = handlers[request["verb"]](**request["args"])
-                    if asyncio.iscoroutine(result):
-                        result = await result
-                    reply = {"result": result}
-                except Exception as error:
-                    reply = {"error": f"{type(error).__name__}: {error}"}
-                writer.write(json.dumps(reply).encode() + b"\n")
+                writer.write(await _answer(line, handlers))
                 await writer.drain()
         except ConnectionError:
             pass
         finally:
             writer.close()
 
-    return await asyncio.start_unix_server(client, path, limit=1 << 26)
+    return await asyncio.start_unix_server(client, path, limit=LONGEST_LINE_BYTES)
+
+
+async def _answer(line: bytes, handlers: Handlers) -> bytes:
+    try:
+        request = read_request(line, handlers)
+        result: Any = handlers[type(request)](request)
+        if asyncio.iscoroutine(result):
+            result = await result
+        return result_line(request, result)
+    except Exception as error:
+        return error_line(error)
 
 
 class Channel:
@@ -62,20 +62,18 @@ class Channel:
                 time.sleep(0.01)
         self._file = self._socket.makefile("rb")
 
-    def call(self, verb: str, **args: Any) -> Any:
-        """Send one request and return its result; raise PlatformError when the other side failed or is gone."""
+    def call(self, request: Request[AnswerT]) -> AnswerT:
+        """Send one request and return its answer; raise PlatformError when the other side failed or is gone."""
+        name, process = type(request).__name__, self._path.stem
         with self._lock:
             try:
-                self._socket.sendall(json.dumps({"verb": verb, "args": args}).encode() + b"\n")
+                self._socket.sendall(request_line(request))
                 line = self._file.readline()
             except OSError as error:
-                raise PlatformError(f"{self._path.stem} did not answer {verb}: {error}") from None
+                raise PlatformError(f"{process} did not answer {name}: {error}") from None
         if not line:
-            raise PlatformError(f"{self._path.stem} ended while it was asked for {verb}")
-        reply = json.loads(line)
-        if "error" in reply:
-            raise PlatformError(f"{self._path.stem} could not {verb}: {reply['error']}")
-        return reply["result"]
+            raise PlatformError(f"{process} ended while it was asked for {name}")
+        return read_answer(request, line, process)
 
     def close(self) -> None:
         """Close the connection."""

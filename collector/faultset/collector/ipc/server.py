@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
-import json
 import selectors
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Generic
 
-from faultset.collector.ipc.channel import Handlers
+from faultset.collector.ipc.calls import Handlers, error_line, read_request, result_line
+from faultset.collector.ipc.messages import AnswerT, Request
 
-Handler = Callable[[int], None]
 
+class Deferred(Generic[AnswerT]):
+    """An answer that comes later; a handler returns one instead of its result.
 
-class Deferred:
-    """An answer that comes later; a handler returns one instead of its result."""
+    Parameters
+    ----------
+    request
+        What is answered.
+    """
 
-    def __init__(self) -> None:
-        self._send: Callable[[dict[str, Any]], None] | None = None
-        self._reply: dict[str, Any] | None = None
+    def __init__(self, request: Request[AnswerT]) -> None:
+        self._request = request
+        self._send: Callable[[bytes], None] | None = None
+        self._line: bytes | None = None
 
-    def resolve(self, result: Any) -> None:
+    def resolve(self, result: AnswerT) -> None:
         """Send the result; only the first answer counts."""
-        self._settle({"result": result})
+        self._settle(result_line(self._request, result))
 
     def fail(self, error: str) -> None:
         """Send an error; only the first answer counts."""
-        self._settle({"error": error})
+        self._settle(error_line(error))
 
-    def attach(self, send: Callable[[dict[str, Any]], None]) -> None:
+    def attach(self, send: Callable[[bytes], None]) -> None:
         """Say how to send the answer, which may be there already."""
         self._send = send
-        if self._reply is not None:
-            send(self._reply)
+        if self._line is not None:
+            send(self._line)
 
-    def _settle(self, reply: dict[str, Any]) -> None:
-        if self._reply is None:
-            self._reply = reply
+    def _settle(self, line: bytes) -> None:
+        if self._line is None:
+            self._line = line
             if self._send is not None:
-                self._send(reply)
+                self._send(line)
 
 
 class Server:
@@ -52,7 +57,7 @@ class Server:
     selector
         Loop that owns the file descriptors; the data of each key is a function of the event mask.
     handlers
-        Functions by verb; they may return a Deferred.
+        Functions by type of request; they may return a Deferred.
     """
 
     def __init__(self, path: Path, selector: selectors.BaseSelector, handlers: Handlers):
@@ -98,19 +103,18 @@ class _Client:
             self._serve(line)
 
     def _serve(self, line: bytes) -> None:
-        request = json.loads(line)
         try:
-            result = self._handlers[request["verb"]](**request["args"])
+            request = read_request(line, self._handlers)
+            result = self._handlers[type(request)](request)
+            if isinstance(result, Deferred):
+                result.attach(self._send)
+            else:
+                self._send(result_line(request, result))
         except Exception as error:
-            self._send({"error": f"{type(error).__name__}: {error}"})
-            return
-        if isinstance(result, Deferred):
-            result.attach(self._send)
-        else:
-            self._send({"result": result})
+            self._send(error_line(error))
 
-    def _send(self, reply: dict[str, Any]) -> None:
-        self._unsent += json.dumps(reply).encode() + b"\n"
+    def _send(self, line: bytes) -> None:
+        self._unsent += line
         self._flush()
 
     def _flush(self) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from faultset.collector.load.driver import LoadDriver
+from faultset.collector.load.messages import ChangeLoad, LoadStatistics, ReadStatistics
 from faultset.collector.load.results import NONE, ResultFile
 from faultset.collector.load.schedule import Schedule, ScheduledRequest
 
@@ -89,21 +90,22 @@ class Generator:
         self._record(sent, latency, status, outcome)
         self._outcomes[outcome] += 1
 
-    def step(self, factor: float) -> float:
+    def change(self, request: ChangeLoad) -> float:
         """Change the load to `factor` times the planned rate, from the next arrival on."""
-        if factor <= 0:
-            raise ValueError(f"a load factor is above zero; found {factor:g}")
-        self._factor = factor
-        return factor
+        if request.factor <= 0:
+            raise ValueError(f"a load factor must be above zero; found {request.factor:g}")
+        self._factor = request.factor
+        return request.factor
 
-    def stats(self) -> dict[str, float]:
+    def statistics(self, request: ReadStatistics | None = None) -> LoadStatistics:
         """Return how many requests were sent, how they ended, and how late the latest was sent."""
-        return {
-            "sent": self._number,
-            "in_flight": len(self._under_way),
-            "worst_lag_ms": round(1e3 * self._worst_lag_s, 3),
-            **self._outcomes,
-        }
+        return LoadStatistics(
+            sent=self._number,
+            in_flight=len(self._under_way),
+            worst_lag_ms=round(1e3 * self._worst_lag_s, 3),
+            time_ns=time.time_ns(),
+            outcomes=dict(self._outcomes),
+        )
 
     async def close(self) -> None:
         """Give up what has no answer yet; its records say `unfinished`."""

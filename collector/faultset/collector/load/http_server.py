@@ -1,22 +1,24 @@
-"""The load's results and verbs over HTTP, for a load that runs in a pod."""
+"""The load's results and requests to it over HTTP, for a load that runs in a pod."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from aiohttp import web
 
+from faultset.collector.ipc.messages import BadMessage, decode, encode
 from faultset.collector.load.generator import Generator
+from faultset.collector.load.messages import ChangeLoad, LoadStatistics, StopLoad
 
 LOAD_PORT = 9466
+_JSON = "application/json"
 
 
 async def serve_http(
-    port: int, results: Path, generator: Generator, stop: Callable[[], Awaitable[dict[str, float]]]
+    port: int, results: Path, generator: Generator, stop: Callable[[StopLoad], Awaitable[LoadStatistics]]
 ) -> web.AppRunner:
-    """Serve `GET /results?offset=`, `GET /stats`, `POST /step?factor=` and `POST /stop` on all addresses."""
+    """Serve `GET /results?offset=`, `GET /stats`, `POST /step` with a ChangeLoad and `POST /stop` on all addresses."""
 
     async def read(request: web.Request) -> web.Response:
         with results.open("rb") as file:
@@ -24,13 +26,17 @@ async def serve_http(
             return web.Response(body=file.read())
 
     async def stats(request: web.Request) -> web.Response:
-        return web.json_response({**generator.stats(), "time_ns": time.time_ns()})
+        return web.Response(body=encode(generator.statistics()), content_type=_JSON)
 
     async def step(request: web.Request) -> web.Response:
-        return web.json_response({"factor": generator.step(float(request.query["factor"]))})
+        try:
+            factor = generator.change(decode(ChangeLoad, await request.read()))
+        except (BadMessage, ValueError) as error:
+            return web.Response(text=str(error), status=400)
+        return web.Response(body=encode(ChangeLoad(factor=factor)), content_type=_JSON)
 
     async def end(request: web.Request) -> web.Response:
-        return web.json_response(await stop())
+        return web.Response(body=encode(await stop(StopLoad())), content_type=_JSON)
 
     app = web.Application()
     app.add_routes(

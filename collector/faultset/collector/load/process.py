@@ -14,6 +14,7 @@ from faultset.collector.ipc.channel import serve
 from faultset.collector.load.driver import LoadDriver, LoadTarget, driver_class
 from faultset.collector.load.generator import Generator
 from faultset.collector.load.http_server import serve_http
+from faultset.collector.load.messages import ChangeLoad, LoadStatistics, ReadStatistics, StopLoad
 from faultset.collector.load.results import ResultFile
 from faultset.collector.load.schedule import Schedule
 from faultset.collector.runtime.app_code import read_app
@@ -35,9 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--target", required=True, help="base URL of the entry, http://ADDRESS:PORT")
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--socket", type=Path, help="Unix socket for the verbs step, stats and stop")
+    parser.add_argument("--socket", type=Path, help="Unix socket for requests to change or stop the load")
     parser.add_argument("--bind", help="address from which to send")
-    parser.add_argument("--http", type=int, help="port on which to serve results and take the same verbs")
+    parser.add_argument("--http", type=int, help="port on which to serve results and take the same requests")
     arguments = parser.parse_args(argv)
     random.seed()
     if arguments.rate <= 0:
@@ -65,10 +66,10 @@ async def _run(app: AppSpec, schedule: Schedule, driver: type[LoadDriver], argum
     sending = asyncio.create_task(generator.run())
     sending.add_done_callback(lambda task: None if task.cancelled() else ended.set())
 
-    async def stop() -> dict[str, float]:
+    async def stop(request: StopLoad) -> LoadStatistics:
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
-        counts = generator.stats()
+        counts = generator.statistics()
         await generator.close()
         if not arguments.http:
             ended.set()
@@ -76,7 +77,9 @@ async def _run(app: AppSpec, schedule: Schedule, driver: type[LoadDriver], argum
 
     server = None
     if arguments.socket:
-        server = await serve(arguments.socket, {"step": generator.step, "stats": generator.stats, "stop": stop})
+        server = await serve(
+            arguments.socket, {ChangeLoad: generator.change, ReadStatistics: generator.statistics, StopLoad: stop}
+        )
     web = await serve_http(arguments.http, arguments.results, generator, stop) if arguments.http else None
     await ended.wait()
     if web is not None:
@@ -86,7 +89,7 @@ async def _run(app: AppSpec, schedule: Schedule, driver: type[LoadDriver], argum
     elif sending.done():
         sending.result()
     else:
-        await stop()
+        await stop(StopLoad())
     if server is not None:
         server.close()
     return 0

@@ -6,16 +6,18 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from faultset.collector.ipc.messages import Message
+
 
 @dataclass(frozen=True, kw_only=True)
-class Loss:
+class Loss(Message):
     """Drop a share of the packets that a pod sends."""
 
     probability: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delay:
+class Delay(Message):
     """Hold back every packet that a pod sends."""
 
     latency_s: float
@@ -23,7 +25,7 @@ class Delay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partition:
+class Partition(Message):
     """Drop every packet from and to a pod."""
 
 

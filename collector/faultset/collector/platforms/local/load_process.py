@@ -8,7 +8,9 @@ from pathlib import Path
 
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.ipc.helper_processes import tail
+from faultset.collector.load.messages import ChangeLoad, StopLoad
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
+from faultset.collector.platforms.local.node.messages import RunJob, SignalJob
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.files import write
 from faultset.core.errors import PlatformError
@@ -60,7 +62,8 @@ class Load:
         self._plane.jobs.pop(_NAME, None)
         self._wanted = True
         env = self._plane.worker.environment
-        self._plane.call("node", "run", name=_NAME, function=_FUNCTION, argv=argv, env=env, log=str(self._log))
+        job = RunJob(name=_NAME, function=_FUNCTION, argv=tuple(argv), env=env, log=self._log)
+        self._plane.call("node", job)
         pause = threading.Event()
         while not socket.exists():
             self.check()
@@ -71,7 +74,7 @@ class Load:
         """Change the load; without a load there is nothing to change."""
         if self._channel is not None:
             self.check()
-            self._channel.call("step", factor=factor)
+            self._channel.call(ChangeLoad(factor=factor))
 
     def stop(self) -> None:
         """End the load; may be called twice."""
@@ -79,7 +82,7 @@ class Load:
         if channel is None:
             return
         with contextlib.suppress(PlatformError):
-            channel.call("stop")
+            channel.call(StopLoad())
         channel.close()
         pause = threading.Event()
         for _ in range(int(_STOP_TIMEOUT_S / 0.02)):
@@ -87,7 +90,7 @@ class Load:
                 return
             self._plane.check()
             pause.wait(0.02)
-        self._plane.call("node", "signal_job", name=_NAME, signal_name="KILL")
+        self._plane.call("node", SignalJob(name=_NAME, signal="KILL"))
 
     def close(self) -> None:
         """Let go of the process, which ends with the others."""

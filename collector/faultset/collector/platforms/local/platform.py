@@ -18,13 +18,15 @@ from faultset.collector.platforms.journal.journaled_verbs import JournaledComman
 from faultset.collector.platforms.journal.undo import undo_all
 from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
+from faultset.collector.platforms.local.control_plane.pod_networks import PodNetworks
 from faultset.collector.platforms.local.control_plane.readiness import unready
 from faultset.collector.platforms.local.control_plane.routing import SPANS_PORT
 from faultset.collector.platforms.local.controllers.cluster import Cluster
 from faultset.collector.platforms.local.controllers.start_times import AS_ON_A_CLUSTER
 from faultset.collector.platforms.local.load_process import Load
+from faultset.collector.platforms.local.node.messages import Execute, SendSignal
 from faultset.collector.platforms.local.node.programs import write_scripts
-from faultset.collector.platforms.local.relay.impairments import Network
+from faultset.collector.platforms.local.telemetry.messages import ReadHealth
 from faultset.collector.platforms.local.telemetry.source import TelemetrySource
 from faultset.collector.platforms.local.undo import LocalUndoExecutor
 from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
@@ -153,15 +155,16 @@ class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
 
     def _kill(self, pod: Object, container: str) -> None:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
-        if not self._running().call("node", "signal", uid=uid, container=container, signal_name="KILL", main_only=True):
+        kill = SendSignal(uid=uid, container=container, signal="KILL", main_only=True)
+        if not self._running().call("node", kill):
             raise PlatformError(f"cannot kill container {container} of pod {name}: it does not run")
 
     def _impair(self, pod: Object, impairment: Impairment) -> None:
-        Network(self._running()).impair(pod["metadata"]["name"], impairment)
+        PodNetworks(self._running()).impair(pod["metadata"]["name"], impairment)
 
     def impaired_packets(self, pod: str) -> int:
         """Return how many packets of the pod the current impairment has met so far."""
-        return Network(self._running()).disturbed_packets(pod)
+        return PodNetworks(self._running()).impaired_packets(pod)
 
     def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
         """Return once `condition` holds; raise PlatformError naming `what` after `timeout_s`."""
@@ -219,7 +222,7 @@ class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
     def host_load(self) -> HostLoad:
         """Return how busy the machine is, and how late we were at worst since the load was started."""
         plane = self._running()
-        scrape_lag_ms = round(plane.call("telemetry", "health")["worst_lag_ms"], 3) if self._telemetry else None
+        scrape_lag_ms = round(plane.call("telemetry", ReadHealth()).worst_lag_ms, 3) if self._telemetry else None
         return HostLoad(
             load_average=os.getloadavg()[0],
             cores=os.cpu_count() or 1,
@@ -237,16 +240,12 @@ class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         container = found["spec"]["containers"][0]["name"]
         answer = self._running().call(
             "commands",
-            "exec",
-            uid=found["metadata"]["uid"],
-            container=container,
-            argv=list(argv),
-            timeout_s=_EXEC_TIMEOUT_S,
+            Execute(uid=found["metadata"]["uid"], container=container, argv=tuple(argv), timeout_s=_EXEC_TIMEOUT_S),
         )
-        if answer["code"]:
-            output = " ".join(answer["output"].split())[-400:]
-            raise PlatformError(f"{argv[0]} in pod {pod} ended with code {answer['code']}: {output or 'no output'}")
-        return answer["output"]
+        if answer.code:
+            output = " ".join(answer.output.split())[-400:]
+            raise PlatformError(f"{argv[0]} in pod {pod} ended with code {answer.code}: {output or 'no output'}")
+        return answer.output
 
     def _cluster(self, addresses: AddressBlock) -> Cluster:
         return Cluster(

@@ -8,7 +8,7 @@ from typing import Any
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.journal.undo import UndoExecutor
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
-from faultset.collector.platforms.local.relay.impairments import Network
+from faultset.collector.platforms.local.control_plane.pod_networks import PodNetworks
 
 
 class LocalUndoExecutor(UndoExecutor):
@@ -62,4 +62,4 @@ class LocalUndoExecutor(UndoExecutor):
         self._run_command(pod, argv)
 
     def _lift(self, pod: str) -> None:
-        Network(self._plane).lift(pod)
+        PodNetworks(self._plane).lift(pod)

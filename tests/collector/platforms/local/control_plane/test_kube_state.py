@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultset.collector.platforms.local.control_plane.kube_state import state_rows
+from faultset.collector.platforms.local.control_plane.kube_state import state_samples
 
 SECOND = 1_000_000_000
 
@@ -11,8 +11,8 @@ def test_state_metrics_have_the_names_of_kube_state_metrics(bench, manifest):
     bench.apply(manifest.volume("geo"), manifest.claim("geo"), manifest.claiming("geo"), manifest.service("geo"))
     bench.end(bench.name("geo"), 137, out_of_memory=True)
     found = {
-        (metric, *labels.values()): (service, pod, container, kind, value)
-        for metric, service, pod, container, labels, kind, value in state_rows(bench.store, bench.cluster.service_of)
+        (one.metric, *one.labels.values()): (one.service, one.pod, one.container, one.kind, one.value)
+        for one in state_samples(bench.store, bench.cluster.service_of)
     }
     pod = bench.name("geo")
     assert found["kube_deployment_spec_replicas", "geo"] == ("geo", None, None, "gauge", 1.0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
-from faultset.collector.platforms.local.control_plane.routing import hosts, relay_state, telemetry_pods
+from faultset.collector.platforms.local.control_plane.routing import hosts, relay_configuration, scrape_targets
+from faultset.collector.platforms.local.relay.messages import Target
 
 SCRAPED = {"prometheus.io/scrape": "true", "prometheus.io/port": "9464"}
 
@@ -23,33 +24,33 @@ def scraped(manifest, name):
     return made
 
 
-def forwards(bench, addresses):
-    state = relay_state(bench.store, addresses, [], 1)
-    return {forward["name"]: forward for forward in state["forwards"]}
+def routes(bench, addresses):
+    wanted = relay_configuration(bench.store, addresses, {}, 1)
+    return {route.name: route for route in wanted.routes}
 
 
 def test_the_relay_forwards_to_ready_pods(bench, manifest, addresses):
     bench.apply(manifest.deployment("geo", replicas=2), manifest.service("geo", 8083))
-    forward = forwards(bench, addresses)["geo:8083"]
-    assert forward["port"] == 8083
-    assert {target["pod"] for target in forward["targets"]} == {pod["metadata"]["name"] for pod in bench.pods("geo")}
+    route = routes(bench, addresses)["geo:8083"]
+    assert route.port == 8083
+    assert {target.pod for target in route.targets} == {pod["metadata"]["name"] for pod in bench.pods("geo")}
     bench.patch("Service", "geo", {"spec": {"ports": [{"port": 8083, "targetPort": 9999}]}})
-    assert {target["port"] for target in forwards(bench, addresses)["geo:8083"]["targets"]} == {9999}
+    assert {target.port for target in routes(bench, addresses)["geo:8083"].targets} == {9999}
 
 
 def test_the_relay_has_nowhere_to_forward_without_ready_pods(bench, manifest, addresses):
     bench.apply(manifest.deployment("geo", replicas=0), manifest.service("geo", 8083))
-    assert forwards(bench, addresses)["geo:8083"]["targets"] == []
+    assert routes(bench, addresses)["geo:8083"].targets == ()
 
 
 def test_metrics_are_read_through_the_relay(bench, manifest, addresses):
     bench.apply(scraped(manifest, "geo"), manifest.deployment("store"))
     pod = bench.pod("geo")
-    (known, other) = telemetry_pods(bench.store, addresses, bench.cluster.service_of)
-    forward = forwards(bench, addresses)[f"metrics of {pod['metadata']['name']}"]
-    assert known["scrape"] == [forward["ip"], 9464]
-    assert forward["targets"] == [{"pod": pod["metadata"]["name"], "ip": pod["status"]["podIP"], "port": 9464}]
-    assert (known["service"], known["container"], other["scrape"]) == ("geo", "geo-main", None)
+    (known, other) = scrape_targets(bench.store, addresses, bench.cluster.service_of)
+    route = routes(bench, addresses)[f"metrics of {pod['metadata']['name']}"]
+    assert known.address == (route.ip, 9464)
+    assert route.targets == (Target(pod=pod["metadata"]["name"], ip=pod["status"]["podIP"], port=9464),)
+    assert (known.service, known.container, other.address) == ("geo", "geo-main", None)
 
 
 def test_names_are_those_of_services_that_exist(bench, manifest):

@@ -15,11 +15,25 @@ import psutil
 import pytest
 
 from faultset.collector.ipc.helper_processes import Process
+from faultset.collector.platforms.local.controllers.commands import Exited
+from faultset.collector.platforms.local.node.messages import (
+    ContainerSample,
+    Execute,
+    ExecutionResult,
+    JobExited,
+    PollExits,
+    ReadSamples,
+    RunJob,
+    SendSignal,
+    SetLimits,
+    ShutDown,
+    SpawnContainer,
+)
 from faultset.core.errors import PlatformError
 
 NODE = "faultset.collector.platforms.local.node.node:main"
 PYTHON = sys.executable
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 _numbers = itertools.count(1)
 
@@ -31,48 +45,50 @@ class Pods:
         self.folder = folder
         self.process = Process("node", NODE, [[]], sockets=folder, logs=folder)
         self.channel = self.process.connect()
-        self.ended: list[dict] = []
+        self.ended: list[Exited | JobExited] = []
 
     def start(self, *argv: str, **limits) -> str:
         uid = f"uid-{next(_numbers)}"
-        answer = self.channel.call(
-            "start",
-            uid=uid,
-            pod=f"pod-{uid}",
-            container="main",
-            attempt=0,
-            argv=list(argv),
-            env={"PATH": os.defpath, "GREETING": "hello"},
-            folder=str(self.folder),
-            log=str(self.log(uid)),
-            **limits,
+        process = self.channel.call(
+            SpawnContainer(
+                uid=uid,
+                pod=f"pod-{uid}",
+                container="main",
+                attempt=0,
+                argv=argv,
+                env={"PATH": os.defpath, "GREETING": "hello"},
+                folder=self.folder,
+                log=self.log(uid),
+                **limits,
+            )
         )
-        if "error" in answer:
-            raise PlatformError(answer["error"])
+        if process.error:
+            raise PlatformError(process.error)
         return uid
 
     def log(self, uid: str) -> Path:
         return self.folder / f"{uid}.log"
 
-    def exec(self, uid: str, *argv: str, timeout_s: float = 10.0) -> dict:
-        return self.channel.call("exec", uid=uid, container="main", argv=list(argv), timeout_s=timeout_s)
+    def exec(self, uid: str, *argv: str, timeout_s: float = 10.0) -> ExecutionResult:
+        return self.channel.call(Execute(uid=uid, container="main", argv=argv, timeout_s=timeout_s))
 
     def signal(self, uid: str, name: str) -> bool:
-        return self.channel.call("signal", uid=uid, container="main", signal_name=name)
+        return self.channel.call(SendSignal(uid=uid, container="main", signal=name))
 
-    def end_of(self, uid: str) -> dict:
-        return self.until(lambda: next((report for report in self.ended if report.get("uid") == uid), None))
+    def end_of(self, uid: str) -> Exited:
+        return self.until(lambda: next((one for one in self.ended if isinstance(one, Exited) and one.uid == uid), None))
 
     def metric(self, uid: str, name: str) -> float | None:
-        values = [
-            row["value"] for row in self.channel.call("stats") if row["pod"] == f"pod-{uid}" and row["metric"] == name
-        ]
+        values = [sample.value for sample in self.samples(uid) if sample.metric == name]
         return values[0] if values else None
 
+    def samples(self, uid: str) -> list[ContainerSample]:
+        return [sample for sample in self.channel.call(ReadSamples()) if sample.pod == f"pod-{uid}"]
+
     def until(self, look):
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
-            self.ended += self.channel.call("poll", timeout_s=0.05)
+            self.ended += self.channel.call(PollExits(timeout_s=0.05))
             found = look()
             if found:
                 return found
@@ -83,7 +99,7 @@ class Pods:
 def pods(tmp_path_factory):
     made = Pods(tmp_path_factory.mktemp("node"))
     yield made
-    made.channel.call("shutdown")
+    made.channel.call(ShutDown())
     made.process.stop()
     made.channel.close()
 
@@ -93,7 +109,7 @@ def pods(tmp_path_factory):
 )
 def test_the_exit_code_is_reported(pods, argv, code):
     report = pods.end_of(pods.start(*argv))
-    assert (report["exit_code"], report["out_of_memory"]) == (code, False)
+    assert (report.exit_code, report.out_of_memory) == (code, False)
 
 
 def test_an_unknown_program_is_an_error(pods):
@@ -117,9 +133,9 @@ def test_output_is_stamped_line_by_line(pods):
 
 def test_a_crash_of_a_forked_program_leaves_its_traceback(pods, tmp_path):
     log = tmp_path / "job.log"
-    pods.channel.call("run", name="job", function="nowhere:main", argv=[], env={}, log=str(log))
-    report = pods.until(lambda: next((found for found in pods.ended if found.get("job") == "job"), None))
-    assert report["exit_code"] == 1
+    pods.channel.call(RunJob(name="job", function="nowhere:main", argv=(), env={}, log=log))
+    report = pods.until(lambda: next((one for one in pods.ended if isinstance(one, JobExited)), None))
+    assert report.exit_code == 1
     assert "ModuleNotFoundError: No module named 'nowhere'" in log.read_text()
 
 
@@ -127,7 +143,7 @@ def test_a_container_that_is_killed_takes_all_its_processes_along(pods):
     uid = pods.start("sh", "-c", "sleep 300 & setsid sleep 300 & wait")
     pods.until(lambda: pods.metric(uid, "container_processes") == 3)
     pods.signal(uid, "KILL")
-    assert pods.end_of(uid)["exit_code"] == 137
+    assert pods.end_of(uid).exit_code == 137
     assert not [process for process in psutil.process_iter() if process.name() == "sleep" and _is_child(process, pods)]
 
 
@@ -141,14 +157,14 @@ def _is_child(process: psutil.Process, pods: Pods) -> bool:
 def test_a_command_runs_inside_the_container(pods):
     uid = pods.start("sleep", "300")
     answer = pods.exec(uid, "sh", "-c", "echo $GREETING; exit 4")
-    assert answer == {"code": 4, "output": "hello\n"}
+    assert answer == ExecutionResult(code=4, output="hello\n")
     pods.signal(uid, "KILL")
 
 
 def test_what_a_command_leaves_running_counts_for_the_container(pods):
     uid = pods.start("sleep", "300")
     busy = "import os,time\nif os.fork() == 0:\n    os.setsid()\n    while True: pass"
-    assert pods.exec(uid, PYTHON, "-c", busy)["code"] == 0
+    assert pods.exec(uid, PYTHON, "-c", busy).code == 0
     pods.until(lambda: (pods.metric(uid, "container_cpu_usage_seconds_total") or 0) > 0.5)
     assert pods.metric(uid, "container_processes") == 2
     pods.signal(uid, "KILL")
@@ -178,36 +194,36 @@ def test_too_much_memory_ends_the_container(pods):
     grow = "import time\nheld = []\nwhile True:\n    held.append(bytearray(4 << 20))\n    time.sleep(0.01)"
     uid = pods.start(PYTHON, "-c", grow, memory_limit=64 << 20)
     report = pods.end_of(uid)
-    assert (report["exit_code"], report["out_of_memory"]) == (137, True)
-    assert f"of pod pod-{uid}" in report["detail"]
-    assert "limit:65536kB" in report["detail"]
+    assert (report.exit_code, report.out_of_memory) == (137, True)
+    assert f"of pod pod-{uid}" in report.detail
+    assert "limit:65536kB" in report.detail
 
 
 def test_a_busy_container_is_throttled_to_its_limit(pods):
     uid = pods.start(PYTHON, "-c", "while True: pass", cpu_limit=0.2)
     pods.until(lambda: (pods.metric(uid, "container_cpu_cfs_periods_total") or 0) >= 8)
-    rows = {row["metric"]: row["value"] for row in pods.channel.call("stats") if row["pod"] == f"pod-{uid}"}
+    rows = {sample.metric: sample.value for sample in pods.samples(uid)}
     assert rows["container_spec_cpu_quota"] == 20_000
     periods = rows["container_cpu_cfs_periods_total"]
     assert rows["container_cpu_cfs_throttled_periods_total"] >= 0.5 * periods
     assert rows["container_cpu_usage_seconds_total"] <= 0.2 * 0.1 * (periods + 3) + 0.1
     assert rows["container_cpu_cfs_throttled_seconds_total"] > 0
     pods.signal(uid, "KILL")
-    assert pods.end_of(uid)["exit_code"] == 137
+    assert pods.end_of(uid).exit_code == 137
 
 
 def test_a_limit_is_changed_while_the_container_runs(pods):
     uid = pods.start(PYTHON, "-c", "while True: pass", cpu_limit=0.05)
     pods.until(lambda: (pods.metric(uid, "container_cpu_cfs_throttled_periods_total") or 0) >= 3)
-    pods.channel.call("limit", uid=uid, container="main", cpu_limit=None, memory_limit=None)
+    pods.channel.call(SetLimits(uid=uid, container="main", cpu_limit=None, memory_limit=None))
     pods.until(lambda: (pods.metric(uid, "container_cpu_usage_seconds_total") or 0) > 0.5)
     pods.signal(uid, "KILL")
 
 
 def test_samples_have_the_names_of_cadvisor(pods):
     uid = pods.start("sleep", "300", cpu_limit=1.0, memory_limit=256 << 20)
-    rows = [row for row in pods.channel.call("stats") if row["pod"] == f"pod-{uid}"]
-    names = {row["metric"] for row in rows}
+    rows = pods.samples(uid)
+    names = {row.metric for row in rows}
     assert {
         "container_cpu_usage_seconds_total",
         "container_memory_working_set_bytes",
@@ -217,8 +233,8 @@ def test_samples_have_the_names_of_cadvisor(pods):
         "container_cpu_cfs_periods_total",
         "container_spec_memory_limit_bytes",
     } <= names
-    assert all((row["kind"] == "counter") == row["metric"].endswith("_total") for row in rows)
-    assert {row["container"] for row in rows} == {"main"}
+    assert all((row.kind == "counter") == row.metric.endswith("_total") for row in rows)
+    assert {row.container for row in rows} == {"main"}
     pods.signal(uid, "KILL")
 
 
@@ -228,13 +244,14 @@ import os, sys, time
 from pathlib import Path
 sys.path.insert(0, os.environ["HERE"])
 from faultset.collector.ipc.helper_processes import Process
+from faultset.collector.platforms.local.node.messages import Execute, SpawnContainer
 folder = Path(os.environ["FOLDER"])
 node = Process("node", "faultset.collector.platforms.local.node.node:main", [[]], sockets=folder, logs=folder)
 channel = node.connect()
-about = dict(pod="p", container="main", attempt=0, env={"PATH": os.defpath}, folder=str(folder))
-channel.call("start", uid="1", argv=["sleep", "300"], log=str(folder / "1.log"), **about)
-channel.call("start", uid="2", argv=["sh", "-c", "setsid sleep 301 & wait"], log=str(folder / "2.log"), **about)
-channel.call("exec", uid="1", container="main", argv=["sh", "-c", "setsid sleep 302 & :"], timeout_s=5)
+about = dict(pod="p", container="main", attempt=0, env={"PATH": os.defpath}, folder=folder)
+channel.call(SpawnContainer(uid="1", argv=("sleep", "300"), log=folder / "1.log", **about))
+channel.call(SpawnContainer(uid="2", argv=("sh", "-c", "setsid sleep 301 & wait"), log=folder / "2.log", **about))
+channel.call(Execute(uid="1", container="main", argv=("sh", "-c", "setsid sleep 302 & :"), timeout_s=5))
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -242,14 +259,14 @@ time.sleep(60)
     runner = subprocess.Popen([PYTHON, "-c", started], env=env, stdout=subprocess.PIPE, text=True)
     assert runner.stdout is not None
     assert runner.stdout.readline() == "ready\n"
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while len(family := _below(tmp_path)) < 5 and time.monotonic() < deadline:
         time.sleep(0.02)
     assert len(family) >= 5
     os.kill(runner.pid, signal.SIGKILL)
     runner.wait()
     runner.stdout.close()
-    _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
+    _, alive = psutil.wait_procs(family, timeout=TIMEOUT_S)
     assert alive == []
     assert _below(tmp_path) == []
 
@@ -294,6 +311,6 @@ def test_a_thread_that_starts_the_node_may_not_end_before_it(tmp_path):
             return True
         return False
 
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not has_ended():
         assert time.monotonic() < deadline

@@ -13,12 +13,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from faultset.collector.ipc.channel import Channel
+from faultset.collector.platforms.api.impairments import Impairment
+from faultset.collector.platforms.local.relay.messages import (
+    ConfigureRelay,
+    PodCounters,
+    PodImpairment,
+    ReadCounters,
+    RelayState,
+    Route,
+    Target,
+)
 
 _addresses = itertools.count(1)
 
@@ -94,29 +103,30 @@ class Lab:
         self.service = (f"127.3.{number}.100", 7000)
         self.servers: list[EchoServer] = []
         self.sockets: list[socket.socket] = []
-        self.targets = [self.target("server-1", self.target_ip)]
-        self.impairments: list[dict[str, Any]] = []
+        self.targets: tuple[Target, ...] = (self.target("server-1", self.target_ip),)
+        self.impairments: tuple[PodImpairment, ...] = ()
 
     @staticmethod
-    def target(pod: str | None, ip: str, port: int = 7001) -> dict[str, Any]:
-        return {"pod": pod, "ip": ip, "port": port}
+    def target(pod: str | None, ip: str, port: int = 7001) -> Target:
+        return Target(pod=pod, ip=ip, port=port)
 
-    def configure(self, *, seed: int | None = None) -> dict[str, Any]:
+    def configure(self, *, seed: int | None = None) -> RelayState:
         ip, port = self.service
         return self.channel.call(
-            "configure",
-            pods={self.client_ip: "client-1", self.target_ip: "server-1", self.spare_ip: "server-2"},
-            forwards=[{"name": "server", "ip": ip, "port": port, "targets": self.targets}],
-            impairments=self.impairments,
-            seed=seed,
+            ConfigureRelay(
+                pods={self.client_ip: "client-1", self.target_ip: "server-1", self.spare_ip: "server-2"},
+                routes=(Route(name="server", ip=ip, port=port, targets=self.targets),),
+                impairments=self.impairments,
+                seed=seed,
+            )
         )
 
-    def impair(self, pod: str, kind: str, **parameters: float) -> None:
-        self.impairments = [{"pod": pod, "kind": kind, **parameters}]
+    def impair(self, pod: str, impairment: Impairment) -> None:
+        self.impairments = (PodImpairment(pod=pod, impairment=impairment),)
         self.configure()
 
     def heal(self) -> None:
-        self.impairments = []
+        self.impairments = ()
         self.configure()
 
     def serve(self, ip: str | None = None, *, greeting: bytes = b"") -> EchoServer:
@@ -141,8 +151,8 @@ class Lab:
         """Return how many files and sockets the relay has open."""
         return psutil.Process(self.relay_pid).num_fds()
 
-    def stats(self, pod: str) -> dict[str, int]:
-        return self.channel.call("stats")[pod]
+    def counters(self, pod: str) -> PodCounters:
+        return self.channel.call(ReadCounters())[pod]
 
     @staticmethod
     def reset(endpoint: socket.socket) -> None:
@@ -188,7 +198,7 @@ class Lab:
             endpoint.close()
         for server in self.servers:
             server.close()
-        self.channel.call("configure", pods={}, forwards=[])
+        self.channel.call(ConfigureRelay(pods={}, routes=()))
 
 
 @pytest.fixture(scope="session")

@@ -6,17 +6,20 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
+
+from faultset.collector.platforms.local.relay.messages import ConfigureRelay, RelayState
 
 if TYPE_CHECKING:
     from .conftest import Lab
 
 
 def test_a_service_without_targets_refuses(lab: Lab) -> None:
-    lab.targets = []
-    assert lab.configure() == {"listening": [], "errors": {}}
+    lab.targets = ()
+    assert lab.configure() == RelayState(listening=(), errors={})
     assert lab.refuses()
 
 
@@ -30,7 +33,7 @@ def test_a_service_refuses_until_its_target_listens(lab: Lab) -> None:
 
 def test_a_service_refuses_after_its_target_stopped_listening(lab: Lab) -> None:
     server = lab.serve()
-    assert lab.configure()["listening"] == ["server"]
+    assert lab.configure().listening == ("server",)
     client = lab.connect()
     assert lab.echo(client) == b"hello"
     server.stop_listening()
@@ -44,8 +47,8 @@ def test_a_port_where_nothing_listens_refuses(lab: Lab) -> None:
     lab.serve()
     lab.configure()
     client = lab.connect()
-    lab.targets = [lab.target("server-1", lab.target_ip, 7002)]
-    assert lab.configure()["listening"] == []
+    lab.targets = (lab.target("server-1", lab.target_ip, 7002),)
+    assert lab.configure().listening == ()
     assert lab.refuses()
     assert lab.echo(client) == b"hello"
 
@@ -56,13 +59,13 @@ def test_established_connections_survive_any_change_of_targets(lab: Lab) -> None
     lab.configure()
     old = lab.connect()
     assert lab.echo(old) == b"hello"
-    lab.targets = [lab.target("server-2", lab.spare_ip)]
+    lab.targets = (lab.target("server-2", lab.spare_ip),)
     lab.configure()
     assert lab.receive(lab.connect(), 3) == b"new"
-    lab.targets = []
+    lab.targets = ()
     lab.configure()
     assert lab.echo(old) == b"hello"
-    lab.channel.call("configure", pods={}, forwards=[])
+    lab.channel.call(ConfigureRelay(pods={}, routes=()))
     assert lab.echo(old) == b"hello"
 
 
@@ -71,16 +74,16 @@ def test_configuring_the_same_again_changes_nothing(lab: Lab) -> None:
     first = lab.configure()
     client = lab.connect()
     assert lab.echo(client) == b"hello"
-    before = lab.stats("server-1")
+    before = lab.counters("server-1")
     assert lab.configure() == first
-    assert lab.stats("server-1") == before
+    assert lab.counters("server-1") == before
     assert lab.echo(client) == b"hello"
 
 
 def test_new_connections_take_turns_between_targets(lab: Lab) -> None:
     lab.serve(greeting=b"1")
     lab.serve(lab.spare_ip, greeting=b"2")
-    lab.targets.append(lab.target("server-2", lab.spare_ip))
+    lab.targets += (lab.target("server-2", lab.spare_ip),)
     lab.configure()
     greetings = [lab.receive(lab.connect(), 1) for _ in range(6)]
     assert sorted(greetings) == [b"1"] * 3 + [b"2"] * 3
@@ -88,7 +91,7 @@ def test_new_connections_take_turns_between_targets(lab: Lab) -> None:
 
 def test_a_target_that_does_not_listen_keeps_its_share_of_connections(lab: Lab) -> None:
     lab.serve(greeting=b"1")
-    lab.targets.append(lab.target("server-2", lab.spare_ip))
+    lab.targets += (lab.target("server-2", lab.spare_ip),)
     lab.configure()
     outcomes = []
     for _ in range(4):
@@ -112,10 +115,10 @@ def test_bytes_and_packets_are_counted_for_both_ends(lab: Lab) -> None:
     lab.configure()
     client = lab.connect()
     lab.echo(client, b"x" * 1448)
-    before = {pod: lab.stats(pod) for pod in ("client-1", "server-1")}
+    before = {pod: lab.counters(pod) for pod in ("client-1", "server-1")}
     lab.echo(client, b"x" * 100)
     for pod in ("client-1", "server-1"):
-        grown = {name: value - before[pod][name] for name, value in lab.stats(pod).items()}
+        grown = {name: value - getattr(before[pod], name) for name, value in asdict(lab.counters(pod)).items()}
         assert grown == {
             "receive_bytes": 100,
             "transmit_bytes": 100,
@@ -130,22 +133,22 @@ def test_counters_start_anew_with_a_new_pod_and_are_kept_otherwise(lab: Lab) -> 
     lab.serve()
     lab.configure()
     lab.echo(lab.connect())
-    assert lab.stats("server-1")["receive_bytes"] == 5
-    lab.targets = []
+    assert lab.counters("server-1").receive_bytes == 5
+    lab.targets = ()
     lab.configure()
-    assert lab.stats("server-1")["receive_bytes"] == 5
-    lab.channel.call("configure", pods={}, forwards=[])
+    assert lab.counters("server-1").receive_bytes == 5
+    lab.channel.call(ConfigureRelay(pods={}, routes=()))
     lab.configure()
-    assert lab.stats("server-1")["receive_bytes"] == 0
+    assert lab.counters("server-1").receive_bytes == 0
 
 
 def test_a_client_without_a_pod_can_connect(lab: Lab) -> None:
     lab.serve()
-    lab.targets = [lab.target(None, lab.target_ip)]
+    lab.targets = (lab.target(None, lab.target_ip),)
     lab.configure()
     with socket.create_connection(lab.service, timeout=5) as stranger:
         assert lab.echo(stranger) == b"hello"
-    assert lab.stats("server-1")["receive_bytes"] == 0
+    assert lab.counters("server-1").receive_bytes == 0
 
 
 def test_a_close_arrives_at_the_other_side(lab: Lab) -> None:
@@ -187,7 +190,7 @@ connection.recv(100)
 """
     with subprocess.Popen([sys.executable, "-c", code, lab.target_ip]) as server:
         lab.configure()
-        assert lab.eventually(lambda: lab.configure()["listening"] == ["server"])
+        assert lab.eventually(lambda: lab.configure().listening == ("server",))
         client = lab.connect()
         client.sendall(b"ask")
         assert lab.receive(client, 7) == b"half of"
@@ -231,9 +234,9 @@ def test_an_address_that_is_taken_is_reported(lab: Lab) -> None:
     lab.serve()
     with socket.create_server(lab.service):
         reported = lab.configure()
-        assert reported["listening"] == []
-        assert "in use" in reported["errors"]["server"]
-    assert lab.eventually(lambda: lab.configure()["listening"] == ["server"])
+        assert reported.listening == ()
+        assert "in use" in reported.errors["server"]
+    assert lab.eventually(lambda: lab.configure().listening == ("server",))
 
 
 _ESTABLISHED = 1

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from faultset.collector.ipc.channel import Channel
+from faultset.collector.platforms.local.relay.messages import ReadCounters
 from faultset.core.errors import PlatformError
 
 _PARENT = """
@@ -22,7 +23,7 @@ time.sleep(60)
 
 def gone(channel: Channel) -> bool:
     try:
-        channel.call("stats")
+        channel.call(ReadCounters())
     except PlatformError:
         return True
     return False
@@ -32,7 +33,7 @@ def test_the_relay_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "relay.sock"
     with subprocess.Popen([sys.executable, "-c", _PARENT, str(path)]) as parent:
         channel = Channel(path)
-        channel.call("stats")
+        channel.call(ReadCounters())
         parent.kill()
         assert any(gone(channel) for _ in range(100_000))
         channel.close()

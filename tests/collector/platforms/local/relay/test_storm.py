@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
+from faultset.collector.platforms.local.relay.messages import PodImpairment
+
 if TYPE_CHECKING:
     from .conftest import Lab
 
 STORM_S = 8.0
 WEATHER = (
-    [],
-    [{"pod": "server-1", "kind": "loss", "probability": 0.3}],
-    [{"pod": "client-1", "kind": "delay", "latency_s": 0.05, "jitter_s": 0.05}],
-    [{"pod": "client-1", "kind": "partition"}],
-    [{"pod": "server-1", "kind": "partition"}],
+    (),
+    (PodImpairment(pod="server-1", impairment=Loss(probability=0.3)),),
+    (PodImpairment(pod="client-1", impairment=Delay(latency_s=0.05, jitter_s=0.05)),),
+    (PodImpairment(pod="client-1", impairment=Partition()),),
+    (PodImpairment(pod="server-1", impairment=Partition()),),
 )
 
 

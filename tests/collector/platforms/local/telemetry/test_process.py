@@ -22,6 +22,16 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from prometheus_client import CollectorRegistry, Counter
 
 from faultset.collector.ipc.channel import Channel
+from faultset.collector.platforms.api.impairments import Partition
+from faultset.collector.platforms.local.relay.messages import ConfigureRelay, PodImpairment, Route, Target
+from faultset.collector.platforms.local.telemetry.messages import (
+    ConfigureTelemetry,
+    ReadHealth,
+    ReplaceState,
+    ScrapeTarget,
+    StateSample,
+    WriteSnapshot,
+)
 from faultset.collector.platforms.local.telemetry.source import TelemetrySource
 from faultset.core.errors import PlatformError
 from faultset.datasets.format.schemas import TABLES
@@ -50,7 +60,7 @@ def sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path
 def telemetry(sockets: dict[str, Path]) -> Iterator[Channel]:
     channel = Channel(sockets["telemetry"])
     yield channel
-    channel.call("configure", pods=[])
+    channel.call(ConfigureTelemetry(targets=()))
     channel.close()
 
 
@@ -58,8 +68,12 @@ def telemetry(sockets: dict[str, Path]) -> Iterator[Channel]:
 def relay(sockets: dict[str, Path]) -> Iterator[Channel]:
     channel = Channel(sockets["relay"])
     yield channel
-    channel.call("configure", pods={}, forwards=[])
+    channel.call(ConfigureRelay(pods={}, routes=()))
     channel.close()
+
+
+def geo(address: tuple[str, int] | None) -> ConfigureTelemetry:
+    return ConfigureTelemetry(targets=(ScrapeTarget(pod="geo-1", service="geo", container="c", address=address),))
 
 
 def eventually(condition: Callable[[], Any], *, timeout_s: float = 10.0) -> None:
@@ -89,7 +103,7 @@ def rows(channel: Channel, table: str, folder: Path, window: tuple[int, int] = F
 
 @pytest.mark.parametrize("compression", [Compression.NoCompression, Compression.Gzip, Compression.Deflate])
 def test_spans_of_the_real_exporter_arrive(telemetry: Channel, tmp_path: Path, compression: Compression) -> None:
-    telemetry.call("configure", pods=[{"pod": "geo-1", "service": "geo", "container": "c", "scrape": None}])
+    telemetry.call(geo(None))
     send_span(compression.value, compression=compression)
     (span,) = [row for row in rows(telemetry, "spans", tmp_path) if row["operation"] == compression.value]
     assert (span["service"], span["pod"], span["status_code"], span["attributes"]) == ("geo", "geo-1", 200, "{}")
@@ -102,12 +116,12 @@ def test_spans_of_the_real_exporter_arrive(telemetry: Channel, tmp_path: Path, c
 def test_what_is_not_a_trace_export_is_answered_with_an_error(
     telemetry: Channel, path: str, content_type: str, status: int
 ) -> None:
-    before = telemetry.call("health")["spans"]
+    before = telemetry.call(ReadHealth()).spans
     connection = http.client.HTTPConnection(*RECEIVER, timeout=5)
     connection.request("POST", path, b"\xff\xff\xff", {"Content-Type": content_type})
     assert connection.getresponse().status == status
     connection.close()
-    assert telemetry.call("health")["spans"] == before
+    assert telemetry.call(ReadHealth()).spans == before
 
 
 def test_scrapes_and_spans_go_through_the_relay_and_stop_with_a_partition(
@@ -121,56 +135,49 @@ def test_scrapes_and_spans_go_through_the_relay_and_stop_with_a_partition(
     Counter("requests", "x", registry=registry)
     pod_ip, port = serve_metrics(registry)
     scrape_ip, spans_ip = free_ip(), free_ip()
-    state = {
-        "pods": {pod_ip: "geo-1"},
-        "forwards": [
-            {"name": "m", "ip": scrape_ip, "port": port, "targets": [{"pod": "geo-1", "ip": pod_ip, "port": port}]},
-            {
-                "name": "spans",
-                "ip": spans_ip,
-                "port": 4318,
-                "targets": [{"pod": None, "ip": RECEIVER[0], "port": RECEIVER[1]}],
-            },
-        ],
-    }
+    pods, metrics = {pod_ip: "geo-1"}, Target(pod="geo-1", ip=pod_ip, port=port)
+    receiver = Target(pod=None, ip=RECEIVER[0], port=RECEIVER[1])
+    routes = (
+        Route(name="m", ip=scrape_ip, port=port, targets=(metrics,)),
+        Route(name="spans", ip=spans_ip, port=4318, targets=(receiver,)),
+    )
 
     def last(metric: str) -> float | None:
         values = [row["value"] for row in rows(telemetry, "metrics", tmp_path) if row["metric"] == metric]
         return values[-1] if values else None
 
-    assert sorted(relay.call("configure", **state)["listening"]) == ["m", "spans"]
-    telemetry.call(
-        "configure",
-        pods=[{"pod": "geo-1", "service": "geo", "container": "c", "scrape": [scrape_ip, port]}],
-    )
+    assert sorted(relay.call(ConfigureRelay(pods=pods, routes=routes)).listening) == ["m", "spans"]
+    telemetry.call(geo((scrape_ip, port)))
     eventually(lambda: last("up") == 1.0)
     eventually(lambda: (last("container_network_transmit_bytes_total") or 0) > 1000)
     send_span("through the relay", address=(spans_ip, 4318))
     assert "through the relay" in {row["operation"] for row in rows(telemetry, "spans", tmp_path)}
-    relay.call("configure", **state, impairments=[{"pod": "geo-1", "kind": "partition"}])
+    cut = PodImpairment(pod="geo-1", impairment=Partition())
+    relay.call(ConfigureRelay(pods=pods, routes=routes, impairments=(cut,)))
     eventually(lambda: last("up") == 0.0)
-    assert telemetry.call("health")["scrape_failures"]["geo-1"] >= 1
+    assert telemetry.call(ReadHealth()).scrape_failures["geo-1"] >= 1
 
 
 def test_snapshots_keep_to_their_window(telemetry: Channel, tmp_path: Path) -> None:
-    telemetry.call("kube_state", rows=[["replicas", "geo", None, None, {}, "gauge", 1]])
-    start = telemetry.call("health")["scrapes"]
-    eventually(lambda: telemetry.call("health")["scrapes"] >= start + 4)
+    sample = StateSample(metric="x", service="geo", pod=None, container=None, labels={}, kind="gauge", value=1)
+    telemetry.call(ReplaceState(samples=(sample,)))
+    start = telemetry.call(ReadHealth()).scrapes
+    eventually(lambda: telemetry.call(ReadHealth()).scrapes >= start + 4)
     times = sorted({int(row["time"].value) for row in rows(telemetry, "metrics", tmp_path)})
     first, last = times[-3], times[-1]
     inside = rows(telemetry, "metrics", tmp_path, (first, last))
     assert {int(row["time"].value) for row in inside} == {first, times[-2]}
-    assert telemetry.call("snapshot", start_ns=0, end_ns=1) == {"metrics": 0, "spans": 0}
+    assert telemetry.call(WriteSnapshot(start_ns=0, end_ns=1)) == {"metrics": 0, "spans": 0}
 
 
 def test_the_worst_lag_can_be_forgotten(telemetry: Channel) -> None:
-    eventually(lambda: telemetry.call("health", forget_lag=True)["worst_lag_ms"] > 0)
-    assert telemetry.call("health")["worst_lag_ms"] >= 0
+    eventually(lambda: telemetry.call(ReadHealth(forget_lag=True)).worst_lag_ms > 0)
+    assert telemetry.call(ReadHealth()).worst_lag_ms >= 0
 
 
 def gone(channel: Channel) -> bool:
     try:
-        channel.call("health")
+        channel.call(ReadHealth())
     except PlatformError:
         return True
     return False
@@ -188,7 +195,7 @@ time.sleep(60)
     path = tmp_path / "telemetry.sock"
     with subprocess.Popen([sys.executable, "-c", code, str(path), str(tmp_path)]) as parent:
         channel = Channel(path)
-        channel.call("health")
+        channel.call(ReadHealth())
         parent.kill()
         assert any(gone(channel) for _ in range(100_000))
         channel.close()

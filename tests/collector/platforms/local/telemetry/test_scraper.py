@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from faultset.collector.ipc.calls import Handlers
 from faultset.collector.ipc.channel import serve
+from faultset.collector.load.messages import ChangeLoad
+from faultset.collector.platforms.local.node.messages import ContainerSample, ReadSamples
+from faultset.collector.platforms.local.relay.messages import PodCounters, ReadCounters
+from faultset.collector.platforms.local.telemetry.messages import ScrapeTarget, StateSample
 from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.platforms.local.telemetry.scraper import Scraper
 from faultset.collector.sources.metric_store import MetricStore
@@ -22,8 +28,12 @@ Rows = list[dict[str, Any]]
 INTERVAL_S = 0.3
 
 
-def pod(name: str, scrape: tuple[str, int] | None) -> dict[str, Any]:
-    return {"pod": f"{name}-1", "service": name, "container": f"hotel-{name}", "scrape": scrape, "started_ns": 0}
+def pod(name: str, address: tuple[str, int] | None) -> ScrapeTarget:
+    return ScrapeTarget(pod=f"{name}-1", service=name, container=f"hotel-{name}", address=address)
+
+
+def state(metric: str, value: float, *, pod: str | None = None, **labels: str) -> StateSample:
+    return StateSample(metric=metric, service="geo", pod=pod, container=None, labels=labels, kind="gauge", value=value)
 
 
 def run(
@@ -127,7 +137,7 @@ def test_series_of_a_pod_that_is_gone_end(serve_metrics: Serve) -> None:
 
     async def work(scraper: Scraper) -> None:
         scraper.configure([pod("geo", address)])
-        scraper.set_state([["kube_pod_status_ready", "geo", "geo-1", None, {}, "gauge", 1]])
+        scraper.set_state([state("kube_pod_status_ready", 1, pod="geo-1")])
         await scraper.scrape(1000)
         scraper.configure([])
         scraper.set_state([])
@@ -139,33 +149,33 @@ def test_series_of_a_pod_that_is_gone_end(serve_metrics: Serve) -> None:
 
 
 def test_the_state_of_the_objects_is_repeated_until_it_is_replaced() -> None:
-    row = ["kube_deployment_spec_replicas", "geo", None, None, {"deployment": "geo", "namespace": "n"}, "gauge"]
+    metric, labels = "kube_deployment_spec_replicas", {"deployment": "geo", "namespace": "n"}
 
     async def work(scraper: Scraper) -> None:
-        scraper.set_state([[*row, 1]])
+        scraper.set_state([state(metric, 1, **labels)])
         await scraper.scrape(1000)
         await scraper.scrape(2000)
-        scraper.set_state([[*row, 0]])
+        scraper.set_state([state(metric, 0, **labels)])
         await scraper.scrape(3000)
 
     rows = run(work)
-    assert of(rows, row[0]) == [(1000, None, 1.0), (2000, None, 1.0), (3000, None, 0.0)]
+    assert of(rows, metric) == [(1000, None, 1.0), (2000, None, 1.0), (3000, None, 0.0)]
     assert values(rows, "labels") == {'{"deployment":"geo"}'}
     assert values(rows, "service") == {"geo"}
 
 
 def test_node_and_relay_are_asked_and_named_as_the_kubelet_names_them(tmp_path: Path) -> None:
-    container = {
-        "pod": "geo-1",
-        "container": "hotel-geo",
-        "metric": "container_cpu_usage_seconds_total",
-        "labels": {"cpu": "total", "id": "/kubepods/x"},
-        "kind": "counter",
-        "value": 1.5,
-        "time_ns": 7,
-    }
-    node: Mapping[str, Any] = {"stats": lambda: [container]}
-    relay: Mapping[str, Any] = {"stats": lambda: {"geo-1": {"receive_bytes": 10, "transmit_packets_dropped": 2}}}
+    container = ContainerSample(
+        pod="geo-1",
+        container="hotel-geo",
+        metric="container_cpu_usage_seconds_total",
+        labels={"cpu": "total", "id": "/kubepods/x"},
+        kind="counter",
+        value=1.5,
+    )
+    counters = {field.name: 0 for field in fields(PodCounters)} | {"receive_bytes": 10, "transmit_packets_dropped": 2}
+    node: Handlers = {ReadSamples: lambda request: (container,)}
+    relay: Handlers = {ReadCounters: lambda request: {"geo-1": PodCounters(**counters)}}
 
     async def work(scraper: Scraper) -> None:
         scraper.configure([pod("geo", None)])
@@ -191,16 +201,16 @@ def test_node_and_relay_are_asked_and_named_as_the_kubelet_names_them(tmp_path: 
 def test_a_peer_that_answers_too_late_is_asked_anew(tmp_path: Path) -> None:
     pauses = [1.0, 0.0]
 
-    async def stats() -> str:
+    async def change(request: ChangeLoad) -> float:
         await asyncio.sleep(pauses.pop(0))
-        return f"after {len(pauses)}"
+        return request.factor
 
     async def whole() -> None:
-        async with await serve(tmp_path / "slow.sock", {"stats": stats}):
+        async with await serve(tmp_path / "slow.sock", {ChangeLoad: change}):
             peer = Peer(tmp_path / "slow.sock")
             with pytest.raises(TimeoutError):
-                await peer.call("stats", timeout_s=0.05)
-            assert await peer.call("stats", timeout_s=5) == "after 0"
+                await peer.call(ChangeLoad(factor=1.0), timeout_s=0.05)
+            assert await peer.call(ChangeLoad(factor=2.0), timeout_s=5) == 2.0
             peer.close()
 
     asyncio.run(whole())
@@ -208,7 +218,7 @@ def test_a_peer_that_answers_too_late_is_asked_anew(tmp_path: Path) -> None:
 
 def test_scrapes_fall_on_whole_multiples_of_the_interval() -> None:
     async def work(scraper: Scraper) -> None:
-        scraper.set_state([["x", None, None, None, {}, "gauge", 1]])
+        scraper.set_state([state("x", 1)])
         task = asyncio.create_task(scraper.run())
         while scraper.health.scrapes < 3:
             await asyncio.sleep(0.01)

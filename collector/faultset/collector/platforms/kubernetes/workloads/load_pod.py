@@ -10,7 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from faultset.collector.ipc.messages import decode, encode
 from faultset.collector.load.http_server import LOAD_PORT
+from faultset.collector.load.messages import ChangeLoad, LoadStatistics
 from faultset.collector.load.source import RequestSource
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.objects import Objects
@@ -75,7 +77,7 @@ class LoadPod:
     def step(self, factor: float) -> None:
         """Change the load; without a load there is nothing to change."""
         if self._running:
-            self._api.call("POST", self._path("/step"), query={"factor": str(factor)})
+            self._api.call("POST", self._path("/step"), body=encode(ChangeLoad(factor=factor)))
 
     def stop(self) -> None:
         """End the load and fetch the last results; may be called twice."""
@@ -94,7 +96,7 @@ class LoadPod:
     def clock_offset_s(self) -> float:
         """Return how far the clock of the load's node is ahead of ours, in seconds, to about half a round trip."""
         before_ns = time.time_ns()
-        theirs_ns = self._api.get(self._path("/stats"))["time_ns"]
+        theirs_ns = decode(LoadStatistics, self._api.call("GET", self._path("/stats"))).time_ns
         return (theirs_ns - (before_ns + time.time_ns()) / 2) / 1e9
 
     def check(self) -> None:

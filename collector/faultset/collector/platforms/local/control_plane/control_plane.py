@@ -16,12 +16,22 @@ from typing import Any
 
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.ipc.helper_processes import Process
+from faultset.collector.ipc.messages import AnswerT, Request
+from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
-from faultset.collector.platforms.local.control_plane.kube_state import state_rows
-from faultset.collector.platforms.local.control_plane.node_commands import Worker, exit_report
-from faultset.collector.platforms.local.control_plane.routing import SPANS_PORT, hosts, relay_state, telemetry_pods
+from faultset.collector.platforms.local.control_plane.kube_state import state_samples
+from faultset.collector.platforms.local.control_plane.node_commands import Worker
+from faultset.collector.platforms.local.control_plane.routing import (
+    SPANS_PORT,
+    hosts,
+    relay_configuration,
+    scrape_targets,
+)
 from faultset.collector.platforms.local.controllers.cluster import Cluster
+from faultset.collector.platforms.local.node.messages import JobExited, PollExits, ShutDown
 from faultset.collector.platforms.local.node.resource_usage import stragglers
+from faultset.collector.platforms.local.relay.messages import ConfigureRelay
+from faultset.collector.platforms.local.telemetry.messages import ConfigureTelemetry, ReplaceState
 from faultset.core.errors import PlatformError
 from faultset.core.files import replace_text
 
@@ -67,7 +77,7 @@ class ControlPlane:
         self.lock = threading.RLock()
         self.addresses = AddressBlock()
         self.cluster = cluster_of(self.addresses)
-        self.impairments: dict[str, dict[str, Any]] = {}
+        self.impairments: dict[str, Impairment] = {}
         self.packets_before: dict[str, int] = {}
         self.jobs: dict[str, int | None] = {}
         self.worst_delay_s = 0.0
@@ -123,10 +133,10 @@ class ControlPlane:
         if self._stop.is_set():
             raise PlatformError("the platform has been torn down; deploy again")
 
-    def call(self, process: str, verb: str, **arguments: Any) -> Any:
+    def call(self, process: str, request: Request[AnswerT]) -> AnswerT:
         """Ask one of the processes: node, commands (the node too, for calls that take long), relay or telemetry."""
         self.check()
-        return self._channels[process].call(verb, **arguments)
+        return self._channels[process].call(request)
 
     def channel(self, process: str) -> Channel:
         """Return the connection to a process."""
@@ -168,21 +178,20 @@ class ControlPlane:
         self.impairments = {pod: found for pod, found in self.impairments.items() if pod in known}
         self.publish_routes()
         if self._telemetry:
-            pods = telemetry_pods(store, self.addresses, self.cluster.service_of)
-            self._publish("pods", pods, lambda found: self.call("telemetry", "configure", pods=found))
-            rows = state_rows(store, self.cluster.service_of)
-            self._publish("rows", rows, lambda found: self.call("telemetry", "kube_state", rows=found))
+            targets = ConfigureTelemetry(targets=scrape_targets(store, self.addresses, self.cluster.service_of))
+            self._publish("targets", targets, lambda request: self.call("telemetry", request))
+            state = ReplaceState(samples=state_samples(store, self.cluster.service_of))
+            self._publish("state", state, lambda request: self.call("telemetry", request))
 
     def publish_routes(self) -> None:
         """Tell the relay where to send connections and whose network is impaired; needs `lock`."""
-        impairments = [{"pod": pod, **impairment} for pod, impairment in self.impairments.items()]
-        state = relay_state(self.cluster.store, self.addresses, impairments, self._seed)
-        self._publish("routes", state, self._configure_relay)
+        wanted = relay_configuration(self.cluster.store, self.addresses, self.impairments, self._seed)
+        self._publish("routes", wanted, self._configure_relay)
 
-    def _configure_relay(self, state: dict[str, Any]) -> None:
-        answer = self.call("relay", "configure", **state)
-        if answer["errors"]:
-            name, reason = next(iter(answer["errors"].items()))
+    def _configure_relay(self, wanted: ConfigureRelay) -> None:
+        errors = self.call("relay", wanted).errors
+        if errors:
+            name, reason = next(iter(errors.items()))
             raise PlatformError(
                 f"the address of {name} cannot be used: {reason}; end the program that listens there on all addresses"
             )
@@ -236,14 +245,14 @@ class ControlPlane:
 
     def _tick(self) -> None:
         before, timeout_s = time.monotonic(), self._time_left()
-        reports = self._channels["reports"].call("poll", timeout_s=timeout_s)
+        reports = self._channels["reports"].call(PollExits(timeout_s=timeout_s))
         self.worst_delay_s = max(self.worst_delay_s, time.monotonic() - before - timeout_s)
         with self.lock:
             for report in reports:
-                if "job" in report:
-                    self.jobs[report["job"]] = report["exit_code"]
+                if isinstance(report, JobExited):
+                    self.jobs[report.job] = report.exit_code
                 else:
-                    self.cluster.handle(exit_report(report))
+                    self.cluster.handle(report)
             if not self._stop.is_set():
                 self.settle()
         for process in self._processes:
@@ -259,7 +268,7 @@ class ControlPlane:
     def _end_processes(self) -> None:
         if "commands" in self._channels:
             with contextlib.suppress(PlatformError):
-                self._channels["commands"].call("shutdown")
+                self._channels["commands"].call(ShutDown())
         for process in self._processes:
             process.stop()
         for pid in stragglers(self.root):

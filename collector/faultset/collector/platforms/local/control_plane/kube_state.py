@@ -7,6 +7,7 @@ from typing import Any
 
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.local.api_server.object_store import ObjectStore
+from faultset.collector.platforms.local.telemetry.messages import StateSample
 from faultset.collector.sources.kube_states import (
     CLAIM_PHASES,
     POD_PHASES,
@@ -15,20 +16,27 @@ from faultset.collector.sources.kube_states import (
     WAITING_REASONS,
 )
 
-Row = list[Any]
-"""metric, service, pod, container, labels, kind, value"""
 
-
-def state_rows(store: ObjectStore, service_of: Callable[[Mapping[str, Any]], str | None]) -> list[Row]:
+def state_samples(store: ObjectStore, service_of: Callable[[Mapping[str, Any]], str | None]) -> tuple[StateSample, ...]:
     """Return one sample of every series, in a stable order."""
-    rows: list[Row] = []
+    made: list[StateSample] = []
     for kind, samples in _SAMPLES.items():
         for found in store.each(kind):
             service = service_of(found)
             for metric, pod, container, labels, value in samples(found):
                 series_kind = "counter" if metric.endswith("_total") else "gauge"
-                rows.append([metric, service, pod, container, labels, series_kind, float(value)])
-    return rows
+                made.append(
+                    StateSample(
+                        metric=metric,
+                        service=service,
+                        pod=pod,
+                        container=container,
+                        labels=labels,
+                        kind=series_kind,
+                        value=float(value),
+                    )
+                )
+    return tuple(made)
 
 
 _Sample = tuple[str, str | None, str | None, dict[str, str], float]

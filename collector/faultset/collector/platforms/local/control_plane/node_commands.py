@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from faultset.collector.ipc.channel import Channel
 from faultset.collector.ipc.launch import environment
 from faultset.collector.platforms.local.controllers.commands import (
     Command,
-    Exited,
     ForgetPod,
     LimitContainer,
     RefreshMounts,
@@ -23,6 +21,7 @@ from faultset.collector.platforms.local.controllers.commands import (
     StartFailed,
 )
 from faultset.collector.platforms.local.controllers.pod_specs import PAUSE_IMAGE, image_repository
+from faultset.collector.platforms.local.node.messages import SendSignal, SetLimits, SpawnContainer
 from faultset.collector.platforms.local.node.programs import PAUSE, search_path
 from faultset.collector.platforms.local.node.volumes import Volumes
 
@@ -58,14 +57,15 @@ class Worker:
             case StartContainer():
                 return self._start(command)
             case SignalContainer():
-                self._node.call("signal", uid=command.uid, container=command.container, signal_name=command.signal)
+                self._node.call(SendSignal(uid=command.uid, container=command.container, signal=command.signal))
             case LimitContainer():
                 self._node.call(
-                    "limit",
-                    uid=command.uid,
-                    container=command.container,
-                    cpu_limit=command.cpu_limit,
-                    memory_limit=command.memory_limit,
+                    SetLimits(
+                        uid=command.uid,
+                        container=command.container,
+                        cpu_limit=command.cpu_limit,
+                        memory_limit=command.memory_limit,
+                    )
                 )
             case RefreshMounts():
                 self._volumes.mount(self._pods[command.uid], command.container, command.mounts)
@@ -85,26 +85,22 @@ class Worker:
         places = self._volumes.mount(command.pod, command.container, command.mounts)
         repository, tag = image_repository(command.image)
         argv = PAUSE if repository == PAUSE_IMAGE else command.command
-        answer = self._node.call(
-            "start",
-            uid=command.uid,
-            pod=command.pod,
-            container=command.container,
-            attempt=command.attempt,
-            argv=list(argv),
-            env={**self.environment, **places, "FAULTSET_BUILD": tag, **command.env},
-            folder=str(folder),
-            log=str(self.log_file(command.pod, command.container, command.attempt)),
-            cpu_limit=command.cpu_limit,
-            memory_limit=command.memory_limit,
-            program_s=command.program_s,
+        process = self._node.call(
+            SpawnContainer(
+                uid=command.uid,
+                pod=command.pod,
+                container=command.container,
+                attempt=command.attempt,
+                argv=tuple(argv),
+                env={**self.environment, **places, "FAULTSET_BUILD": tag, **command.env},
+                folder=folder,
+                log=self.log_file(command.pod, command.container, command.attempt),
+                cpu_limit=command.cpu_limit,
+                memory_limit=command.memory_limit,
+                program_s=command.program_s,
+            )
         )
         about: dict[str, Any] = {"uid": command.uid, "container": command.container, "attempt": command.attempt}
-        if "error" in answer:
-            return StartFailed(**about, time_ns=time.time_ns(), message=answer["error"])
-        return Started(**about, time_ns=answer["time_ns"])
-
-
-def exit_report(found: Mapping[str, Any]) -> Exited:
-    """Return what the node told about the end of a container as a report."""
-    return Exited(**found)
+        if process.started_ns is None:
+            return StartFailed(**about, time_ns=time.time_ns(), message=process.error)
+        return Started(**about, time_ns=process.started_ns)

@@ -5,67 +5,71 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
-from faultset.collector.platforms.observation.timestamps import parse_rfc3339_ns
+from faultset.collector.platforms.local.relay.messages import ConfigureRelay, PodImpairment, Route, Target
+from faultset.collector.platforms.local.telemetry.messages import ScrapeTarget
 
 SPANS_PORT = 4318
 
 
-def relay_state(
-    store: ObjectStore, addresses: AddressBlock, impairments: list[dict[str, Any]], seed: int
-) -> dict[str, Any]:
-    """Return the full configuration of the relay."""
-    pods = {pod["status"]["podIP"]: pod["metadata"]["name"] for pod in _placed(store)}
-    spans = {"pod": None, "ip": addresses.spans_out, "port": SPANS_PORT}
-    forwards = [{"name": "spans", "ip": addresses.spans_in, "port": SPANS_PORT, "targets": [spans]}]
+def relay_configuration(
+    store: ObjectStore, addresses: AddressBlock, impairments: Mapping[str, Impairment], seed: int
+) -> ConfigureRelay:
+    """Return the full configuration of the relay; impairments are by the name of a pod."""
+    spans = Target(pod=None, ip=addresses.spans_out, port=SPANS_PORT)
+    routes = [Route(name="spans", ip=addresses.spans_in, port=SPANS_PORT, targets=(spans,))]
     for service in store.each("Service"):
-        forwards += _service_forwards(store, service)
+        routes += _service_routes(store, service)
     for pod in _placed(store):
         port = scrape_port(pod)
         if port is not None:
-            address = pod["status"]["podIP"]
-            target = {"pod": pod["metadata"]["name"], "ip": address, "port": port}
-            forward = {"name": f"metrics of {target['pod']}", "ip": addresses.scrape(address), "port": port}
-            forwards.append({**forward, "targets": [target]})
-    return {"pods": pods, "forwards": forwards, "impairments": impairments, "seed": seed}
+            name, address = pod["metadata"]["name"], pod["status"]["podIP"]
+            target = Target(pod=name, ip=address, port=port)
+            routes.append(Route(name=f"metrics of {name}", ip=addresses.scrape(address), port=port, targets=(target,)))
+    return ConfigureRelay(
+        pods={pod["status"]["podIP"]: pod["metadata"]["name"] for pod in _placed(store)},
+        routes=tuple(routes),
+        impairments=tuple(PodImpairment(pod=pod, impairment=one) for pod, one in impairments.items()),
+        seed=seed,
+    )
 
 
-def _service_forwards(store: ObjectStore, service: Object) -> list[dict[str, Any]]:
+def _service_routes(store: ObjectStore, service: Object) -> list[Route]:
     name, address = service["metadata"]["name"], service["spec"].get("clusterIP")
     endpoints = store.find("Endpoints", name)
     if not address or endpoints is None:
         return []
     made = []
     for place, port in enumerate(service["spec"].get("ports", [])):
-        targets = [
-            {"pod": ready["targetRef"]["name"], "ip": ready["ip"], "port": subset["ports"][place]["port"]}
+        targets = tuple(
+            Target(pod=ready["targetRef"]["name"], ip=ready["ip"], port=int(subset["ports"][place]["port"]))
             for subset in endpoints["subsets"]
             for ready in subset["addresses"]
             if subset["ports"][place]["port"]
-        ]
-        made.append({"name": f"{name}:{port['port']}", "ip": address, "port": port["port"], "targets": targets})
+        )
+        made.append(Route(name=f"{name}:{port['port']}", ip=address, port=int(port["port"]), targets=targets))
     return made
 
 
-def telemetry_pods(
+def scrape_targets(
     store: ObjectStore, addresses: AddressBlock, service_of: Callable[[Mapping[str, Any]], str | None]
-) -> list[dict[str, Any]]:
+) -> tuple[ScrapeTarget, ...]:
     """Return the pods that the telemetry process has to know."""
     made = []
     for pod in _placed(store):
         port = scrape_port(pod)
         made.append(
-            {
-                "pod": pod["metadata"]["name"],
-                "service": service_of(pod),
-                "container": pod["spec"]["containers"][0]["name"],
-                "scrape": None if port is None else [addresses.scrape(pod["status"]["podIP"]), port],
-                "started_ns": parse_rfc3339_ns(pod["status"]["startTime"]),
-            }
+            ScrapeTarget(
+                pod=pod["metadata"]["name"],
+                service=service_of(pod),
+                container=pod["spec"]["containers"][0]["name"],
+                address=None if port is None else (addresses.scrape(pod["status"]["podIP"]), port),
+            )
         )
-    return made
+    return tuple(made)
 
 
 def hosts(store: ObjectStore) -> dict[str, str]:

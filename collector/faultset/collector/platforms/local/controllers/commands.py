@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from faultset.collector.ipc.messages import Message
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
@@ -97,7 +99,7 @@ class StartFailed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exited:
+class Exited(Message):
     """A container's main process has ended and all other processes of the container with it."""
 
     uid: str

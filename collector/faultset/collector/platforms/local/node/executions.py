@@ -8,6 +8,7 @@ import signal
 
 from faultset.collector.ipc.server import Deferred
 from faultset.collector.platforms.local.node.containers import Container, send
+from faultset.collector.platforms.local.node.messages import ExecutionResult
 
 _READ = 1 << 16
 
@@ -35,7 +36,7 @@ class Execution:
         self,
         pid: int,
         container: Container,
-        reply: Deferred,
+        reply: Deferred[ExecutionResult],
         *,
         deadline: float,
         output: int,
@@ -50,7 +51,7 @@ class Execution:
         """Answer with the exit code and the output so far."""
         self._capture()
         self._close()
-        self._reply.resolve({"code": code, "output": self._text.decode(errors="replace")})
+        self._reply.resolve(ExecutionResult(code=code, output=self._text.decode(errors="replace")))
 
     def fail(self, why: str) -> None:
         """Answer that it could not be done."""

@@ -17,12 +17,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from faultset.collector.ipc.calls import Handlers
 from faultset.collector.ipc.launch import call
 from faultset.collector.ipc.server import Deferred, Server
+from faultset.collector.platforms.local.controllers.commands import Exited
 from faultset.collector.platforms.local.node.child_processes import Ended, Reaper, end_all, spawn
 from faultset.collector.platforms.local.node.containers import Container, LogFile, send
 from faultset.collector.platforms.local.node.executions import Execution
 from faultset.collector.platforms.local.node.limits import Limiter
+from faultset.collector.platforms.local.node.messages import (
+    ContainerProcess,
+    ContainerSample,
+    Execute,
+    ExecutionResult,
+    JobExited,
+    PollExits,
+    ReadSamples,
+    RunJob,
+    SendSignal,
+    SetLimits,
+    ShutDown,
+    SignalJob,
+    SpawnContainer,
+)
 from faultset.collector.platforms.local.node.outputs import Outputs
 from faultset.collector.platforms.local.node.programs import PRELOADED, PROGRAMS, find_program
 from faultset.collector.platforms.local.node.reports import Reports
@@ -51,22 +68,22 @@ class Node:
         self._table = ProcessTable(os.getpid())
         self._limiter = Limiter(self._table, self._by_group)
         self._reaper = Reaper(self._selector, self._ended, self._finish_containers)
-        verbs = (
-            self.start,
-            self.signal,
-            self.limit,
-            self._reports.poll,
-            self.exec,
-            self.stats,
-            self.run,
-            self.signal_job,
-            self.shutdown,
-        )
-        Server(socket_path, self._selector, {verb.__name__: verb for verb in verbs})
+        handlers: Handlers = {
+            SpawnContainer: self.spawn,
+            SendSignal: self.signal,
+            SetLimits: self.limit,
+            PollExits: self._reports.poll,
+            Execute: self.execute,
+            ReadSamples: self.samples,
+            RunJob: self.run_job,
+            SignalJob: self.signal_job,
+            ShutDown: self.shut_down,
+        }
+        Server(socket_path, self._selector, handlers)
 
     def serve(self) -> None:
-        """Run until `shutdown` or SIGTERM, then end all processes."""
-        signal.signal(signal.SIGTERM, lambda *_: self.shutdown())
+        """Run until `shut_down` or SIGTERM, then end all processes."""
+        signal.signal(signal.SIGTERM, lambda *_: self.shut_down(ShutDown()))
         while not self._stopping:
             for key, mask in self._selector.select(self._timeout()):
                 key.data(mask)
@@ -77,128 +94,111 @@ class Node:
                 execution.expire(now)
         end_all(self._table)
 
-    def start(
-        self,
-        *,
-        uid: str,
-        pod: str,
-        container: str,
-        attempt: int,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        folder: str,
-        log: str,
-        cpu_limit: float | None = None,
-        memory_limit: int | None = None,
-        program_s: float = 0.0,
-    ) -> dict[str, Any]:
-        """Fork a container, whose program begins after `program_s`; return its pid and start time, or why it cannot."""
-        program = self._program(argv, env)
+    def spawn(self, request: SpawnContainer) -> ContainerProcess:
+        """Fork a container; return its first process, or why there is none."""
+        argv = request.argv
+        program = self._program(argv, request.env)
         if program is None:
-            return {"error": f'exec: "{argv[0] if argv else ""}": executable file not found in $PATH'}
+            return ContainerProcess(error=f'exec: "{argv[0] if argv else ""}": executable file not found in $PATH')
         out, err = os.pipe(), os.pipe()
-        marked = {**env, MARK: f"{uid}/{container}/{attempt}"}
+        marked = {**request.env, MARK: f"{request.uid}/{request.container}/{request.attempt}"}
         ends = (out[1], err[1])
-        pid = spawn(program, argv, group=0, output=ends, env=marked, folder=Path(folder), begins_s=program_s)
+        pid = spawn(program, argv, group=0, output=ends, env=marked, folder=request.folder, begins_s=request.program_s)
         made = Container(
-            uid=uid,
-            pod=pod,
-            name=container,
-            attempt=attempt,
+            uid=request.uid,
+            pod=request.pod,
+            name=request.container,
+            attempt=request.attempt,
             pid=pid,
-            log=LogFile(Path(log)),
-            env=env,
-            folder=Path(folder),
-            cpu_limit=cpu_limit,
-            memory_limit=memory_limit,
-            oom_events=self._limiter.oom_events(uid, container),
+            log=LogFile(request.log),
+            env=request.env,
+            folder=request.folder,
+            cpu_limit=request.cpu_limit,
+            memory_limit=request.memory_limit,
+            oom_events=self._limiter.oom_events(request.uid, request.container),
         )
-        self._containers[(uid, container)] = self._by_group[pid] = made
+        self._containers[(request.uid, request.container)] = self._by_group[pid] = made
         self._outputs.open(made, stdout=out[0], stderr=err[0])
-        return {"pid": pid, "time_ns": made.started_ns}
+        return ContainerProcess(pid=pid, started_ns=made.started_ns)
 
-    def signal(self, uid: str, container: str, signal_name: str, main_only: bool = False) -> bool:
+    def signal(self, request: SendSignal) -> bool:
         """Send a signal to a container, or to its first process only; return whether it runs."""
-        found = self._containers.get((uid, container))
+        found = self._containers.get((request.uid, request.container))
         if found is None:
             return False
-        number = getattr(signal, f"SIG{signal_name}")
-        if main_only:
+        number = getattr(signal, f"SIG{request.signal}")
+        if request.main_only:
             os.kill(found.pid, number)
         else:
             found.signal(number)
         return True
 
-    def limit(self, uid: str, container: str, cpu_limit: float | None, memory_limit: int | None) -> bool:
+    def limit(self, request: SetLimits) -> bool:
         """Change the limits of a running container; return whether it runs."""
-        found = self._containers.get((uid, container))
+        found = self._containers.get((request.uid, request.container))
         if found is not None:
-            found.quota.limit, found.memory_limit = cpu_limit, memory_limit
+            found.quota.limit, found.memory_limit = request.cpu_limit, request.memory_limit
         return found is not None
 
-    def exec(self, uid: str, container: str, argv: Sequence[str], timeout_s: float = 30.0) -> Deferred:
+    def execute(self, request: Execute) -> Deferred[ExecutionResult]:
         """Run a command in a container's process group; answer with its exit code and output when it ends."""
-        reply = Deferred()
-        found = self._containers.get((uid, container))
+        reply = Deferred(request)
+        found = self._containers.get((request.uid, request.container))
         if found is None or found.exit_code is not None:
-            reply.fail(f"container {container} does not run")
+            reply.fail(f"container {request.container} does not run")
             return reply
-        program = find_program(list(argv), found.env.get("PATH", ""))
+        program = find_program(list(request.argv), found.env.get("PATH", ""))
         if program is None:
-            reply.fail(f'exec: "{argv[0]}": executable file not found in $PATH')
+            reply.fail(f'exec: "{request.argv[0]}": executable file not found in $PATH')
             return reply
         output = os.pipe()
         env, ends = {**found.env, MARK: found.mark}, (output[1], output[1])
-        pid = spawn(program, argv, group=found.pid, output=ends, env=env, folder=found.folder)
+        pid = spawn(program, request.argv, group=found.pid, output=ends, env=env, folder=found.folder)
         found.members.append(pid)
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + request.timeout_s
         self._executions[pid] = Execution(
             pid, found, reply, deadline=deadline, output=output[0], selector=self._selector
         )
         return reply
 
-    def stats(self) -> list[dict[str, Any]]:
+    def samples(self, request: ReadSamples) -> tuple[ContainerSample, ...]:
         """Return samples of every running container under cAdvisor's names."""
         self._limiter.find_members()
-        rows = []
-        for container in self._containers.values():
-            time_ns = time.time_ns()
-            rows += [
-                {
-                    "pod": container.pod,
-                    "container": container.name,
-                    "metric": metric,
-                    "labels": labels,
-                    "kind": kind,
-                    "value": value,
-                    "time_ns": time_ns,
-                }
-                for metric, labels, kind, value in container.samples()
-            ]
-        return rows
+        return tuple(
+            ContainerSample(
+                pod=container.pod,
+                container=container.name,
+                metric=metric,
+                labels=labels,
+                kind=kind,
+                value=float(value),
+            )
+            for container in self._containers.values()
+            for metric, labels, kind, value in container.samples()
+        )
 
-    def run(self, *, name: str, function: str, argv: Sequence[str], env: Mapping[str, str], log: str) -> int:
-        """Fork a process that belongs to no pod, such as the load; its end is reported under `name`."""
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    def run_job(self, request: RunJob) -> int:
+        """Fork a process that belongs to no pod, such as the load; its end is reported under its name."""
+        output = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         pid = spawn(
-            lambda arguments: call(function, [arguments]),
-            [name, *argv],
+            lambda arguments: call(request.function, [arguments]),
+            [request.name, *request.argv],
             group=0,
             output=(output, output),
-            env=env,
-            folder=Path(log).parent,
+            env=request.env,
+            folder=request.log.parent,
         )
-        self._jobs[pid] = name
+        self._jobs[pid] = request.name
         return pid
 
-    def signal_job(self, name: str, signal_name: str) -> bool:
-        """Send a signal to a process that was started by `run`; return whether it runs."""
-        pids = [pid for pid, job in self._jobs.items() if job == name]
+    def signal_job(self, request: SignalJob) -> bool:
+        """Send a signal to a process that belongs to no pod; return whether it runs."""
+        pids = [pid for pid, job in self._jobs.items() if job == request.name]
         for pid in pids:
-            send(os.kill, pid, getattr(signal, f"SIG{signal_name}"))
+            send(os.kill, pid, getattr(signal, f"SIG{request.signal}"))
         return bool(pids)
 
-    def shutdown(self) -> bool:
+    def shut_down(self, request: ShutDown) -> bool:
         """Leave the loop; all processes are ended then."""
         self._stopping = True
         return True
@@ -213,7 +213,7 @@ class Node:
     def _ended(self, ended: Ended) -> None:
         pid, code = ended.pid, ended.code
         if pid in self._jobs:
-            self._reports.add({"job": self._jobs.pop(pid), "exit_code": code, "time_ns": time.time_ns()})
+            self._reports.add(JobExited(job=self._jobs.pop(pid), exit_code=code, time_ns=time.time_ns()))
             return
         container = self._by_group.get(ended.group) or next(
             (found for found in self._containers.values() if pid in found.members), None
@@ -243,15 +243,15 @@ class Node:
                 del self._executions[execution.pid]
                 execution.fail(f"container {container.name} ended")
             self._reports.add(
-                {
-                    "uid": container.uid,
-                    "container": container.name,
-                    "attempt": container.attempt,
-                    "time_ns": container.exited_ns,
-                    "exit_code": container.exit_code,
-                    "out_of_memory": bool(container.oom_detail),
-                    "detail": container.oom_detail,
-                }
+                Exited(
+                    uid=container.uid,
+                    container=container.name,
+                    attempt=container.attempt,
+                    time_ns=container.exited_ns,
+                    exit_code=container.exit_code,
+                    out_of_memory=bool(container.oom_detail),
+                    detail=container.oom_detail,
+                )
             )
         self._reports.answer(time.monotonic())
 

@@ -1,29 +1,30 @@
-"""What has happened on the node, told to whoever polls."""
+"""Ends of containers and jobs, kept until somebody polls."""
 
 from __future__ import annotations
 
 import math
 import time
-from typing import Any
 
 from faultset.collector.ipc.server import Deferred
+from faultset.collector.platforms.local.controllers.commands import Exited
+from faultset.collector.platforms.local.node.messages import JobExited, PollExits
 
 
 class Reports:
     """Reports that nobody has asked for yet, and polls that wait for one."""
 
     def __init__(self) -> None:
-        self._reports: list[dict[str, Any]] = []
-        self._polls: list[tuple[float, Deferred]] = []
+        self._reports: list[Exited | JobExited] = []
+        self._polls: list[tuple[float, Deferred[tuple[Exited | JobExited, ...]]]] = []
 
-    def add(self, report: dict[str, Any]) -> None:
+    def add(self, report: Exited | JobExited) -> None:
         """Keep a report until the next `answer`."""
         self._reports.append(report)
 
-    def poll(self, timeout_s: float) -> Deferred:
+    def poll(self, request: PollExits) -> Deferred[tuple[Exited | JobExited, ...]]:
         """Answer with what has happened since the last poll, at once or when something does."""
-        reply = Deferred()
-        self._polls.append((time.monotonic() + timeout_s, reply))
+        reply = Deferred(request)
+        self._polls.append((time.monotonic() + request.timeout_s, reply))
         self.answer(time.monotonic())
         return reply
 
@@ -32,7 +33,7 @@ class Reports:
         waiting, self._polls = self._polls, []
         for deadline, reply in waiting:
             if self._reports or now >= deadline:
-                reply.resolve(self._reports)
+                reply.resolve(tuple(self._reports))
                 self._reports = []
             else:
                 self._polls.append((deadline, reply))

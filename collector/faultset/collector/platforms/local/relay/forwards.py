@@ -6,26 +6,17 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 
 from faultset.collector.platforms.local.relay.connection import Connection
 from faultset.collector.platforms.local.relay.listening_sockets import ListeningSockets
+from faultset.collector.platforms.local.relay.messages import Target
 from faultset.collector.platforms.local.relay.pods import Pod
 
 _BACKLOG = 512
 _ACCEPTS_PER_WAKE = 64
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
-    """Where a forward leads: a port of a pod, or of a process that is none (`pod` is None)."""
-
-    pod: str | None
-    ip: str
-    port: int
 
 
 class Forward:

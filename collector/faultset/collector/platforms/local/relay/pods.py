@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import fields
 
+from faultset.collector.platforms.api.impairments import Delay, Impairment, Loss, Partition
+from faultset.collector.platforms.local.relay.messages import PodCounters
 from faultset.collector.platforms.local.relay.schedule import CLEAR, Road
 
-COUNTERS = (
-    "receive_bytes",
-    "transmit_bytes",
-    "receive_packets",
-    "transmit_packets",
-    "receive_packets_dropped",
-    "transmit_packets_dropped",
-)
+COUNTERS = tuple(field.name for field in fields(PodCounters))
 
 
 class Pod:
@@ -29,9 +24,9 @@ class Pod:
         self.receive_packets = self.transmit_packets = 0
         self.receive_packets_dropped = self.transmit_packets_dropped = 0
 
-    def stats(self) -> dict[str, int]:
+    def counters(self) -> PodCounters:
         """Return all counters."""
-        return {counter: getattr(self, counter) for counter in COUNTERS}
+        return PodCounters(**{counter: getattr(self, counter) for counter in COUNTERS})
 
 
 def drop(sender: Pod, receiver: Pod, packets: int) -> None:
@@ -42,19 +37,17 @@ def drop(sender: Pod, receiver: Pod, packets: int) -> None:
         receiver.receive_packets_dropped += packets
 
 
-def road_of(impairments: Iterable[Mapping[str, Any]]) -> Road:
+def road_of(impairments: Iterable[Impairment]) -> Road:
     """Combine the impairments of one pod: delays add up, losses are independent."""
     passing, latency_s, jitter_s, cut = 1.0, 0.0, 0.0, False
     for impairment in impairments:
-        match impairment["kind"]:
-            case "loss":
-                passing *= 1.0 - impairment["probability"]
-            case "delay":
-                latency_s += impairment["latency_s"]
-                jitter_s += impairment.get("jitter_s") or 0.0
-            case "partition":
+        match impairment:
+            case Loss():
+                passing *= 1.0 - impairment.probability
+            case Delay():
+                latency_s += impairment.latency_s
+                jitter_s += impairment.jitter_s
+            case Partition():
                 cut = True
-            case kind:
-                raise ValueError(f"unknown impairment {kind!r}; known are loss, delay and partition")
     road = Road(loss=1.0 - passing, latency_s=latency_s, jitter_s=jitter_s, cut=cut)
     return CLEAR if road == CLEAR else road

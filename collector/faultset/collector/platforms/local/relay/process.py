@@ -7,14 +7,13 @@ import gc
 import itertools
 import os
 import resource
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from faultset.collector.ipc.channel import serve
-from faultset.collector.platforms.local.relay.forwards import Forward, Target
+from faultset.collector.platforms.local.relay.forwards import Forward
 from faultset.collector.platforms.local.relay.listening_sockets import ListeningSockets
+from faultset.collector.platforms.local.relay.messages import ConfigureRelay, PodCounters, ReadCounters, RelayState
 from faultset.collector.platforms.local.relay.pods import Pod, road_of
 from faultset.collector.platforms.local.relay.schedule import CLEAR
 from faultset.core.processes import die_with_parent
@@ -39,58 +38,28 @@ class Relay:
         self._stranger = Pod("")
         self._probing = asyncio.get_running_loop().create_task(self._probe())
 
-    def configure(
-        self,
-        pods: Mapping[str, str],
-        forwards: Sequence[Mapping[str, Any]],
-        impairments: Sequence[Mapping[str, Any]] = (),
-        seed: int | None = None,
-    ) -> dict[str, Any]:
-        """Take over a full state; what it says already is left alone, and connections stay.
-
-        Parameters
-        ----------
-        pods
-            Name of the pod at each address.
-        forwards
-            Addresses to listen on, each with `name`, `ip`, `port` and `targets` (`pod` or null, `ip`, `port`).
-        impairments
-            Each with `pod` and `kind`: loss (`probability`), delay (`latency_s`, `jitter_s`) or partition.
-        seed
-            Starts the random draws again when it differs from the one before.
-
-        Returns
-        -------
-        dict
-            `listening`: forwards that accept now; `errors`: name to reason, of addresses that cannot be used.
-        """
-        if seed is not None and seed != self._seed:
-            self._seed = seed
-            self._rng.seed(seed)
-        roads = {
-            name: road_of([impairment for impairment in impairments if impairment["pod"] == name])
-            for name in {impairment["pod"] for impairment in impairments}
-        }
-        for name in self._pods.keys() - set(pods.values()):
+    def configure(self, wanted: ConfigureRelay) -> RelayState:
+        """Take over a full state; what it says already is left alone, and connections stay."""
+        if wanted.seed is not None and wanted.seed != self._seed:
+            self._seed = wanted.seed
+            self._rng.seed(wanted.seed)
+        impaired = {one.pod for one in wanted.impairments}
+        roads = {name: road_of(one.impairment for one in wanted.impairments if one.pod == name) for name in impaired}
+        for name in self._pods.keys() - set(wanted.pods.values()):
             self._pods.pop(name).road = CLEAR
-        for name in pods.values():
+        for name in wanted.pods.values():
             self._pods.setdefault(name, Pod(name)).road = roads.get(name, CLEAR)
-        self._by_ip = {ip: self._pods[name] for ip, name in pods.items()}
-        wanted = {(forward["ip"], int(forward["port"])): forward for forward in forwards}
-        for address in self._forwards.keys() - wanted.keys():
+        self._by_ip = {ip: self._pods[name] for ip, name in wanted.pods.items()}
+        routes = {(route.ip, route.port): route for route in wanted.routes}
+        for address in self._forwards.keys() - routes.keys():
             self._forwards.pop(address).close()
-        for address, forward in wanted.items():
-            self._forward(forward["name"], address).retarget(
-                tuple(
-                    Target(pod=target["pod"], ip=target["ip"], port=int(target["port"]))
-                    for target in forward["targets"]
-                )
-            )
+        for address, route in routes.items():
+            self._forward(route.name, address).retarget(route.targets)
         return self._state()
 
-    def stats(self) -> dict[str, dict[str, int]]:
+    def counters(self, request: ReadCounters) -> dict[str, PodCounters]:
         """Return the counters of every configured pod since it was first configured."""
-        return {name: pod.stats() for name, pod in self._pods.items()}
+        return {name: pod.counters() for name, pod in self._pods.items()}
 
     async def close(self) -> None:
         """Stop listening and probing."""
@@ -111,11 +80,11 @@ class Relay:
             )
         return self._forwards[address]
 
-    def _state(self) -> dict[str, Any]:
-        return {
-            "listening": [forward.name for forward in self._forwards.values() if forward.listening],
-            "errors": {forward.name: forward.error for forward in self._forwards.values() if forward.error},
-        }
+    def _state(self) -> RelayState:
+        return RelayState(
+            listening=tuple(forward.name for forward in self._forwards.values() if forward.listening),
+            errors={forward.name: forward.error for forward in self._forwards.values() if forward.error},
+        )
 
     async def _probe(self) -> None:
         for round_ in itertools.count():
@@ -126,9 +95,9 @@ class Relay:
 
 
 async def run(socket_path: Path, seed: int = 0) -> None:
-    """Serve `configure` and `stats` on a Unix socket until cancelled."""
+    """Serve requests on a Unix socket until cancelled."""
     relay = Relay(seed)
-    server = await serve(socket_path, {"configure": relay.configure, "stats": relay.stats})
+    server = await serve(socket_path, {ConfigureRelay: relay.configure, ReadCounters: relay.counters})
     async with server:
         try:
             await server.serve_forever()
@@ -142,7 +111,7 @@ def main(socket_path: Path, seed: int = 0, parent: int | None = None) -> None:
     Parameters
     ----------
     socket_path
-        Where to listen for `configure` and `stats`.
+        Where to listen for requests.
     seed
         Seed of the draws that decide which packets are lost.
     parent

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
-from typing import Any
 
-from faultset.core.errors import PlatformError
-
-_LONGEST_LINE = 1 << 26
+from faultset.collector.ipc.calls import read_answer, request_line
+from faultset.collector.ipc.channel import LONGEST_LINE_BYTES
+from faultset.collector.ipc.messages import AnswerT, Request
 
 
 class Peer:
@@ -20,8 +18,8 @@ class Peer:
         self._lock = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def call(self, verb: str, *, timeout_s: float, **args: Any) -> Any:
-        """Send one request and return its result.
+    async def call(self, request: Request[AnswerT], *, timeout_s: float) -> AnswerT:
+        """Send one request and return its answer.
 
         Raises
         ------
@@ -33,14 +31,11 @@ class Peer:
         async with self._lock:
             try:
                 async with asyncio.timeout(timeout_s):
-                    line = await self._exchange({"verb": verb, "args": args})
+                    line = await self._exchange(request_line(request))
             except BaseException:
                 self.close()
                 raise
-        reply = json.loads(line)
-        if "error" in reply:
-            raise PlatformError(f"{self._path.stem} could not {verb}: {reply['error']}")
-        return reply["result"]
+        return read_answer(request, line, self._path.stem)
 
     def close(self) -> None:
         """Close the connection; the next call makes a new one."""
@@ -48,11 +43,11 @@ class Peer:
             self._streams[1].close()
             self._streams = None
 
-    async def _exchange(self, request: dict[str, Any]) -> bytes:
+    async def _exchange(self, request: bytes) -> bytes:
         if self._streams is None:
-            self._streams = await asyncio.open_unix_connection(self._path, limit=_LONGEST_LINE)
+            self._streams = await asyncio.open_unix_connection(self._path, limit=LONGEST_LINE_BYTES)
         reader, writer = self._streams
-        writer.write(json.dumps(request).encode() + b"\n")
+        writer.write(request)
         await writer.drain()
         line = await reader.readline()
         if not line:

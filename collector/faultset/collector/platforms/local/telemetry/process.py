@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from faultset.collector.ipc.channel import serve
+from faultset.collector.platforms.local.telemetry.messages import (
+    ConfigureTelemetry,
+    ReadHealth,
+    ReplaceState,
+    TelemetryHealth,
+    WriteSnapshot,
+)
 from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.platforms.local.telemetry.receiver import Receiver
 from faultset.collector.platforms.local.telemetry.scraper import Scraper
@@ -20,12 +26,11 @@ from faultset.collector.sources.span_store import SpanStore, SpanWindow
 from faultset.core.files import replacing
 from faultset.core.processes import die_with_parent
 
-TABLES = ("metrics", "spans")
 _BATCH_ROWS = 1 << 16
 
 
 class Telemetry:
-    """The verbs of the process. Needs a running event loop."""
+    """What the process does. Needs a running event loop."""
 
     def __init__(self, *, node: Peer | None, relay: Peer | None, interval_s: float, folder: Path):
         self._metrics = MetricStore()
@@ -40,10 +45,10 @@ class Telemetry:
         server = await serve(
             socket_path,
             {
-                "configure": self.configure,
-                "kube_state": self.kube_state,
-                "snapshot": self.snapshot,
-                "health": self.health,
+                ConfigureTelemetry: self.configure,
+                ReplaceState: self.replace_state,
+                WriteSnapshot: self.snapshot,
+                ReadHealth: self.health,
             },
         )
         async with server:
@@ -53,55 +58,37 @@ class Telemetry:
                 await self._scraper.close()
                 await self._receiver.close()
 
-    def configure(self, pods: Sequence[Mapping[str, Any]]) -> None:
-        """Take over the full list of pods.
+    def configure(self, request: ConfigureTelemetry) -> None:
+        """Take over the full list of pods."""
+        self._scraper.configure(request.targets)
 
-        Parameters
-        ----------
-        pods
-            Each with `pod`, `service`, `container` and `scrape`, the address that leads to its metrics or null.
-        """
-        self._scraper.configure(pods)
+    def replace_state(self, request: ReplaceState) -> None:
+        """Replace the samples of the state of objects."""
+        self._scraper.set_state(request.samples)
 
-    def kube_state(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Replace the samples of the objects' state: metric, service, pod, container, labels, kind, value."""
-        self._scraper.set_state(rows)
-
-    async def snapshot(
-        self,
-        start_ns: int,
-        end_ns: int,
-        folder: str | None = None,
-        tables: Sequence[str] = TABLES,
-    ) -> dict[str, int]:
+    async def snapshot(self, request: WriteSnapshot) -> dict[str, int]:
         """Write the rows of `[start_ns, end_ns)` as `<table>.arrow` and return how many there are."""
-        target = Path(folder) if folder else self._folder
+        target = request.folder or self._folder
         services = dict(self._scraper.services)
         stores = {"metrics": self._metrics, "spans": self._spans}
         rows = {}
-        for table in tables:
-            window = stores[table].window(start_ns, end_ns)
+        for table in request.tables:
+            window = stores[table].window(request.start_ns, request.end_ns)
             rows[table] = await asyncio.to_thread(write_window, window, services, target / f"{table}.arrow")
         return rows
 
-    def health(self, forget_lag: bool = False) -> dict[str, Any]:
-        """Return what has arrived so far and how late the scraper was at worst.
-
-        Parameters
-        ----------
-        forget_lag
-            Begin again with the worst lag, for instance when the load starts.
-        """
+    def health(self, request: ReadHealth) -> TelemetryHealth:
+        """Return what has arrived so far and how late the scraper was at worst."""
         health = self._scraper.health
-        found = {
-            "spans": len(self._spans),
-            "samples": len(self._metrics),
-            "scrapes": health.scrapes,
-            "scrape_failures": dict(health.failures),
-            "last_scrape_ns": health.last_scrape_ns,
-            "worst_lag_ms": health.worst_lag_ns / 1e6,
-        }
-        if forget_lag:
+        found = TelemetryHealth(
+            spans=len(self._spans),
+            samples=len(self._metrics),
+            scrapes=health.scrapes,
+            scrape_failures=dict(health.failures),
+            last_scrape_ns=health.last_scrape_ns,
+            worst_lag_ms=health.worst_lag_ns / 1e6,
+        )
+        if request.forget_lag:
             health.worst_lag_ns = 0
         return found
 
@@ -149,9 +136,9 @@ def main(
     Parameters
     ----------
     socket_path
-        Where to listen for `configure`, `kube_state`, `snapshot` and `health`; exists once spans are received.
+        Where to listen for requests; exists once spans are received.
     node_socket, relay_socket
-        Processes to ask for `stats`; None, or not there yet, leaves their samples out.
+        Processes to ask for samples; None, or not there yet, leaves their samples out.
     otlp_ip, otlp_port
         Where to receive spans.
     interval_s

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import aiohttp
 
+from faultset.collector.ipc.messages import AnswerT, Request
+from faultset.collector.platforms.local.node.messages import ReadSamples
+from faultset.collector.platforms.local.relay.messages import ReadCounters
+from faultset.collector.platforms.local.telemetry.messages import ScrapeTarget, StateSample
 from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.sources.exposition import ExpositionReader
 from faultset.collector.sources.metric_store import MetricStore
@@ -66,33 +70,26 @@ class Scraper:
         self.services: dict[str, str | None] = {}
         self.health = ScrapeHealth()
 
-    def configure(self, pods: Iterable[Mapping[str, Any]]) -> None:
+    def configure(self, targets: Iterable[ScrapeTarget]) -> None:
         """Take over the full list of pods; what is known of a pod that stays is kept."""
         known, self._pods = self._pods, {}
-        for pod in pods:
-            name = pod["pod"]
-            self.services[name] = pod["service"]
-            url = None
-            if pod.get("scrape"):
-                ip, port = pod["scrape"]
-                url = f"http://{ip}:{port}/metrics"
+        for target in targets:
+            name = target.pod
+            self.services[name] = target.service
             before = known.get(name)
-            if before is None or before.container != pod.get("container"):
-                before = self._scraped(name, pod["service"], pod.get("container"))
-            before.url = url
+            if before is None or before.container != target.container:
+                before = self._scraped(name, target.service, target.container)
+            before.url = None if target.address is None else "http://{}:{}/metrics".format(*target.address)
             self._pods[name] = before
 
-    def set_state(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Replace the samples of the objects' state, which are repeated at every scrape.
-
-        Each row is metric, service, pod, container, labels, kind, value.
-        """
+    def set_state(self, samples: Iterable[StateSample]) -> None:
+        """Replace the samples of the objects' state, which are repeated at every scrape."""
         numbers: list[int] = []
         values: list[float] = []
-        for metric, service, pod, container, labels, kind, value in rows:
-            series = Series(service, pod, container, metric, canonical_labels(labels), kind)
+        for one in samples:
+            series = Series(one.service, one.pod, one.container, one.metric, canonical_labels(one.labels), one.kind)
             numbers.append(self._store.number(series))
-            values.append(float(value))
+            values.append(one.value)
         self._state = (numbers, values)
 
     async def run(self) -> None:
@@ -169,23 +166,22 @@ class Scraper:
         numbers: list[int] = []
         values: list[float] = []
         known = self._container_numbers
-        for row in await self._ask(self._node) or ():
-            pod, container, metric, labels = row["pod"], row["container"], row["metric"], row["labels"]
-            key = (pod, container, metric, *labels.items())
+        for one in await self._ask(self._node, ReadSamples()) or ():
+            key = (one.pod, one.container, one.metric, *one.labels.items())
             number = known.get(key)
             if number is None:
-                series = Series(None, pod, container, metric, canonical_labels(labels), row["kind"])
+                series = Series(None, one.pod, one.container, one.metric, canonical_labels(one.labels), one.kind)
                 number = known[key] = self._store.number(series)
             numbers.append(number)
-            values.append(float(row["value"]))
+            values.append(one.value)
         self._store.add(tick_ns, numbers, values)
 
     async def _from_relay(self, tick_ns: int) -> None:
         numbers: list[int] = []
         values: list[float] = []
         known = self._container_numbers
-        for pod, counters in (await self._ask(self._relay) or {}).items():
-            for counter, value in counters.items():
+        for pod, counters in (await self._ask(self._relay, ReadCounters()) or {}).items():
+            for counter, value in asdict(counters).items():
                 number = known.get((pod, counter))
                 if number is None:
                     metric = f"container_network_{counter}_total"
@@ -195,11 +191,11 @@ class Scraper:
                 values.append(float(value))
         self._store.add(tick_ns, numbers, values)
 
-    async def _ask(self, peer: Peer | None) -> Any:
+    async def _ask(self, peer: Peer | None, request: Request[AnswerT]) -> AnswerT | None:
         if peer is None:
             return None
         try:
-            return await peer.call("stats", timeout_s=self._interval_s * _TIMEOUT_SHARE)
+            return await peer.call(request, timeout_s=self._interval_s * _TIMEOUT_SHARE)
         except (OSError, PlatformError, ValueError) as error:
             logger.debug("no statistics: %s", error)
             return None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from faultset.collector.ipc.channel import Channel
+from faultset.collector.platforms.local.telemetry.messages import WriteSnapshot
 
 
 class TelemetrySource:
@@ -34,7 +35,7 @@ class TelemetrySource:
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `[start_ns, end_ns)` in order of time."""
-        self._channel.call("snapshot", folder=str(self._folder), start_ns=start_ns, end_ns=end_ns, tables=[self.table])
+        self._channel.call(WriteSnapshot(folder=self._folder, start_ns=start_ns, end_ns=end_ns, tables=(self.table,)))
         with (
             pa.memory_map(str(self._folder / f"{self.table}.arrow")) as file,
             pa.ipc.open_file(file) as reader,

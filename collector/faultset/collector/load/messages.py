@@ -1,0 +1,41 @@
+"""What can be asked of the load, over its socket or, in a pod, over HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from faultset.collector.ipc.messages import Message, Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadStatistics(Message):
+    """How many requests were sent, how they ended, and how late the latest was sent.
+
+    Attributes
+    ----------
+    time_ns
+        The clock of the load's machine.
+    """
+
+    sent: int
+    in_flight: int
+    worst_lag_ms: float
+    time_ns: int
+    outcomes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeLoad(Request[float]):
+    """Change the load to `factor` times the planned rate, from the next arrival on; answered by the factor."""
+
+    factor: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadStatistics(Request[LoadStatistics]):
+    """Return how the load fares."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopLoad(Request[LoadStatistics]):
+    """Send no more requests and give up those that have no answer yet."""

@@ -1,0 +1,143 @@
+"""Every message between processes survives its way, and what is no message is refused in one sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+import random
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import faultset.collector
+from faultset.collector.episodes.messages import (
+    EpisodeAssignment,
+    EpisodeOutcome,
+    PhaseReport,
+    read_message,
+    write_message,
+)
+from faultset.collector.ipc.calls import error_line, read_answer, read_request, request_line, result_line
+from faultset.collector.ipc.messages import (
+    BadMessage,
+    Message,
+    Request,
+    decode,
+    decode_value,
+    encode,
+    encode_value,
+    message_types,
+)
+from faultset.core.errors import PlatformError
+
+for found in pkgutil.walk_packages(faultset.collector.__path__, "faultset.collector."):
+    if found.name.rpartition(".")[2] in ("messages", "commands", "impairments"):
+        importlib.import_module(found.name)
+
+TYPES = {kind.__name__: kind for kind in message_types() if kind.__module__.startswith("faultset.")}
+REQUESTS = {name: kind for name, kind in TYPES.items() if issubclass(kind, Request)}
+
+
+def example(kind: Any, rng: random.Random) -> Any:
+    """Make a value of a type that messages are made of."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        names = [field.name for field in dataclasses.fields(kind)]
+        return kind(**{name: example(hints[name], rng) for name in names})  # type: ignore[operator]
+    if origin in (typing.Union, types.UnionType):
+        return example(rng.choice(arguments), rng)
+    if origin is typing.Literal:
+        return rng.choice(arguments)
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return tuple(example(arguments[0], rng) for _ in range(rng.randrange(3)))
+    if origin is tuple:
+        return tuple(example(one, rng) for one in arguments)
+    if origin in (dict, Mapping):
+        return {example(arguments[0], rng): example(arguments[1], rng) for _ in range(rng.randrange(3))}
+    simple = {
+        str: lambda: "".join(rng.choice('aé"\n\u2028 \\') for _ in range(rng.randrange(5))),
+        int: lambda: rng.randrange(-(2**63), 2**63),
+        float: lambda: rng.choice([0.0, -1.5, 1e300]),
+        bool: lambda: rng.random() < 0.5,
+        Path: lambda: Path("/a b/c"),
+        type(None): lambda: None,
+        Any: lambda: "anything",
+    }
+    return simple[kind]()
+
+
+def test_the_messages_of_every_process_are_registered() -> None:
+    expected = {"SpawnContainer", "ConfigureRelay", "WriteSnapshot", "ChangeLoad", "EpisodeAssignment", "Exited"}
+    assert expected <= TYPES.keys()
+    assert len(TYPES) == len([kind for kind in message_types() if kind.__module__.startswith("faultset.")])
+
+
+@pytest.mark.parametrize("kind", TYPES.values(), ids=TYPES.keys())
+def test_every_message_survives_its_way(kind: type[Message]) -> None:
+    rng = random.Random(kind.__name__)
+    for _ in range(20):
+        message = example(kind, rng)
+        line = encode(message)
+        assert b"\n" not in line
+        assert decode(kind, line) == message
+
+
+@pytest.mark.parametrize("kind", REQUESTS.values(), ids=REQUESTS.keys())
+def test_every_request_and_its_answer_survive_their_way(kind: type[Request[Any]]) -> None:
+    rng = random.Random(kind.__name__)
+    handlers = {one: lambda request: None for one in REQUESTS.values()}
+    for _ in range(20):
+        request, answer = example(kind, rng), example(kind.answer_type(), rng)
+        assert read_request(request_line(request), handlers) == request
+        assert read_answer(request, result_line(request, answer), "node") == answer
+
+
+@pytest.mark.parametrize("kind", TYPES.values(), ids=TYPES.keys())
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"7", b'{"unknown_field": 1}', b"\xff\xfe"])
+def test_what_is_no_message_is_refused_in_one_sentence(kind: type[Message], data: bytes) -> None:
+    with pytest.raises(BadMessage, match=f"a message must be a valid {kind.__name__}; ") as caught:
+        decode(kind, data)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("line", [b"", b"Nothing {}", b"\xff {}", b"ChangeLoad", b'ChangeLoad {"factor": "2"}'])
+def test_a_line_that_is_no_request_is_refused(line: bytes) -> None:
+    with pytest.raises(BadMessage):
+        read_request(line, {REQUESTS["ChangeLoad"]: lambda request: None})
+
+
+@pytest.mark.parametrize("line", [b"", b"maybe 1", b"result", b'result "2"', b"error 7"])
+def test_a_line_that_is_no_answer_is_refused(line: bytes) -> None:
+    request = TYPES["ChangeLoad"](factor=1.0)  # type: ignore[call-arg]
+    with pytest.raises(BadMessage):
+        read_answer(request, line, "load")  # type: ignore[arg-type]
+
+
+def test_an_error_of_the_other_process_names_process_request_and_reason() -> None:
+    request = TYPES["ChangeLoad"](factor=1.0)  # type: ignore[call-arg]
+    with pytest.raises(PlatformError, match=r"^load could not do ChangeLoad: ValueError: no such factor$"):
+        read_answer(request, error_line(ValueError("no such factor")), "load")  # type: ignore[arg-type]
+
+
+def test_messages_of_an_episode_are_told_apart_by_their_fields() -> None:
+    phase, outcome = PhaseReport(phase="fault", end_ns=None), EpisodeOutcome(episode="e-0001", logs=Path("/tmp/x"))
+    for message in (phase, outcome):
+        assert read_message(write_message(message)) == message
+    assert write_message(outcome).endswith("\n")
+
+
+def test_values_are_checked_as_strictly_as_messages() -> None:
+    assert decode_value(tuple[int, ...], encode_value(tuple[int, ...], (1, 2))) == (1, 2)
+    with pytest.raises(BadMessage):
+        decode_value(int, b'"1"')
+
+
+def test_an_assignment_that_lacks_a_field_names_it() -> None:
+    with pytest.raises(BadMessage, match="its plan is wrong"):
+        decode(EpisodeAssignment, b'{"root": "/x", "parent": 1, "parallel": 1, "settings": {}}')
