@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 OPTIONS = "--faults pod-failure --targets geo --apps hotel --normal 1 -j 1".split()
 OPTIONS += "--step 500ms --warmup 4s --baseline 10s --fault 10s --cooldown 2s".split()
-COMMAND = [sys.executable, "-c", "from faultset.core.console import collect; collect()", *OPTIONS]
+COMMAND = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()", *OPTIONS]
 
 
 def start(root: Path) -> subprocess.Popen[str]:

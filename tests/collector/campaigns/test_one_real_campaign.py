@@ -14,7 +14,8 @@ from faultset.datasets.dataset import open_dataset
 
 
 def run(command: str, *words: str) -> subprocess.CompletedProcess[str]:
-    code = f"from faultset.core.console import {command}; {command}()"
+    package = {"collect": "collector", "evaluate": "evaluators"}[command]
+    code = f"from faultset.{package}.cli.{command} import {command}; {command}()"
     return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
 
 

@@ -103,7 +103,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if given:
         return Path(given)
     root = tmp_path_factory.mktemp("signatures") / "data"
-    command = "from faultset.core.console import collect; collect()"
+    command = "from faultset.collector.cli.collect import collect; collect()"
     options = ["--faults", "all", "--apps", "hotel", "--profile", "quick", "--normal", "2", "--seed", "11"]
     run = subprocess.run(
         [sys.executable, "-c", command, *options, "--out", str(root)], capture_output=True, text=True, check=False

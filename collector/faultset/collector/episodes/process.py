@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,8 +125,10 @@ def _sender() -> Callable[[EpisodeMessage], None]:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
     def send(message: EpisodeMessage) -> None:
-        output.write(write_message(message))
-        output.flush()
+        # without a campaign nobody listens, and what was changed is undone all the same
+        with suppress(BrokenPipeError):
+            output.write(write_message(message))
+            output.flush()
 
     return send
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-COLLECT = [sys.executable, "-c", "from faultset.core.console import collect; collect()"]
+COLLECT = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()"]
 SHORT = ["--warmup", "6s", "--baseline", "25s", "--fault", "25s", "--cooldown", "1s", "--platform", "kubernetes"]
 _PATIENCE_S = 240
 

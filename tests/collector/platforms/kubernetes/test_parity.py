@@ -49,7 +49,7 @@ pytestmark = pytest.mark.cluster
 
 
 def _collect(platform: str, root: Path, jobs: int) -> Path:
-    command = "from faultset.core.console import collect; collect()"
+    command = "from faultset.collector.cli.collect import collect; collect()"
     options = ["--faults", ",".join(PLANS), "--apps", "hotel", "--normal", "1", "--seed", "11", *LENGTHS]
     options += ["--platform", platform, "-j", str(jobs), "--out", str(root)]
     said = ""

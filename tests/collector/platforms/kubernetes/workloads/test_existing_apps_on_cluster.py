@@ -100,7 +100,7 @@ def test_its_episodes_are_collected_and_it_is_left_as_it_was(api: Api, shop: tup
     before, out = _specs(api, namespace), tmp_path / "data"
     options = ["--platform", "kubernetes", "--apps", str(app), "--faults", "wrong-selector,scale-to-zero", "--normal"]
     options += ["1", "--warmup", "8s", "--baseline", "25s", "--fault", "25s", "--cooldown", "2s", "--out", str(out)]
-    command = [sys.executable, "-c", "from faultset.core.console import collect; collect()", *options]
+    command = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()", *options]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     verdicts = {}
@@ -128,7 +128,7 @@ def test_a_fault_that_needs_programs_of_ours_says_so(shop: tuple[str, Path], tmp
         "--out",
         str(tmp_path / "d"),
     ]
-    command = [sys.executable, "-c", "from faultset.core.console import collect; collect()", *options]
+    command = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()", *options]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 2
     assert "works on programs of ours only" in run.stderr
