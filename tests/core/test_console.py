@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from faultset.core import console
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
+from faultset.core.plugins import Plugin
 
 HEAVY = ("pandas", "pyarrow", "dask", "distributed", "sklearn", "scipy", "kubernetes", "aiohttp", "matplotlib", "rich")
 
@@ -103,13 +104,16 @@ sys.exit(" ".join(sorted(heavy & sys.modules.keys())) or 0)
 
 
 def test_a_command_that_cannot_be_imported_leaves_the_help_alone(run, monkeypatch):
-    from importlib.metadata import EntryPoint
-
-    broken = EntryPoint("broken", "no_such_module:command", console.ENTRY_POINTS)
-    monkeypatch.setattr(console, "entry_points", lambda **options: [broken])
+    value = "no_such_module:command"
+    broken = Plugin(group=console.ENTRY_POINTS, name="broken", value=value, distribution="bad 1.2")
+    monkeypatch.setattr(console, "plugins", lambda group: {"broken": broken})
     result = run("--help")
     assert result.exit_code == 0
-    assert "broken  (cannot be loaded: No module named 'no_such_module')" in result.stdout
+    assert "broken  (cannot be loaded)" in result.stdout
+    result = run("broken")
+    assert result.exit_code == 2
+    assert 'the plug-in "broken" of bad 1.2' in result.stderr
+    assert "No module named 'no_such_module'" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["collect", "evaluate"])

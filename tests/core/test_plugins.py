@@ -50,11 +50,33 @@ def test_an_unknown_name_suggests_the_nearest(install):
         load_plugin(GROUP, "frist", kind="sample")
 
 
-def test_one_name_for_two_objects_is_an_error_that_names_both(install):
+def test_one_name_for_two_objects_is_an_error_that_names_both_and_harms_no_other(install):
     install("good", {"one": "sample_good:VALUE"}, {"sample_good": "VALUE = 1\n"})
-    install("other", {"one": "sample_other:VALUE"}, {"sample_other": "VALUE = 2\n"})
+    install("other", {"one": "sample_other:VALUE", "two": "sample_other:VALUE"}, {"sample_other": "VALUE = 2\n"})
+    assert load_plugins(GROUP) == {"two": 2}
     with pytest.raises(UsageError, match=r"good 1\.2.*other 1\.2|other 1\.2.*good 1\.2"):
-        plugins(GROUP)
+        load_plugin(GROUP, "one", kind="sample")
+
+
+def test_what_is_not_accepted_is_named_with_the_reason(install):
+    def accept(name, loaded):
+        raise ValueError(f"{name} must be even")
+
+    install("good", {"one": "sample_good:VALUE"}, {"sample_good": "VALUE = 1\n"})
+    with pytest.raises(UsageError, match=r'"one" of good 1\.2 .* cannot be used: .*one must be even'):
+        load_plugin(GROUP, "one", kind="sample", accept=accept)
+
+
+def test_an_exit_on_import_is_an_error_like_any_other(install):
+    install("bad", {"two": "sample_bad:VALUE"}, {"sample_bad": "raise SystemExit(0)\n"})
+    with pytest.raises(UsageError, match=r'"two" of bad 1\.2 .*SystemExit: 0'):
+        load_plugin(GROUP, "two", kind="sample")
+
+
+def test_what_a_plugin_prints_on_import_does_not_reach_standard_output(install, capsys):
+    install("loud", {"one": "sample_loud:VALUE"}, {"sample_loud": "print('hello')\nVALUE = 1\n"})
+    assert load_plugin(GROUP, "one", kind="sample") == 1
+    assert capsys.readouterr() == ("", "hello\n")
 
 
 def test_nothing_is_imported_to_list_what_is_there(install):

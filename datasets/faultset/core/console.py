@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import click
@@ -19,6 +18,7 @@ import click
 from faultset.core import __version__
 from faultset.core.errors import FaultsetError
 from faultset.core.extras import missing_extra
+from faultset.core.plugins import Plugin, plugins
 from faultset.core.suggestions import suggest
 from faultset.core.verbosity import read_verbosity, verbosity_options
 
@@ -108,8 +108,8 @@ class FaultsetGroup(click.Group):
             try:
                 command = self.get_command(ctx, name)
                 text = command.get_short_help_str(limit=90) if command is not None else ""
-            except ImportError as error:
-                text = f"(cannot be loaded: {error})"
+            except FaultsetError:
+                text = "(cannot be loaded)"
             rows.append((name, text))
         if rows:
             with formatter.section("Commands"):
@@ -119,14 +119,14 @@ class FaultsetGroup(click.Group):
         """Run the command that was asked for."""
         return _invoked(super().invoke, ctx)
 
-    def _registered(self) -> dict[str, EntryPoint | None]:
+    def _registered(self) -> dict[str, Plugin | None]:
         """Return the registered commands below this group; None stands for a sub-group."""
         if self._prefix is None:
             return {}
-        found: dict[str, EntryPoint | None] = {}
-        for point in entry_points(group=ENTRY_POINTS):
-            if point.name.startswith(self._prefix):
-                name, dot, _ = point.name.removeprefix(self._prefix).partition(".")
+        found: dict[str, Plugin | None] = {}
+        for full, point in plugins(ENTRY_POINTS).items():
+            if full.startswith(self._prefix):
+                name, dot, _ = full.removeprefix(self._prefix).partition(".")
                 found[name] = None if dot else point
         return found
 

@@ -7,9 +7,12 @@ extensions are announced exactly as those of third parties are.
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, TypeVar
 
 from faultset.core.errors import UsageError
 from faultset.core.extras import missing_extra
@@ -17,6 +20,12 @@ from faultset.core.suggestions import unknown_name
 
 _log = logging.getLogger(__name__)
 _reported: set[Plugin] = set()
+T = TypeVar("T")
+Accept = Callable[[str, Any], T]
+"""Takes the name of an entry point and the object that was imported, and returns what the group holds.
+
+Raises UsageError or ValueError with the reason when the object is not of that kind.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,41 +38,53 @@ class Plugin:
     """The object that the entry point names, as `module:attribute` or `module`."""
     distribution: str
     """Name and version of the distribution that announces it."""
+    rival: str = ""
+    """Another object, and its distribution, that is announced by the same name; empty without one."""
 
     @property
     def built_in(self) -> bool:
         """Whether it comes with faultset itself."""
         return self.distribution.rpartition(" ")[0] == "faultset"
 
-    def load(self) -> Any:
-        """Import what the entry point names.
+    def load(self, accept: Accept[T] = lambda name, loaded: loaded) -> T:
+        """Import what the entry point names, and return what `accept` makes of it.
 
         Raises
         ------
         UsageError
-            It cannot be imported; the sentence names the entry point, the distribution and the reason.
+            It cannot be imported or is not accepted; the sentence names the entry point, the distribution and the
+            reason.
         """
-        try:
-            return EntryPoint(self.name, self.value, self.group).load()
-        except UsageError:
-            raise
-        except Exception as error:  # whatever a third party's module does when it is imported
-            if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
-                raise missing from error
-            reason = str(error).strip().partition("\n")[0] or "no message"
+        if self.rival:
             raise UsageError(
-                f'the plug-in "{self.name}" of {self.distribution} (entry point {self.group}, {self.value}) cannot be '
-                f"loaded: {type(error).__name__}: {reason}; repair or uninstall that distribution"
-            ) from error
+                f'two plug-ins are called "{self.name}" in {self.group}: {self.value} of {self.distribution} and '
+                f"{self.rival}; uninstall one of them"
+            )
+        try:
+            # standard output carries results, which a program may be reading
+            with redirect_stdout(sys.stderr):
+                return accept(self.name, EntryPoint(self.name, self.value, self.group).load())
+        except ModuleNotFoundError as error:
+            raise missing_extra(error) or self._broken("loaded", error) from error
+        except (UsageError, ValueError) as error:
+            raise self._broken("used", error) from error
+        except (Exception, SystemExit) as error:  # whatever a third party's module does when it is imported
+            raise self._broken("loaded", error) from error
+
+    def _broken(self, done: str, error: BaseException) -> UsageError:
+        reason = str(error).strip().partition("\n")[0] or "no message"
+        if not isinstance(error, UsageError):
+            reason = f"{type(error).__name__}: {reason}"
+        return UsageError(
+            f'the plug-in "{self.name}" of {self.distribution} (entry point {self.group}, {self.value}) cannot be '
+            f"{done}: {reason}; repair or uninstall that distribution"
+        )
 
 
 def plugins(group: str) -> dict[str, Plugin]:
     """Return what is announced in an entry-point group, by name, without importing anything.
 
-    Raises
-    ------
-    UsageError
-        Two distributions announce the same name for different objects.
+    Of two objects that are announced by the same name, the first is returned with the other as its `rival`.
     """
     found: dict[str, Plugin] = {}
     for point in entry_points(group=group):
@@ -71,14 +92,12 @@ def plugins(group: str) -> dict[str, Plugin]:
         plugin = Plugin(group=group, name=point.name, value=point.value, distribution=owner)
         other = found.setdefault(point.name, plugin)
         if other.value != plugin.value:
-            raise UsageError(
-                f'two plug-ins are called "{point.name}" in {group}: {other.value} of {other.distribution} and '
-                f"{plugin.value} of {plugin.distribution}; uninstall one of them"
-            )
+            rival = f"{plugin.value} of {plugin.distribution}"
+            found[point.name] = Plugin(**{**vars(other), "rival": rival})
     return dict(sorted(found.items()))
 
 
-def load_plugin(group: str, name: str, *, kind: str) -> Any:
+def load_plugin(group: str, name: str, *, kind: str, accept: Accept[T] = lambda name, loaded: loaded) -> T:
     """Return the plug-in of that name, loaded.
 
     Parameters
@@ -89,29 +108,39 @@ def load_plugin(group: str, name: str, *, kind: str) -> Any:
         What the user asked for.
     kind
         What such a plug-in is called in sentences for people, for instance `import format`.
+    accept
+        See `Accept`.
 
     Raises
     ------
     UsageError
-        There is none of that name (the sentence suggests the nearest), or it cannot be loaded.
+        There is none of that name (the sentence suggests the nearest), or it cannot be loaded or used.
     """
     known = plugins(group)
     if name not in known:
         raise unknown_name(kind, name, known)
-    return known[name].load()
+    return known[name].load(accept)
 
 
-def load_plugins(group: str) -> dict[str, Any]:
-    """Return every plug-in of a group that can be loaded, by name.
+def load_plugins(group: str, accept: Accept[T] = lambda name, loaded: loaded) -> dict[str, T]:
+    """Return every plug-in of a group that can be loaded and is accepted, by name.
 
     One that cannot is left out, and a warning names it once for each process; `load_plugin` raises it as an error.
     """
     loaded = {}
     for name, plugin in plugins(group).items():
         try:
-            loaded[name] = plugin.load()
+            loaded[name] = plugin.load(accept)
         except UsageError as error:
             if plugin not in _reported:
                 _reported.add(plugin)
                 _log.warning("%s", error)
     return loaded
+
+
+def require_class(loaded: object, *methods: str) -> None:
+    """Raise UsageError when a loaded object is not a class with these methods and attributes."""
+    missing = [name for name in methods if not hasattr(loaded, name)]
+    if not isinstance(loaded, type) or missing:
+        lacking = f", which lacks {', '.join(missing)}" if isinstance(loaded, type) else ""
+        raise UsageError(f"it must be a class with {', '.join(methods)}; found {loaded!r}{lacking}")

@@ -7,7 +7,6 @@ Built-in baselines do exactly what those of other distributions do.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
@@ -22,9 +21,7 @@ Kind = Literal["named", "method", "own", "rule", "control"]
 Speed = Literal["instant", "fast", "slow"]
 METHOD_OF_TASK = {"detection": "detect", "localization": "localize", "rca": "diagnose"}
 
-_log = logging.getLogger(__name__)
 _announced: dict[str, BaselineSpec] = {}
-_reported: set[str] = set()
 _Class = TypeVar("_Class", bound=type)
 
 
@@ -121,13 +118,7 @@ def list_baselines() -> dict[str, BaselineSpec]:
 
     A plug-in that cannot be loaded, or is no baseline, is left out with a warning; `get_baseline` raises the error.
     """
-    for name, loaded in load_plugins(GROUP).items():
-        try:
-            _register(name, loaded)
-        except UsageError as error:
-            if name not in _reported:
-                _reported.add(name)
-                _log.warning("%s", error)
+    load_plugins(GROUP, _registered)
     return dict(sorted(_announced.items()))
 
 
@@ -140,7 +131,7 @@ def get_baseline(name: str) -> BaselineSpec:
         There is no such baseline (the sentence names the nearest), or its plug-in cannot be loaded.
     """
     if name not in _announced and name in plugins(GROUP):
-        _register(name, load_plugin(GROUP, name, kind="baseline"))
+        load_plugin(GROUP, name, kind="baseline", accept=_registered)
     if name not in _announced:
         raise unknown_name("baseline", name, list_baselines())
     return _announced[name]
@@ -180,16 +171,16 @@ def _spec_for(task: Task, name: str) -> BaselineSpec:
     return spec
 
 
-def _register(name: str, loaded: Any) -> None:
+def _registered(name: str, loaded: Any) -> BaselineSpec:
     spec = loaded if isinstance(loaded, BaselineSpec) else getattr(loaded, "spec", None)
     if not isinstance(spec, BaselineSpec) or spec.name != name:
-        plugin = plugins(GROUP)[name]
         raise UsageError(
-            f'entry point "{name}" of {plugin.distribution} must name the class of the baseline "{name}", but '
-            f"{plugin.value} is not; decorate it with faultset.baselines.baseline"
+            f'it must be the class of the baseline "{name}", but is {loaded!r}; decorate the class with '
+            "faultset.baselines.baseline"
         )
     _check(spec)
     _announced[spec.name] = spec
+    return spec
 
 
 def _check(spec: BaselineSpec) -> None:

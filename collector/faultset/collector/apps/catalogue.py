@@ -7,7 +7,6 @@ file, without being installed.
 
 from __future__ import annotations
 
-import logging
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -21,7 +20,6 @@ from faultset.core.plugins import load_plugin, load_plugins, plugins
 
 GROUP = "faultset.apps"
 _FILE = "app.yaml"
-_log = logging.getLogger(__name__)
 
 
 def app_names() -> tuple[str, ...]:
@@ -31,13 +29,7 @@ def app_names() -> tuple[str, ...]:
 
 def load_apps() -> dict[str, AppSpec]:
     """Return every installed application that can be read; a warning says what is wrong with any other."""
-    loaded = {}
-    for name, plugin in load_plugins(GROUP).items():
-        try:
-            loaded[name] = _from_plugin(name, plugin)
-        except UsageError as error:
-            _log.warning("%s", error)
-    return loaded
+    return load_plugins(GROUP, _from_plugin)
 
 
 def load_app(name: str) -> AppSpec:
@@ -50,7 +42,7 @@ def load_app(name: str) -> AppSpec:
     """
     if is_path(name):
         return _from_path(Path(name))
-    return _from_plugin(name, load_plugin(GROUP, name, kind="app"))
+    return load_plugin(GROUP, name, kind="app", accept=_from_plugin)
 
 
 def is_path(name: str) -> bool:
@@ -72,12 +64,10 @@ def _from_path(path: Path) -> AppSpec:
 def _from_plugin(name: str, plugin: object) -> AppSpec:
     file, code = (files(plugin) / _FILE, _code(plugin)) if isinstance(plugin, ModuleType) else (plugin, None)
     if not isinstance(file, Traversable) or not file.is_file():
-        raise UsageError(
-            f'the app "{name}" must be a package with an {_FILE}, or the path of a YAML file; found {plugin}'
-        )
+        raise UsageError(f"it must be a package with an {_FILE}, or the path of a YAML file; found {plugin!r}")
     app = read_app(file.read_text(encoding="utf-8"), f"app {name}", code=code, workload_of=_workload)
     if app.name != name:
-        raise UsageError(f'the app "{name}" calls itself "{app.name}" in {file}; the two must be the same')
+        raise UsageError(f'the app calls itself "{app.name}" in {file}, and both names must be the same')
     return app
 
 

@@ -8,11 +8,11 @@ platform's journal undoes. Built-in and third-party faults register alike, throu
 from __future__ import annotations
 
 import inspect
-import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -96,7 +96,6 @@ class FaultSpec:
     needs: frozenset[Capability]
 
 
-_log = logging.getLogger(__name__)
 _faults: dict[str, FaultSpec] = {}
 
 
@@ -178,20 +177,19 @@ def _require_arguments(name: str, field: str, function: Callable[..., Any], argu
         raise ValueError(f"the {field} of fault {name} must take the arguments ({arguments})") from None
 
 
+def _defined(name: str, loaded: Any) -> FaultSpec:
+    spec = _faults.get(name)
+    module = loaded.__name__ if isinstance(loaded, ModuleType) else None
+    if spec is None or spec.inject.__module__ != module:
+        raise UsageError(
+            f"it must be the module that defines the fault {name}; correct the value or the name of the entry point"
+        )
+    return spec
+
+
 @cache
 def _load() -> None:
-    announced = plugins(GROUP)
-    for name, module in load_plugins(GROUP).items():
-        spec = _faults.get(name)
-        if spec is None or spec.inject.__module__ != module.__name__:
-            _log.warning(
-                'the plug-in "%s" of %s is left out: the module %s defines no fault of that name; correct the entry '
-                "point's name in group %s",
-                name,
-                announced[name].distribution,
-                module.__name__,
-                GROUP,
-            )
+    load_plugins(GROUP, _defined)
 
 
 def faults() -> dict[str, FaultSpec]:
@@ -216,9 +214,5 @@ def get_fault(name: str) -> FaultSpec:
         return known[name]
     announced = plugins(GROUP)
     if name in announced:
-        announced[name].load()
-        raise UsageError(
-            f'the plug-in "{name}" of {announced[name].distribution} defines no fault of that name; correct the name '
-            f"of its entry point in group {GROUP}"
-        )
+        return announced[name].load(_defined)
     raise unknown_name("fault", name, [*known, NOOP, ALL])

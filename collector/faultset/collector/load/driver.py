@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from faultset.collector.load.results import NONE
 from faultset.collector.load.schedule import ScheduledRequest
 from faultset.collector.spec.app import AppSpec
-from faultset.core.errors import UsageError
-from faultset.core.plugins import load_plugin
+from faultset.core.plugins import load_plugin, require_class
 
 GROUP = "faultset.load_drivers"
 
@@ -64,7 +63,9 @@ class LoadDriver(Protocol):
 
 def driver_class(app: AppSpec) -> type[LoadDriver]:
     """Return the load driver of an application; raise UsageError when it is unknown or no driver."""
-    driver = load_plugin(GROUP, app.load.driver, kind="load driver")
-    if not isinstance(driver, type) or not all(callable(getattr(driver, name, None)) for name in ("send", "close")):
-        raise UsageError(f'the load driver "{app.load.driver}" must be a class with send and close; found {driver!r}')
-    return driver
+    return load_plugin(GROUP, app.load.driver, kind="load driver", accept=_accepted)
+
+
+def _accepted(name: str, loaded: Any) -> type[LoadDriver]:
+    require_class(loaded, "send", "close")
+    return loaded

@@ -17,7 +17,7 @@ from faultset.collector.platforms.api.requirements import Requirement
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
-from faultset.core.plugins import load_plugin, plugins
+from faultset.core.plugins import load_plugin, plugins, require_class
 
 GROUP = "faultset.platforms"
 
@@ -115,7 +115,24 @@ def load_host_class(platform: str) -> type[PlatformHost]:
     UsageError
         There is no platform of that name, or its plug-in cannot be loaded.
     """
-    return load_plugin(GROUP, platform, kind="platform")
+    return load_plugin(GROUP, platform, kind="platform", accept=_accepted)
+
+
+def _accepted(name: str, loaded: Any) -> type[PlatformHost]:
+    require_class(
+        loaded,
+        "profiles",
+        "runs_deployed_apps",
+        "settings",
+        "requirements",
+        "check",
+        "episode_capacity",
+        "unsupported_needs",
+        "create_platform",
+        "undo_abandoned",
+        "remove_orphans",
+    )
+    return loaded
 
 
 def open_host(platform: str, settings: Mapping[str, Any] | None = None) -> PlatformHost:

@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from faultset.core.errors import DataError, UsageError
-from faultset.core.plugins import load_plugin
+from faultset.core.plugins import load_plugin, require_class
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.storage import disk_full_named
 
@@ -54,6 +54,16 @@ class ExportLayout(Protocol):
         ...
 
 
+def load_layout(name: str) -> type[ExportLayout]:
+    """Return a layout; raise UsageError for a name that is not known or a plug-in that cannot be used."""
+    return load_plugin(GROUP, name, kind="layout", accept=_accepted)
+
+
+def _accepted(name: str, loaded: Any) -> type[ExportLayout]:
+    require_class(loaded, "unavailable_reason", "write", "finish")
+    return loaded
+
+
 def export_dataset(
     name: str,
     root: Path | str,
@@ -79,7 +89,7 @@ def export_dataset(
     started, progress
         Told the number of episodes, then how many were finished since.
     """
-    layout = load_plugin(GROUP, name, kind="layout")
+    layout = load_layout(name)
     options = options or ExportOptions()
     if options.step_s <= 0:
         raise UsageError("a step needs a length, for instance --step 1s")

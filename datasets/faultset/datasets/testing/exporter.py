@@ -6,10 +6,9 @@ import tempfile
 from pathlib import Path
 
 from faultset.core.errors import DataError
-from faultset.core.plugins import load_plugin
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.exports.exporter import GROUP, ExportOptions, export_dataset
+from faultset.datasets.exports.exporter import ExportOptions, export_dataset, load_layout
 from faultset.datasets.format.summaries import hashes_below
 
 
@@ -70,7 +69,7 @@ def _check_place(name: str, dataset: Path, folder: Path) -> None:
     opened, around = open_dataset(dataset), folder / "around"
     out = around / "out"
     out.mkdir(parents=True)
-    layout = load_plugin(GROUP, name, kind="layout")(opened, ExportOptions(), out)
+    layout = load_layout(name)(opened, ExportOptions(), out)
     before = _outside(around, out)
     for episode in opened.episodes:
         if layout.unavailable_reason(episode) is None:

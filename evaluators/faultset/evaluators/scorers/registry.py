@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import get_args
 
 from faultset.core.errors import UsageError
-from faultset.core.plugins import load_plugins
-from faultset.core.suggestions import unknown_name
+from faultset.core.plugins import load_plugin, load_plugins
 from faultset.evaluators.results.rows import TASKS
 from faultset.evaluators.scorers.contract import Episodes, Metric, Unit
 
@@ -16,23 +14,17 @@ GROUP = "faultset.scorers"
 
 
 def registered_scorers() -> tuple[Metric, ...]:
-    """Return every scorer that is installed and keeps the contract, by name.
+    """Return every scorer that is installed and keeps the contract, by name; a warning names any other."""
+    return tuple(load_plugins(GROUP, _declared).values())
 
-    Raises
-    ------
-    UsageError
-        An entry point names something that is not a scorer.
-    """
-    found: Mapping[str, object] = load_plugins(GROUP)
-    return tuple(check_declaration(scorer, name) for name, scorer in found.items())
+
+def _declared(name: str, loaded: object) -> Metric:
+    return check_declaration(loaded, name)
 
 
 def scorer_called(name: str) -> Metric:
     """Return one scorer by its name."""
-    known = {scorer.name: scorer for scorer in registered_scorers()}
-    if name not in known:
-        raise unknown_name("scorer", name, known)
-    return known[name]
+    return load_plugin(GROUP, name, kind="scorer", accept=_declared)
 
 
 def check_declaration(scorer: object, name: str | None = None) -> Metric:
