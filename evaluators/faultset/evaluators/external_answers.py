@@ -46,7 +46,7 @@ def score(
     version
         Version of the dataset; the newest by default.
     seed
-        For the bootstrap.
+        For tests that draw some of the ways to flip signs.
 
     Raises
     ------

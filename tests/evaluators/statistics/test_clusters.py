@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 
 from faultset.evaluators.statistics.clusters import (
+    cluster_sums,
     clustered_mean,
     clustered_median,
     clustered_ratio,
-    draws,
-    resampled_means,
+    mean_and_spread,
 )
-from faultset.evaluators.statistics.rates import (
-    wilson_interval,
-)
+from faultset.evaluators.statistics.intervals import wilson
 
-VALUES = [1.0, 1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0]
+VALUES = [1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
 CLUSTERS = ["a", "a", "a", "b", "b", "c", "c", "c"]
 
 
-def test_few_clusters_are_enumerated():
-    means = resampled_means(VALUES, CLUSTERS)
-    assert len(means) == 27
-    assert np.allclose(np.quantile(means, [0.025, 0.975]), (-0.1979, 0.6396), atol=1e-4)
-    estimate = clustered_mean(VALUES, CLUSTERS)
-    assert np.allclose((estimate.low, estimate.high), (-0.1979, 0.6396), atol=1e-4)
-    assert estimate.method == "bootstrap over 3 clusters, all 27 resamples"
+def test_sums_are_of_clusters_in_order_of_first_appearance():
+    assert cluster_sums(VALUES, CLUSTERS).tolist() == [2.0, 1.0, 0.0]
+    assert cluster_sums([VALUES, VALUES], CLUSTERS).shape == (2, 3)
 
 
-def test_many_clusters_are_sampled_with_a_seed():
-    assert np.array_equal(draws(9, seed=4), draws(9, seed=4))
-    assert draws(9, seed=4).shape == (2000, 9)
+def test_the_variance_of_a_mean_is_that_of_cluster_totals():
+    mean, spread = mean_and_spread(VALUES, CLUSTERS)
+    residuals = np.array([2 - 3 * 0.375, 1 - 2 * 0.375, 0 - 3 * 0.375])
+    assert mean == 0.375
+    assert math.isclose(spread.variance, 3 / 2 * (residuals**2).sum() / 8**2)
+    assert math.isclose(spread.clusters, 8**2 / (9 + 4 + 9))
+
+
+def test_clusters_that_repeat_themselves_count_once():
+    once = clustered_mean([1.0, 0.0, 1.0, 0.0, 1.0, 1.0], list("abcdef"))
+    repeated = clustered_mean([1.0, 0.0, 1.0, 0.0, 1.0, 1.0] * 4, list("abcdef") * 4)
+    assert np.allclose((once.low, once.high), (repeated.low, repeated.high))
+
+
+def test_episodes_of_their_own_get_nearly_the_interval_of_independent_trials():
+    estimate = clustered_mean([1.0] * 30 + [0.0] * 20, list(range(50)))
+    assert np.allclose((estimate.low, estimate.high), wilson(0.6, 50), atol=0.005)
 
 
 def test_unscored_values_are_left_out_and_counted():
@@ -43,17 +50,34 @@ def test_unscored_values_are_left_out_and_counted():
     assert clustered_mean([math.nan], ["a"]).reason == "no scored episode"
 
 
-def test_a_perfect_score_does_not_get_an_interval_of_no_width():
-    estimate = clustered_mean([1.0] * 8, list("aabbccdd"))
-    assert np.allclose((estimate.low, estimate.high), wilson_interval(4, 4))
-    assert estimate.method == "Wilson over clusters"
+@pytest.mark.parametrize("same", [0.0, 0.5, 1.0])
+def test_a_share_on_which_all_clusters_agree_has_an_interval_with_clusters_as_trials(same: float):
+    estimate = clustered_mean([same] * 8, list("aabbccdd"))
+    assert np.allclose((estimate.low, estimate.high), wilson(same, 4))
+
+
+def test_bounds_scale_the_interval():
+    share = clustered_mean(VALUES, CLUSTERS)
+    seconds = clustered_mean([60 * value for value in VALUES], CLUSTERS, bounds=(0.0, 60.0))
+    assert np.allclose((seconds.low, seconds.high), (60 * share.low, 60 * share.high))
+
+
+def test_an_interval_stays_within_its_bounds():
+    estimate = clustered_mean([1.0] * 11 + [0.0], list(range(12)))
+    assert 0 <= estimate.low < estimate.value < estimate.high <= 1
 
 
 @pytest.mark.parametrize("same", [0.0, 1.0])
-def test_what_is_no_share_gets_no_interval_of_shares(same: float):
-    estimate = clustered_mean([same] * 8, list("aabbccdd"), shares=False)
+def test_what_has_no_bounds_and_no_spread_gets_no_interval(same: float):
+    estimate = clustered_mean([same] * 8, list("aabbccdd"), bounds=None)
     assert (estimate.value, estimate.n, estimate.interval_known) == (same, 8, False)
     assert estimate.reason == "no spread between clusters"
+
+
+def test_what_has_no_bounds_has_students_interval():
+    estimate = clustered_mean([1.0, 2.0, 4.0, 9.0], list("abcd"), bounds=None)
+    half = 3.182446 * np.std([1, 2, 4, 9], ddof=1) / 2
+    assert np.allclose((estimate.low, estimate.high), (4 - half, 4 + half), atol=1e-5)
 
 
 def test_one_cluster_gives_a_value_but_no_interval():
@@ -70,30 +94,24 @@ def test_a_median_with_misses_can_have_an_infinite_upper_end():
     assert clustered_median([], []).reason == "no scored episode"
 
 
-def test_medians_of_resamples_equal_those_of_lists():
-    values, keys = [1.0, 9.0, 4.0, 6.0, math.inf], ["a", "a", "b", "b", "c"]
-    members = {"a": [1.0, 9.0], "b": [4.0, 6.0], "c": [math.inf]}
-    picks = itertools.product("abc", repeat=3)
-    lists = [[value for key in pick for value in members[key]] for pick in picks]
-    medians = sorted(sorted(values)[len(values) // 2] for values in lists)
-    estimate = clustered_median(values, keys)
-    assert estimate.low == medians[math.floor(0.025 * 26)]
-    assert estimate.high == medians[math.ceil(0.975 * 26)]
+def test_a_medians_interval_holds_the_values_that_half_of_the_episodes_may_lie_below():
+    estimate = clustered_median([float(value) for value in range(1, 101)], list(range(100)))
+    # by the share below: Wilson of 41/100 ends above one half, that of 40/100 below it
+    assert (estimate.value, estimate.low) == (51.0, 41.0)
+    assert 59 <= estimate.high <= 61
 
 
-def test_a_ratio_keeps_the_number_of_clusters_in_each_stratum():
-    # columns: right on fault, fault, right on healthy, healthy
-    counts = [[1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
-    estimate = clustered_ratio(
-        counts, list("abcd"), [True, True, False, False], lambda c: (c[..., 0] / c[..., 1] + c[..., 2] / c[..., 3]) / 2
-    )
-    assert estimate.value == 0.75
-    assert (estimate.low, estimate.high) == (0.5, 1.0)
+def test_a_ratio_weighs_episodes_by_their_whole():
+    estimate = clustered_ratio([1, 0, 3], [1, 3, 4], list("abc"))
+    assert estimate.value == 0.5
+    assert 0 <= estimate.low < 0.5 < estimate.high <= 1
+    assert clustered_ratio([0, 0], [0, 0], list("ab")).reason == "undefined on these episodes"
+    assert clustered_ratio([], [], []).reason == "no scored episode"
 
 
-def test_equal_seeds_give_equal_intervals_whatever_was_computed_before():
-    values, keys = list(np.linspace(0, 1, 40)), [i // 4 for i in range(40)]
-    first = clustered_mean(values, keys, seed=3)
-    clustered_mean(values[:20], keys[:20], seed=3)
-    assert clustered_mean(values, keys, seed=3) == first
-    assert clustered_mean(values, keys, seed=4) != first
+def test_strata_of_a_ratio_are_given_numbers_and_not_chance():
+    parts, wholes, keys = [1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1], list("abcdef")
+    together = clustered_ratio(parts, wholes, keys)
+    apart = clustered_ratio(parts, wholes, keys, strata=[True] * 4 + [False] * 2)
+    assert apart.value == together.value
+    assert apart.high - apart.low < together.high - together.low

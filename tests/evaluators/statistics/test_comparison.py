@@ -7,10 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from faultset.evaluators.statistics.comparison import holm, mcnemar_exact, paired_difference, sign_flip
-
-VALUES = [1.0, 1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0]
-CLUSTERS = ["a", "a", "a", "b", "b", "c", "c", "c"]
+from faultset.evaluators.statistics.comparison import clusters_needed, holm, mcnemar_exact, paired_difference, sign_flip
 
 
 @pytest.mark.parametrize(
@@ -71,3 +68,27 @@ def test_mcnemar_is_given_only_where_it_may_be():
     repeated = paired_difference(right, wrong, ["a", *list("abcdefg")])
     assert repeated.mcnemar.reason == "problems are repeated; the clustered test counts"
     assert paired_difference([0.5] * 8, wrong, keys).mcnemar.reason == "ties or seeds make fractions"
+
+
+def test_with_strata_the_difference_is_that_of_balanced_accuracies():
+    first = [1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0]
+    second = [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]
+    faulty = [True] * 6 + [False] * 2
+    paired = paired_difference(first, second, list("abcdefgh"), strata=faulty)
+    assert math.isclose(paired.difference.value, (4 / 6 + 1) / 2 - (3 / 6 + 1) / 2)
+    assert paired.difference.low < paired.difference.value < paired.difference.high
+
+
+def test_with_strata_the_test_weighs_both_the_same():
+    # better on each of eight faults, worse on each of two healthy episodes: balanced, the two are equally good
+    differences = [1.0] * 4 + [0.0] * 4 + [-1.0, 0.0]
+    faulty = [True] * 8 + [False] * 2
+    assert sign_flip(differences, list(range(10)), strata=faulty).p == 1.0
+    assert sign_flip(differences, list(range(10))).p < 1.0
+
+
+@pytest.mark.parametrize(("comparisons", "clusters"), [(1, 6), (2, 7), (20, 10), (23, 10), (26, 11)])
+def test_the_needed_clusters_are_the_fewest_whose_smallest_corrected_p_reaches_the_level(comparisons, clusters):
+    assert clusters_needed(comparisons) == clusters
+    assert comparisons * 2 / 2**clusters <= 0.05
+    assert clusters == 6 or comparisons * 2 / 2 ** (clusters - 1) > 0.05

@@ -1,34 +1,28 @@
-"""Intervals of rates against published values."""
+"""Intervals of rates per hour."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from faultset.evaluators.statistics.rates import (
-    hourly_rate,
-    poisson_interval,
-    wilson_interval,
-)
-
-VALUES = [1.0, 1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0]
-CLUSTERS = ["a", "a", "a", "b", "b", "c", "c", "c"]
+from faultset.evaluators.statistics.rates import hourly_rate
 
 
-@pytest.mark.parametrize(
-    ("k", "n", "expected"),
-    [
-        (10, 13, (0.4974, 0.9182)),
-        (9, 13, (0.4237, 0.8732)),
-        (13, 13, (0.7719, 1.0)),
-        (2, 13, (0.0433, 0.4223)),
-    ],
-)
-def test_wilson(k: int, n: int, expected: tuple[float, float]):
-    assert np.allclose(wilson_interval(k, n), expected, atol=1e-4)
+def test_events_that_come_at_random_have_jeffreys_interval():
+    # quantiles of a gamma distribution of shape 3.5 over twelve hours
+    estimate = hourly_rate([1, 1, 1, 0], [3.0] * 4, list("abcd"))
+    assert estimate.value == 0.25
+    assert np.allclose((estimate.low, estimate.high), (0.0704, 0.6672), atol=2e-4)
 
 
-def test_poisson_rates_keep_an_upper_end_without_events():
-    assert np.allclose((3 / 12, *poisson_interval(3, 12)), (0.25, 0.0516, 0.7306), atol=1e-4)
-    assert np.allclose(poisson_interval(0, 10), (0.0, 0.3689), atol=1e-4)
-    assert hourly_rate(0, 0.0).reason == "no observed time without a fault"
+def test_quiet_hours_leave_an_upper_end():
+    estimate = hourly_rate([0, 0], [5.0, 5.0], list("ab"))
+    assert estimate.low == 0.0
+    assert np.isclose(estimate.high, 0.2512, atol=1e-4)
+    assert hourly_rate([], [], []).reason == "no observed time without a fault"
+
+
+def test_events_that_come_in_bursts_have_a_wider_interval():
+    even = hourly_rate([4] * 10, [1.0] * 10, list(range(10)))
+    bursts = hourly_rate([20, 20] + [0] * 8, [1.0] * 10, list(range(10)))
+    assert even.value == bursts.value
+    assert bursts.high - bursts.low > 2 * (even.high - even.low)

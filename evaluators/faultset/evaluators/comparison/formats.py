@@ -48,7 +48,7 @@ def markdown(comparison: Comparison) -> str:
         "",
         "- Differences are new minus old, per method over the episodes that both runs ran it on. Faults that "
         "clients did not feel are left out.",
-        "- Brackets are 95 % intervals: whole clusters (application, fault, target) are resampled.",
+        "- Brackets are 95 % intervals from what clusters (application, fault, target) differ by.",
         "- p flips the signs of whole clusters, all ways up to 14 clusters, and is corrected by Holm over the methods "
         "of a table; below six clusters nothing could be significant. McNemar's exact test stands beside it where "
         "every problem occurs once and every answer is right or wrong.",

@@ -13,7 +13,7 @@ from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.statistics.clusters import clustered_mean
 
 
-def curves_of(rows: Sequence[ResultRow], seed: int = 0) -> tuple[Curve, ...]:
+def curves_of(rows: Sequence[ResultRow]) -> tuple[Curve, ...]:
     """One curve for each localizer and application, and over all applications where there are several.
 
     Only headline episodes count. Long delays are left with fewer episodes, those whose fault is seen for longer; beside
@@ -32,20 +32,20 @@ def curves_of(rows: Sequence[ResultRow], seed: int = 0) -> tuple[Curve, ...]:
                 delay: {e: localization_facts(found) for e, found in sorted(episodes.items())}
                 for delay, episodes in sorted(delays.items())
             }
-            points = [_point(delay, scored, app, seed) for delay in scored]
+            points = [_point(delay, scored, app) for delay in scored]
             if any(point.ac1.n for point in points):
                 points = [point for point in points if point.ac1.n]
                 curves.append(Curve(baseline=baseline, kind=kinds[baseline], app=app, points=tuple(points)))
     return tuple(curves)
 
 
-def _point(delay: float, scored: dict[float, dict[str, LocalizationFacts]], app: str, seed: int) -> CurvePoint:
+def _point(delay: float, scored: dict[float, dict[str, LocalizationFacts]], app: str) -> CurvePoint:
     here = {e: one for e, one in scored[delay].items() if app in (ALL_APPS, one.truth.app)}
     keys = [one.truth.cluster for one in here.values()]
     at_onset = [scored[0.0][e].ac1 for e in here if e in scored.get(0.0, {})]
     return CurvePoint(
         delay_s=delay,
-        ac1=clustered_mean([one.ac1 for one in here.values()], keys, seed),
-        avg5=clustered_mean([one.avg5 for one in here.values()], keys, seed),
+        ac1=clustered_mean([one.ac1 for one in here.values()], keys),
+        avg5=clustered_mean([one.avg5 for one in here.values()], keys),
         ac1_without_delay=float(np.mean(at_onset)) if at_onset else float("nan"),
     )

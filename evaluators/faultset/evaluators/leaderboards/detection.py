@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,8 @@ from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scoring.points import vus_pr
 from faultset.evaluators.statistics.clusters import clustered_mean, clustered_median, clustered_ratio
 from faultset.evaluators.statistics.estimates import Estimate, unknown
-from faultset.evaluators.statistics.rates import hourly_rate, wilson_interval
+from faultset.evaluators.statistics.halves import balanced_accuracy, matthews_correlation
+from faultset.evaluators.statistics.rates import hourly_rate
 
 HORIZONS_S = (30, 60, 300)
 _HOUR_NS = 3600 * SECOND_NS
@@ -24,8 +25,8 @@ DETECTION_METRICS = (
         name="balanced_accuracy",
         title="balanced accuracy",
         unit="share",
-        meaning="mean of the share of fault episodes with an alarm and of no-fault episodes without one; "
-        "0.5 for every constant answer",
+        meaning="mean of the share of fault episodes with a true alarm and of no-fault episodes without any; "
+        "at most 0.5 for an answer that is the same in every episode",
     ),
     Metric(
         name="event_recall",
@@ -60,7 +61,12 @@ DETECTION_METRICS = (
         better="lower",
         meaning="mean seconds to the first true alarm, a miss counts as the whole window",
     ),
-    Metric(name="mcc", title="MCC", meaning="Matthews correlation of the episode answers; 0 for every constant answer"),
+    Metric(
+        name="mcc",
+        title="MCC",
+        meaning="Matthews correlation of true alarms in fault episodes and alarms in no-fault episodes; "
+        "at most 0 for an answer that is the same in every episode",
+    ),
     Metric(
         name="recall",
         title="alarm rate in faults",
@@ -131,132 +137,96 @@ def policy_metrics(policy: str) -> tuple[Metric, ...]:
 
 
 def policy_estimates(
-    policy: str, faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts], seed: int
+    policy: str, faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts]
 ) -> dict[str, Estimate]:
     """Estimates for the columns of a threshold policy."""
-    found = detection_estimates(faulty, healthy, seed)
+    found = detection_estimates(faulty, healthy)
     return {f"{name}[{policy}]": found[name] for name in BY_POLICY}
 
 
-def detection_estimates(
-    faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts], seed: int
-) -> dict[str, Estimate]:
+def detection_estimates(faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts]) -> dict[str, Estimate]:
     """Every detection metric of one detector on some fault episodes and the no-fault episodes beside them."""
     all_faulty = faulty
     faulty = [one for one in all_faulty if one.truth.onset_ns is not None]
-    keys = [one.truth.cluster for one in faulty]
+    keys = _clusters(faulty)
+    longest = max((one.window_s for one in faulty), default=0.0)
     estimates = {
-        "event_recall": clustered_mean([one.detected for one in faulty], keys, seed),
-        "recall": clustered_mean(
-            [one.raised_alarm for one in all_faulty], [one.truth.cluster for one in all_faulty], seed
-        ),
-        "false_positive_rate": clustered_mean(
-            [one.raised_alarm for one in healthy], [one.truth.cluster for one in healthy], seed
-        ),
-        "event_precision": _precision(faulty, healthy, seed),
-        "false_alarms_per_hour": _hourly(healthy, "alarms"),
+        "event_recall": clustered_mean([one.detected for one in faulty], keys),
+        "recall": clustered_mean([one.raised_alarm for one in all_faulty], _clusters(all_faulty)),
+        "false_positive_rate": clustered_mean([one.raised_alarm for one in healthy], _clusters(healthy)),
+        "event_precision": _precision(faulty, healthy),
+        "false_alarms_per_hour": _hourly(healthy),
         "false_alarms_per_hour_before_onset": _before_onset(faulty),
-        "ttd_median": clustered_median([one.delay_s for one in faulty], keys, seed),
+        "ttd_median": clustered_median([one.delay_s for one in faulty], keys),
         "ttd_restricted_mean": clustered_mean(
-            [min(one.delay_s, one.window_s) for one in faulty], keys, seed, shares=False
+            [min(one.delay_s, one.window_s) for one in faulty], keys, bounds=(0.0, longest)
         ),
-        "ttd_median_from_manifest": _from_manifest(faulty, seed),
-        "average_precision": clustered_mean([one.average_precision for one in faulty], keys, seed),
-        "vus_pr": clustered_mean([one.vus_pr for one in faulty], keys, seed),
+        "ttd_median_from_manifest": _from_manifest(faulty),
+        "average_precision": clustered_mean([one.average_precision for one in faulty], keys),
+        "vus_pr": clustered_mean([one.vus_pr for one in faulty], keys),
     }
-    estimates |= _answers(all_faulty, healthy, seed)
+    estimates |= _answers(all_faulty, healthy)
     shortest = min((one.window_s for one in faulty), default=0.0)
     for horizon in HORIZONS_S:
         within = [float(one.delay_s <= horizon) for one in faulty]
         estimates[f"detected_within_{horizon}s"] = (
-            clustered_mean(within, keys, seed)
+            clustered_mean(within, keys)
             if shortest >= horizon
             else unknown(f"faults are only seen for {shortest:.0f} s", len(faulty))
         )
     return estimates
 
 
-def _answers(faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts], seed: int) -> dict[str, Estimate]:
+def _clusters(episodes: Sequence[DetectionFacts]) -> list[Hashable]:
+    return [one.truth.cluster for one in episodes]
+
+
+def _answers(faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts]) -> dict[str, Estimate]:
     if not faulty or not healthy:
         missing = "fault" if not faulty else "no-fault"
         return {name: unknown(f"no {missing} episodes") for name in ("balanced_accuracy", "mcc")}
-    everything = [*faulty, *healthy]
-    counts = [
-        (one.raised_alarm, 1 - one.raised_alarm, 0.0, 0.0)
-        if one.truth.faulty
-        else (0.0, 0.0, one.raised_alarm, 1 - one.raised_alarm)
-        for one in everything
-    ]
-    keys = [one.truth.cluster for one in everything]
-    strata = [one.truth.faulty for one in everything]
-    balanced = clustered_ratio(counts, keys, strata, _balanced, seed)
+    found, quiet = ([one.correct for one in half] for half in (faulty, healthy))
     return {
-        "balanced_accuracy": balanced if balanced.interval_known else _without_spread(balanced, faulty, healthy),
-        "mcc": clustered_ratio(counts, keys, strata, _matthews, seed),
+        "balanced_accuracy": balanced_accuracy(found, _clusters(faulty), quiet, _clusters(healthy)),
+        "mcc": matthews_correlation(found, _clusters(faulty), quiet, _clusters(healthy)),
     }
 
 
-def _without_spread(
-    estimate: Estimate, faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts]
-) -> Estimate:
-    """Give an interval where resampling sees no spread: Wilson's for each half, clusters as trials."""
-    ends = []
-    for episodes in (faulty, healthy):
-        right = [one.raised_alarm if one.truth.faulty else 1 - one.raised_alarm for one in episodes]
-        clusters = len({one.truth.cluster for one in episodes})
-        ends.append(wilson_interval(float(np.mean(right)) * clusters, clusters))
-    low, high = np.mean(ends, axis=0)
-    return replace(estimate, low=float(low), high=float(high), method="Wilson over clusters of each half", reason="")
-
-
-def _balanced(sums: np.ndarray) -> np.ndarray:
-    tp, fn, fp, tn = np.moveaxis(sums, -1, 0)
-    return (tp / (tp + fn) + tn / (tn + fp)) / 2
-
-
-def _matthews(sums: np.ndarray) -> np.ndarray:
-    tp, fn, fp, tn = np.moveaxis(np.asarray(sums, dtype=float), -1, 0)
-    product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
-    return np.where(product > 0, (tp * tn - fp * fn) / np.sqrt(np.where(product > 0, product, 1.0)), 0.0)
-
-
-def _precision(faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts], seed: int) -> Estimate:
+def _precision(faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts]) -> Estimate:
     everything = [*faulty, *healthy]
     total = sum(one.alarms for one in everything)
     if total == 0:
         return unknown("no alarms", len(everything))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        estimate = clustered_ratio(
-            [(one.true_alarms, one.alarms) for one in everything],
-            [one.truth.cluster for one in everything],
-            [one.truth.faulty for one in everything],
-            lambda sums: sums[..., 0] / sums[..., 1],
-            seed,
-        )
+    estimate = clustered_ratio(
+        [one.true_alarms for one in everything],
+        [one.alarms for one in everything],
+        _clusters(everything),
+        [one.truth.faulty for one in everything],
+    )
     return replace(estimate, n=round(total), k=sum(one.true_alarms for one in everything))
 
 
-def _hourly(episodes: Sequence[DetectionFacts], name: str) -> Estimate:
+def _hourly(episodes: Sequence[DetectionFacts]) -> Estimate:
     watched = [one for one in episodes if one.answered]
-    hours = sum(one.watched_ns for one in watched) / _HOUR_NS
-    return hourly_rate(sum(getattr(one, name) for one in watched), hours, len(watched))
+    hours = [one.watched_ns / _HOUR_NS for one in watched]
+    return hourly_rate([one.alarms for one in watched], hours, _clusters(watched))
 
 
 def _before_onset(faulty: Sequence[DetectionFacts]) -> Estimate:
     watched = [one for one in faulty if one.answered and one.truth.onset_ns is not None]
-    spans = [max(0, (one.truth.onset_ns or 0) - one.truth.reference_end_ns) for one in watched]
-    return hourly_rate(sum(one.alarms_before_onset for one in watched), sum(spans) / _HOUR_NS, len(watched))
+    hours = [max(0, (one.truth.onset_ns or 0) - one.truth.reference_end_ns) / _HOUR_NS for one in watched]
+    return hourly_rate([one.alarms_before_onset for one in watched], hours, _clusters(watched))
 
 
-def _from_manifest(faulty: Sequence[DetectionFacts], seed: int) -> Estimate:
+def _from_manifest(faulty: Sequence[DetectionFacts]) -> Estimate:
     seen = [one for one in faulty if one.truth.manifest_ns is not None]
     if not seen:
         return unknown("no episode in which clients suffered", len(faulty))
-    return clustered_median([one.delay_from_manifest_s for one in seen], [one.truth.cluster for one in seen], seed)
+    return clustered_median([one.delay_from_manifest_s for one in seen], _clusters(seen))
 
 
 def constant_answer_floor(faulty: Sequence[DetectionFacts]) -> dict[str, Estimate]:
-    """Return what a constant answer scores: one half, no correlation, and the share of samples in the fault."""
+    """Return the most that a constant answer scores: one half, no correlation, the share of samples in the fault."""
     faulty = [one for one in faulty if one.truth.onset_ns is not None]
     shares = [one.window_s * SECOND_NS / one.watched_ns for one in faulty]
     floor = {

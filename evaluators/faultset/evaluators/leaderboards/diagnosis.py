@@ -79,9 +79,7 @@ def _answer_of(row: ResultRow) -> tuple[str | None, str | None]:
     return row.answer.get("system_level"), row.answer.get("fault_type")
 
 
-def diagnosis_estimates(
-    episodes: Sequence[DiagnosisFacts], abstentions: Sequence[float], seed: int
-) -> dict[str, Estimate]:
+def diagnosis_estimates(episodes: Sequence[DiagnosisFacts], abstentions: Sequence[float]) -> dict[str, Estimate]:
     """Every root cause metric of one diagnoser.
 
     Parameters
@@ -91,23 +89,23 @@ def diagnosis_estimates(
     """
     keys = [one.truth.cluster for one in episodes]
     estimates = {
-        name: clustered_mean([getattr(one, name) for one in episodes], keys, seed)
+        name: clustered_mean([getattr(one, name) for one in episodes], keys)
         for name in ("joint", "parts", "level", "type", "answered")
     }
     estimates |= _macro(episodes)
-    estimates["correct_abstentions"] = clustered_mean(list(abstentions), list(range(len(abstentions))), seed)
+    estimates["correct_abstentions"] = clustered_mean(list(abstentions), list(range(len(abstentions))))
     return estimates
 
 
 def _macro(episodes: Sequence[DiagnosisFacts]) -> dict[str, Estimate]:
-    """Macro-F1 of each seed, averaged; no interval, because classes come and go with resampling."""
+    """Macro-F1 of each seed, averaged; no interval, because classes come and go with the episodes."""
     found = {}
     for place, (name, part) in enumerate((("macro_f1_level", "system_level"), ("macro_f1_type", "fault_type"))):
         truths = [getattr(one.truth, part) for one in episodes]
         seeds = min((len(one.answers) for one in episodes), default=0)
         values = [macro_f1([one.answers[seed][place] for one in episodes], truths) for seed in range(seeds)]
         value = float(np.mean(values)) if values else float("nan")
-        found[name] = Estimate(value=value, n=len(episodes), reason="no interval: classes are too few to resample")
+        found[name] = Estimate(value=value, n=len(episodes), reason="no interval: classes come and go")
     return found
 
 

@@ -82,10 +82,9 @@ def markdown(board: Leaderboard) -> str:
     lines += ["## How to read this", ""]
     lines += [f"- **{metric.title}**: {metric.meaning}." for metric in _all_metrics(board)]
     lines += [
-        "- Brackets are 95 % intervals; whole clusters (application, fault, target) are resampled. "
-        "A perfect or an empty score gets Wilson's interval with clusters as trials.",
-        "- The last column compares with the strongest control on the same episodes; p is corrected by Holm "
-        "and missing below six clusters, where nothing can be significant.",
+        "- Brackets are 95 % intervals from what clusters (application, fault, target) differ by.",
+        "- The last column compares with the strongest control on the same episodes, in what the table ranks by; p is "
+        "corrected by Holm, and missing where there are too few clusters for any p to be small.",
         "",
     ]
     return "\n".join(lines)

@@ -37,7 +37,7 @@ def leaderboard_of(
     settings
         Settings of the evaluation, to be shown to the reader.
     seed
-        For resampling; equal seeds give equal intervals.
+        For tests that draw some of the ways to flip signs; equal seeds give equal p.
     policies
         Threshold policies that get columns beside `reference`; by default those of `chosen_policies`.
     scorers
@@ -61,12 +61,11 @@ def leaderboard_of(
         strata=strata_of(scores),
         failures=tuple(_failures(rows)),
         early_alarms=_early_alarms(rows),
-        settings=dict(settings or {})
-        | {"bootstrap_seed": seed, "threshold_policies": [policy.name for policy in policies]},
+        settings=dict(settings or {}) | {"test_seed": seed, "threshold_policies": [policy.name for policy in policies]},
         code=first.code,
         libraries=json.loads(first.libraries) if first.libraries else {},
         method_codes={row.baseline: row.method_code for row in sorted(rows, key=lambda row: row.baseline)},
-        curves=curves_of(rows, seed),
+        curves=curves_of(rows),
         thresholds=_thresholds(scores),
         misses=tuple(_misses(scores)),
         unscored=_unscored(tested.values(), {row.task for row in rows}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ from faultset.evaluators.scoring.localization import (
     score_ranking,
 )
 from faultset.evaluators.scoring.propagation import MISSES, hops, kinds_of_answer
-from faultset.evaluators.statistics.clusters import clustered_mean, clustered_median, clustered_ratio
+from faultset.evaluators.statistics.clusters import SHARE, clustered_mean, clustered_median, clustered_ratio
 from faultset.evaluators.statistics.estimates import Estimate, unknown
 
 LOCALIZATION_METRICS = (
@@ -143,7 +143,6 @@ def _read(score: LocalizationScore, name: str, floor: float) -> float:
 
 def localization_estimates(
     episodes: Sequence[LocalizationFacts],
-    seed: int,
     *,
     own: Mapping[str, LocalizationFacts] | None = None,
     abstentions: Sequence[float] = (),
@@ -160,34 +159,23 @@ def localization_estimates(
     keys = [one.truth.cluster for one in episodes]
     names = [name for name in (*_MEANS, "answered") if name != "rank"]
     estimates = {
-        name: clustered_mean([getattr(one, name) for one in episodes], keys, seed, shares=name != "lift1")
+        name: clustered_mean([getattr(one, name) for one in episodes], keys, bounds=None if name == "lift1" else SHARE)
         for name in names
     }
-    estimates["median_rank"] = clustered_median([one.rank for one in episodes], keys, seed)
-    estimates["rerank"] = _rerank(episodes, keys, seed)
+    estimates["median_rank"] = clustered_median([one.rank for one in episodes], keys)
+    estimates["rerank"] = clustered_ratio([one.hit1 for one in episodes], [one.hit5 for one in episodes], keys)
     mine = [own[one.truth.episode] for one in episodes if own and one.truth.episode in own]
     estimates["ac1_own"] = (
-        clustered_mean([one.ac1 for one in mine], [one.truth.cluster for one in mine], seed)
+        clustered_mean([one.ac1 for one in mine], [one.truth.cluster for one in mine])
         if mine
         else unknown("the method has no trigger of its own")
     )
     estimates["correct_abstentions"] = (
-        clustered_mean(list(abstentions), list(range(len(abstentions))), seed)
+        clustered_mean(list(abstentions), list(range(len(abstentions))))
         if abstentions
         else unknown("no no-fault episodes")
     )
     return estimates
-
-
-def _rerank(episodes: Sequence[LocalizationFacts], keys: Sequence[Hashable], seed: int) -> Estimate:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return clustered_ratio(
-            [(one.hit1, one.hit5) for one in episodes],
-            keys,
-            [True] * len(episodes),
-            lambda sums: sums[..., 0] / sums[..., 1],
-            seed,
-        )
 
 
 def misses_of(baseline: str, protocol: str, episodes: Sequence[LocalizationFacts]) -> Misses:

@@ -19,7 +19,7 @@ from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scorers.values import estimate
 from faultset.evaluators.scorers.values import floor as scorer_floor
-from faultset.evaluators.statistics.comparison import PairedDifference, holm, paired_difference
+from faultset.evaluators.statistics.comparison import PairedDifference, clusters_needed, holm, paired_difference
 from faultset.evaluators.statistics.estimates import Estimate, unknown
 from faultset.evaluators.statistics.systems import prediction_interval
 
@@ -111,15 +111,13 @@ def _detection(scores: EpisodeScores, part: _Part) -> Table:
         )
 
     metrics = detecting.DETECTION_METRICS
-    estimates = {
-        name: detecting.detection_estimates(*split(scores.detections[name]), part.seed) for name in part.baselines
-    }
+    estimates = {name: detecting.detection_estimates(*split(scores.detections[name])) for name in part.baselines}
     for policy, by in scores.detections_by_policy.items():
         own = detecting.policy_metrics(policy)
         metrics += own
         for name in part.baselines:
             estimates[name] |= (
-                detecting.policy_estimates(policy, *split(by[name]), part.seed)
+                detecting.policy_estimates(policy, *split(by[name]))
                 if name in by
                 else {metric.name: unknown("no threshold could be set from training episodes") for metric in own}
             )
@@ -138,7 +136,6 @@ def _localization(scores: EpisodeScores, part: _Part) -> Table:
     estimates = {
         name: locating.localization_estimates(
             _only(scores.localizations[protocol][name], part.faulty),
-            part.seed,
             own=own.get(name),
             abstentions=_only(scores.abstentions[part.setting][name], part.healthy),
         )
@@ -152,7 +149,7 @@ def _diagnosis(scores: EpisodeScores, part: _Part) -> Table:
     found = scores.diagnoses[part.setting.protocol]
     estimates = {
         name: diagnosis.diagnosis_estimates(
-            _only(found[name], part.faulty), _only(scores.abstentions[part.setting][name], part.healthy), part.seed
+            _only(found[name], part.faulty), _only(scores.abstentions[part.setting][name], part.healthy)
         )
         for name in part.baselines
     }
@@ -185,7 +182,7 @@ def _table(
     metrics = (*metrics, *own)
     answers = scores.rows[part.setting]
     estimates = {
-        name: {**found, **{m.name: estimate(m, answers[name], part.faulty | part.healthy, part.seed) for m in own}}
+        name: {**found, **{m.name: estimate(m, answers[name], part.faulty | part.healthy) for m in own}}
         for name, found in estimates.items()
     }
     truths = [scores.truths[e] for e in sorted(part.faulty | part.healthy)]
@@ -197,11 +194,16 @@ def _table(
     names = sorted(part.baselines, key=lambda name: (key(name), name))
     control = next((name for name in names if kinds[name] == "control"), None)
     against = {
-        name: _compare(correct[name], correct[control], episodes, scores, part.seed)
+        name: _compare(correct[name], correct[control], episodes, scores, part)
         for name in names
         if control is not None and kinds[name] != "control"
     }
     adjusted = dict(zip(against, holm([pair.test.p for pair in against.values()]), strict=True))
+    clusters = len({scores.truths[episode].cluster for episode in episodes})
+    needed = clusters_needed(len(against))
+    if against and clusters < needed:
+        adjusted = {}
+        note = f"{note} No p is given: {len(against)} comparisons need {needed} clusters, these are {clusters}.".strip()
     entries = []
     for name in names:
         own = [row for e in (*part.faulty, *part.healthy) for row in found[name].get(e, ())]
@@ -265,11 +267,17 @@ def _compare(
     second: Mapping[str, float],
     episodes: Iterable[str],
     scores: EpisodeScores,
-    seed: int,
+    part: _Part,
 ) -> PairedDifference:
+    """Compare what the table ranks by: balanced accuracy counts fault and no-fault episodes the same."""
     common = sorted(first.keys() & second.keys() & frozenset(episodes))
+    truths = [scores.truths[e] for e in common]
     return paired_difference(
-        [first[e] for e in common], [second[e] for e in common], [scores.truths[e].cluster for e in common], seed
+        [first[e] for e in common],
+        [second[e] for e in common],
+        [truth.cluster for truth in truths],
+        part.seed,
+        strata=[truth.faulty for truth in truths] if part.setting.task == "detection" else None,
     )
 
 

@@ -18,7 +18,7 @@ class Metric:
     """A number in the tables of one task.
 
     A metric with `compute` is a scorer: it gives one value for each answer, which is averaged over the seeds of a
-    method and then over episodes, with an interval from a bootstrap over whole clusters. Metrics without it follow
+    method and then over episodes, with an interval from what clusters differ by. Metrics without it follow
     from many answers together and are built in.
     """
 

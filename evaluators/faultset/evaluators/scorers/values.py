@@ -11,7 +11,7 @@ import numpy as np
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scorers.contract import Metric
-from faultset.evaluators.statistics.clusters import clustered_mean
+from faultset.evaluators.statistics.clusters import SHARE, clustered_mean
 from faultset.evaluators.statistics.estimates import Estimate, unknown
 
 _log = logging.getLogger(__name__)
@@ -45,15 +45,13 @@ def values_on_episodes(
     return {e: value_on_episode(scorer, rows[e]) for e in chosen}
 
 
-def estimate(
-    scorer: Metric, rows: Mapping[str, Sequence[ResultRow]], episodes: Iterable[str], seed: int = 0
-) -> Estimate:
+def estimate(scorer: Metric, rows: Mapping[str, Sequence[ResultRow]], episodes: Iterable[str]) -> Estimate:
     """Return the mean over episodes with its interval."""
     values = values_on_episodes(scorer, rows, episodes)
     if all(math.isnan(value) for value in values.values()):
         return unknown(scorer.unscored)
     keys = [rows[e][0].truth.cluster for e in values]
-    return clustered_mean(list(values.values()), keys, seed, shares=scorer.unit == "share")
+    return clustered_mean(list(values.values()), keys, bounds=SHARE if scorer.unit == "share" else None)
 
 
 def floor(scorer: Metric, truths: Iterable[Truth]) -> Estimate | None:

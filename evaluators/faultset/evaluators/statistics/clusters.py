@@ -1,26 +1,31 @@
-"""Means over episodes that repeat the same problem: standard error and bootstrap over whole clusters.
+"""Estimates over episodes that repeat the same problem, with intervals over clusters.
 
-Ten runs of one fault on one service are nearly one observation. A cluster is (application, fault, target);
-clusters are resampled whole. Few clusters are enumerated instead of sampled.
+Ten runs of one fault on one service are nearly one observation. A cluster is (application, fault, target); what
+clusters differ by is the uncertainty.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from faultset.evaluators.statistics.estimates import Estimate, unknown
-from faultset.evaluators.statistics.rates import wilson_interval
+from faultset.evaluators.statistics.intervals import (
+    Spread,
+    mean_interval,
+    pooled,
+    share_interval,
+    spread_over_clusters,
+)
 
-RESAMPLES = 2000
-ENUMERATE_UP_TO = 5
 MINIMUM_FOR_TESTS = 6
 """With C clusters the smallest two-sided p of a sign-flip test is 2 / 2**C, so fewer can never reach 0.05."""
+SHARE = (0.0, 1.0)
+_ONE_CLUSTER = "one cluster: no interval"
+Numbers = npt.NDArray[np.float64]
 
 
 def group(keys: Sequence[Hashable]) -> list[npt.NDArray[np.intp]]:
@@ -31,147 +36,110 @@ def group(keys: Sequence[Hashable]) -> list[npt.NDArray[np.intp]]:
     return [np.array(indices, dtype=np.intp) for indices in members.values()]
 
 
-def draws(clusters: int, seed: int, resamples: int = RESAMPLES) -> npt.NDArray[np.intp]:
-    """Cluster numbers of every resample, one resample per row; all of them when there are few clusters."""
-    if clusters <= ENUMERATE_UP_TO:
-        return np.array(list(itertools.product(range(clusters), repeat=clusters)), dtype=np.intp)
-    return np.random.default_rng(seed).integers(0, clusters, size=(resamples, clusters))
-
-
-@functools.lru_cache(maxsize=8)
-def times_drawn(clusters: int, seed: int) -> npt.NDArray[np.float64]:
-    """[resamples, clusters] how often each cluster is in each resample; the same for every number of a table."""
-    return _times_drawn(draws(clusters, seed), clusters).astype(float)
-
-
-def resampled_means(values: npt.ArrayLike, keys: Sequence[Hashable], seed: int = 0) -> npt.NDArray[np.float64]:
-    """Mean over all episodes of every resample of whole clusters."""
+def cluster_sums(values: npt.ArrayLike, keys: Sequence[Hashable]) -> Numbers:
+    """[..., clusters] sums of the last axis over each cluster."""
     data = np.asarray(values, dtype=float)
-    clusters = group(keys)
-    sums = np.array([data[c].sum() for c in clusters])
-    sizes = np.array([len(c) for c in clusters])
-    times = times_drawn(len(clusters), seed)
-    return (times @ sums) / (times @ sizes)
+    return np.stack([data[..., members].sum(axis=-1) for members in group(keys)], axis=-1)
+
+
+def mean_and_spread(values: npt.ArrayLike, keys: Sequence[Hashable]) -> tuple[float, Spread]:
+    """Mean over episodes, and its spread over clusters."""
+    data = np.asarray(values, dtype=float)
+    mean = float(data.mean())
+    sizes = cluster_sums(np.ones(len(data)), keys)
+    return mean, spread_over_clusters(cluster_sums(data - mean, keys) / len(data), sizes)
 
 
 def clustered_mean(
-    values: Sequence[float], keys: Sequence[Hashable], seed: int = 0, *, shares: bool = True
+    values: Sequence[float], keys: Sequence[Hashable], *, bounds: tuple[float, float] | None = SHARE
 ) -> Estimate:
-    """Mean over episodes with a percentile interval from the clustered bootstrap.
+    """Mean over episodes with its interval over clusters.
 
-    NaN values are unscored: left out and counted, as `n` tells. Where every episode has the same value, resampling
-    cannot see any spread. For shares that are all 0 or all 1 the interval is then Wilson's with clusters as the number
-    of trials; elsewhere there is none.
+    NaN values are unscored: left out and counted, as `n` tells.
 
     Parameters
     ----------
-    shares
-        The values lie between 0 and 1, which are the worst and the best; not so for seconds, or for differences.
+    bounds
+        Between which the values lie, for instance 0 and 1 of a share. The interval is then Wilson's, scaled to them,
+        and no cluster need differ from another. Without bounds it is Student's, and there is none where all clusters
+        have the same value.
     """
     kept = [(v, k) for v, k in zip(values, keys, strict=True) if not math.isnan(v)]
     if not kept:
         return unknown("no scored episode")
     data = np.array([v for v, _ in kept])
     names = [k for _, k in kept]
+    mean, spread = mean_and_spread(data, names)
+    found = Estimate(value=mean, n=len(data), k=float(data.sum()))
     count = len(set(names))
-    mean = float(data.mean())
-    total = float(data.sum())
     if count < 2:
-        return Estimate(value=mean, n=len(data), k=total, reason="one cluster: no interval")
-    if data.min() == data.max():
-        if not shares or mean not in (0.0, 1.0):
-            return Estimate(value=mean, n=len(data), k=total, reason="no spread between clusters")
-        low, high = wilson_interval(mean * count, count)
-        return Estimate(value=mean, low=low, high=high, n=len(data), k=total, method="Wilson over clusters")
-    low, high = np.quantile(resampled_means(data, names, seed), [0.025, 0.975])
-    return Estimate(value=mean, low=float(low), high=float(high), n=len(data), k=total, method=_method(count))
+        return found.without_interval(_ONE_CLUSTER)
+    if bounds is None or not bounds[0] < bounds[1]:
+        if data.min() == data.max():
+            return found.without_interval("no spread between clusters")
+        return found.with_interval(*mean_interval(mean, spread), method=f"Student's t over {count} clusters")
+    low, high = bounds
+    width = high - low
+    scaled = Spread(variance=spread.variance / width**2, clusters=spread.clusters, df=spread.df)
+    ends = share_interval(min(1.0, max(0.0, (mean - low) / width)), scaled)
+    return found.with_interval(*(low + width * end for end in ends), method=f"Wilson over {count} clusters")
 
 
-def clustered_median(values: Sequence[float], keys: Sequence[Hashable], seed: int = 0) -> Estimate:
-    """Median in which a miss is +inf (the upper middle value) with a percentile interval over clusters."""
+def clustered_median(values: Sequence[float], keys: Sequence[Hashable]) -> Estimate:
+    """Median in which a miss is +inf (the upper middle value), with an interval over clusters.
+
+    The interval holds each value below which the share of episodes may be one half (Woodruff, 1952).
+    """
     if not values:
         return unknown("no scored episode")
     data = np.asarray(values, dtype=float)
-    order = np.argsort(data, kind="stable")
-    middle = float(data[order][len(data) // 2])
-    clusters = group(keys)
-    if len(clusters) < 2:
-        return Estimate(value=middle, n=len(data), reason="one cluster: no interval")
-    member_of = np.empty(len(data), dtype=np.intp)
-    for number, members in enumerate(clusters):
-        member_of[members] = number
-    times = times_drawn(len(clusters), seed)[:, member_of[order]]
-    upto = times.cumsum(axis=1)
-    position = (upto > upto[:, -1:] // 2).argmax(axis=1)
-    medians = np.sort(data[order][position])
-    low, high = _ends(medians)
-    return Estimate(value=middle, low=low, high=high, n=len(data), method=_method(len(clusters)))
-
-
-Sums = npt.NDArray[np.float64]
+    middle = float(np.sort(data)[len(data) // 2])
+    found = Estimate(value=middle, n=len(data))
+    count = len(set(keys))
+    if count < 2:
+        return found.without_interval(_ONE_CLUSTER)
+    candidates = np.unique(data)
+    below = (data <= candidates[:, None]).astype(float)
+    share = below.mean(axis=-1)
+    sizes = cluster_sums(np.ones(len(data)), keys)
+    contributions = cluster_sums(below - share[:, None], keys) / len(data)
+    lower, upper = share_interval(
+        share, spread_over_clusters(contributions, np.broadcast_to(sizes, contributions.shape))
+    )
+    surely = lower > 0.5
+    high = float(candidates[surely.argmax()]) if surely.any() else math.inf
+    low = float(candidates[(upper >= 0.5).argmax()])
+    return found.with_interval(min(low, middle), max(high, middle), method=f"Woodruff over {count} clusters")
 
 
 def clustered_ratio(
-    counts: npt.ArrayLike,
-    keys: Sequence[Hashable],
-    strata: Sequence[Hashable],
-    statistic: Callable[[Sums], Sums],
-    seed: int = 0,
+    parts: Sequence[float], wholes: Sequence[float], keys: Sequence[Hashable], strata: Sequence[Hashable] | None = None
 ) -> Estimate:
-    """A statistic of summed counts, such as balanced accuracy, with an interval over clusters within strata.
+    """Share of a whole that episodes add to unequally, such as true alarms among all alarms.
 
     Parameters
     ----------
-    counts
-        [episodes, columns] what each episode adds to the sums.
+    parts, wholes
+        What each episode adds to the two sums; a part is at most its whole.
     strata
-        Clusters are resampled within each stratum, so that the number of fault and no-fault clusters is kept.
-    statistic
-        From sums [..., columns] to values [...]; NaN where undefined.
+        Two kinds of episodes, such as those with and without a fault, whose numbers are given and not by chance.
     """
-    data = np.asarray(counts, dtype=float)
-    if len(data) == 0:
+    part, whole = np.asarray(parts, dtype=float), np.asarray(wholes, dtype=float)
+    if len(part) == 0:
         return unknown("no scored episode")
-    value = float(statistic(data.sum(axis=0)))
-    if math.isnan(value):
-        return unknown("undefined on these episodes", len(data))
-    total = np.zeros((RESAMPLES, data.shape[1]))
-    spread = False
-    for number, stratum in enumerate(dict.fromkeys(strata)):
-        inside = np.array([s == stratum for s in strata])
-        clusters = group([key for key, take in zip(keys, inside, strict=True) if take])
-        sums = np.array([data[inside][c].sum(axis=0) for c in clusters])
-        total += _stratum_times(len(clusters), seed, number) @ sums
-        spread |= len(clusters) > 1
-    results = statistic(total)
-    results = np.sort(results[~np.isnan(results)])
-    if not spread or len(results) == 0:
-        return Estimate(value=value, n=len(data), reason="one cluster: no interval")
-    if results[0] == results[-1]:
-        return Estimate(value=value, n=len(data), reason="no spread between clusters")
-    low, high = _ends(results)
-    method = f"bootstrap over {len(set(keys))} clusters within strata, {RESAMPLES} resamples"
-    return Estimate(value=value, low=low, high=high, n=len(data), method=method)
-
-
-@functools.lru_cache(maxsize=8)
-def _stratum_times(clusters: int, seed: int, stratum: int) -> npt.NDArray[np.float64]:
-    picked = np.random.default_rng([seed, stratum]).integers(0, clusters, (RESAMPLES, clusters))
-    return _times_drawn(picked, clusters).astype(float)
-
-
-def _times_drawn(picked: npt.NDArray[np.intp], clusters: int) -> npt.NDArray[np.intp]:
-    rows = np.arange(len(picked))[:, None] * clusters
-    return np.bincount((rows + picked).ravel(), minlength=len(picked) * clusters).reshape(len(picked), clusters)
-
-
-def _ends(ordered: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Outer 2.5 % of sorted values, without averaging neighbours: one of them may be infinite."""
-    last = len(ordered) - 1
-    return float(ordered[math.floor(0.025 * last)]), float(ordered[math.ceil(0.975 * last)])
-
-
-def _method(clusters: int) -> str:
-    if clusters <= ENUMERATE_UP_TO:
-        return f"bootstrap over {clusters} clusters, all {clusters**clusters} resamples"
-    return f"bootstrap over {clusters} clusters, {RESAMPLES} resamples"
+    total = whole.sum()
+    if total == 0:
+        return unknown("undefined on these episodes", len(part))
+    share = float(part.sum() / total)
+    found = Estimate(value=share, n=len(part))
+    if len(set(keys)) < 2:
+        return found.without_interval(_ONE_CLUSTER)
+    influence = (part - share * whole) / total
+    kinds = np.array([0] * len(part) if strata is None else [strata[0] == one for one in strata])
+    spreads = []
+    for kind in dict.fromkeys(kinds.tolist()):
+        inside = np.flatnonzero(kinds == kind).tolist()
+        own = [keys[i] for i in inside]
+        spreads.append(spread_over_clusters(cluster_sums(influence[inside], own), cluster_sums(whole[inside], own)))
+    spread = spreads[0] if len(spreads) == 1 else pooled(*spreads)
+    return found.with_interval(*share_interval(share, spread), method=f"Wilson over {len(set(keys))} clusters")

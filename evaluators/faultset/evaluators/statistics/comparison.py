@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from faultset.evaluators.statistics.clusters import MINIMUM_FOR_TESTS, clustered_mean, group
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.statistics.clusters import MINIMUM_FOR_TESTS, cluster_sums, mean_and_spread
+from faultset.evaluators.statistics.estimates import Estimate, unknown
+from faultset.evaluators.statistics.intervals import Spread, mean_interval, pooled
 
 _ENUMERATE_SIGNS_UP_TO = 14
 
@@ -55,13 +57,16 @@ def mcnemar_exact(only_first: int, only_second: int) -> PairedTest:
     return PairedTest(p=p, mid_p=p - math.comb(n, smaller) / 2**n)
 
 
-def sign_flip(differences: npt.ArrayLike, keys: Sequence[Hashable], seed: int = 0) -> PairedTest:
+def sign_flip(
+    differences: npt.ArrayLike, keys: Sequence[Hashable], seed: int = 0, *, strata: Sequence[Hashable] | None = None
+) -> PairedTest:
     """Two-sided permutation test that flips the sign of whole clusters.
 
-    Below six clusters nothing can be significant, so nothing is claimed.
+    Below six clusters nothing can be significant, so nothing is claimed. With strata, what is tested is the mean over
+    strata of the mean difference in each, such as a difference of balanced accuracies.
     """
     data = np.asarray(differences, dtype=float)
-    sums = np.array([data[c].sum() for c in group(keys)])
+    sums = cluster_sums(data * _weights(strata, len(data)), keys)
     if len(sums) < MINIMUM_FOR_TESTS:
         return PairedTest(p=math.nan, reason=f"{len(sums)} clusters; a test needs {MINIMUM_FOR_TESTS}")
     if not sums.any():
@@ -72,6 +77,19 @@ def sign_flip(differences: npt.ArrayLike, keys: Sequence[Hashable], seed: int = 
         signs, extra = _drawn_signs(len(sums), seed), 1
     as_extreme = int((np.abs(signs @ sums) >= abs(sums.sum()) - 1e-12).sum())
     return PairedTest(p=(as_extreme + extra) / (len(signs) + extra))
+
+
+def clusters_needed(comparisons: int, level: float = 0.05) -> int:
+    """Return how many clusters there must be for the smallest of so many corrected p to reach the level."""
+    return max(MINIMUM_FOR_TESTS, math.ceil(math.log2(2 * max(1, comparisons) / level)))
+
+
+def _weights(strata: Sequence[Hashable] | None, count: int) -> npt.NDArray[np.float64]:
+    """[episodes] weights, one on average, that give each stratum the same total."""
+    if strata is None:
+        return np.ones(count)
+    sizes = Counter(strata)
+    return np.array([count / (len(sizes) * sizes[stratum]) for stratum in strata])
 
 
 @functools.lru_cache(maxsize=4)
@@ -85,9 +103,20 @@ def _drawn_signs(count: int, seed: int) -> npt.NDArray[np.int64]:
 
 
 def paired_difference(
-    first: Sequence[float], second: Sequence[float], keys: Sequence[Hashable], seed: int = 0
+    first: Sequence[float],
+    second: Sequence[float],
+    keys: Sequence[Hashable],
+    seed: int = 0,
+    *,
+    strata: Sequence[Hashable] | None = None,
 ) -> PairedDifference:
-    """Compare two methods' scores on the same episodes, clustered."""
+    """Compare two methods' scores on the same episodes, clustered.
+
+    Parameters
+    ----------
+    strata
+        Two kinds of episodes that count the same whatever their numbers, as in balanced accuracy.
+    """
     differences = [a - b for a, b in zip(first, second, strict=True)]
     better = sum(a == 1.0 and b == 0.0 for a, b in zip(first, second, strict=True))
     worse = sum(a == 0.0 and b == 1.0 for a, b in zip(first, second, strict=True))
@@ -98,12 +127,35 @@ def paired_difference(
     else:
         mcnemar = mcnemar_exact(better, worse)
     return PairedDifference(
-        difference=clustered_mean(differences, keys, seed, shares=False),
-        test=sign_flip(differences, keys, seed),
+        difference=mean_difference(differences, keys, strata),
+        test=sign_flip(differences, keys, seed, strata=strata),
         mcnemar=mcnemar,
         only_first=better,
         only_second=worse,
     )
+
+
+def mean_difference(
+    differences: Sequence[float], keys: Sequence[Hashable], strata: Sequence[Hashable] | None = None
+) -> Estimate:
+    """Mean over the strata of the mean difference in each, with Student's interval over clusters."""
+    if not differences:
+        return unknown("no scored episode")
+    kinds = [0] * len(differences) if strata is None else list(strata)
+    parts: list[tuple[float, Spread]] = []
+    for kind in dict.fromkeys(kinds):
+        inside = [i for i, one in enumerate(kinds) if one == kind]
+        parts.append(mean_and_spread([differences[i] for i in inside], [keys[i] for i in inside]))
+    mean = sum(part for part, _ in parts) / len(parts)
+    found = Estimate(value=mean, n=len(differences), k=float(sum(differences)))
+    count = len(set(keys))
+    if count < 2:
+        return found.without_interval("one cluster: no interval")
+    spread = functools.reduce(pooled, (spread for _, spread in parts))
+    if spread.variance <= 0:
+        return found.without_interval("no spread between clusters")
+    whole = Spread(variance=spread.variance / len(parts) ** 2, clusters=spread.clusters, df=spread.df)
+    return found.with_interval(*mean_interval(mean, whole), method=f"Student's t over {count} clusters")
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

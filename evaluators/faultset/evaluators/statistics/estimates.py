@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,14 @@ class Estimate:
     def interval_known(self) -> bool:
         """Whether there is an interval."""
         return not (math.isnan(self.low) or math.isnan(self.high))
+
+    def with_interval(self, low: float, high: float, *, method: str) -> Estimate:
+        """Return the same value with an interval and how it was made."""
+        return replace(self, low=float(low), high=float(high), method=method)
+
+    def without_interval(self, reason: str) -> Estimate:
+        """Return the same value with the reason why it has no interval."""
+        return replace(self, reason=reason)
 
 
 def unknown(reason: str, n: int = 0) -> Estimate:

@@ -1,39 +1,49 @@
-"""Exact or score intervals for rates: Wilson for shares of independent episodes, Poisson for alarms per hour."""
+"""Alarms per hour, with an interval that holds for events that come in bursts as well."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Hashable, Sequence
 
+import numpy as np
+
+from faultset.evaluators.statistics.clusters import cluster_sums
 from faultset.evaluators.statistics.estimates import Estimate, unknown
-
-_Z95 = 1.959963984540054
-
-
-def wilson_interval(k: float, n: int, z: float = _Z95) -> tuple[float, float]:
-    """Wilson score interval of k successes in n trials; still sensible at 0 and n, where p ± 2 SE is not."""
-    p = k / n
-    centre = p + z * z / (2 * n)
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+from faultset.evaluators.statistics.intervals import LEVEL, Z95, spread_over_clusters
 
 
-def poisson_interval(count: float, hours: float, level: float = 0.95) -> tuple[float, float]:
-    """Exact interval of a rate per hour from a count of independent events."""
-    from scipy.special import chdtri
+def hourly_rate(counts: Sequence[float], hours: Sequence[float], keys: Sequence[Hashable]) -> Estimate:
+    """Events per watched hour.
 
-    tail = (1 - level) / 2
-    # chdtri(v, p) is the chi-square value whose upper tail is p
-    low = float(chdtri(2 * count, 1 - tail)) / 2 / hours if count else 0.0
-    return low, float(chdtri(2 * count + 2, tail)) / 2 / hours
+    The interval is that of a Poisson count with Jeffreys' prior. Where clusters differ by more than a Poisson count
+    does, count and hours are divided by how much more. Without any event the lower end is 0 and the upper one about
+    2.5 divided by the hours.
 
-
-def hourly_rate(count: float, hours: float, episodes: int = 0) -> Estimate:
-    """Events per hour with the exact Poisson interval; zero events still leave an upper end near 3.7 / hours.
-
-    A count that is a mean over seeds may have a fraction.
+    Parameters
+    ----------
+    counts, hours
+        Of each episode; a count that is a mean over seeds may have a fraction.
     """
-    if hours <= 0:
+    if sum(hours) <= 0:
         return unknown("no observed time without a fault")
-    low, high = poisson_interval(count, hours)
-    return Estimate(value=count / hours, low=low, high=high, n=episodes, k=count, method="exact Poisson")
+    counts_by_cluster, hours_by_cluster = cluster_sums(counts, keys), cluster_sums(hours, keys)
+    count, total = float(counts_by_cluster.sum()), float(hours_by_cluster.sum())
+    found = Estimate(value=count / total, n=len(counts), k=count)
+    low, high = _ends(count, total, counts_by_cluster, hours_by_cluster)
+    return found.with_interval(low, high, method=f"Poisson with dispersion over {len(counts_by_cluster)} clusters")
+
+
+def _ends(count: float, hours: float, counts: np.ndarray, hours_each: np.ndarray) -> tuple[float, float]:
+    from scipy.special import gammaincinv, stdtrit
+
+    excess, dispersion = 0.0, 1.0
+    if count > 0 and len(counts) > 1:
+        spread = spread_over_clusters(counts - count / hours * hours_each, hours_each)
+        seen = max(1.0, float(spread.variance) / count)
+        excess = (seen - 1) / seen
+        student = float(stdtrit(max(spread.clusters / 2 - 1, 1.0), (1 + LEVEL) / 2))
+        dispersion = seen * (1 + ((student / Z95) ** 2 - 1) * excess)
+    events, time = count / dispersion, hours / dispersion
+    tail = (1 - LEVEL) / 2
+    low = float(gammaincinv(events + 0.5 * (1 - excess), tail))
+    high = float(gammaincinv(events + 0.5 + excess, 1 - tail))
+    return (low / time if count else 0.0), high / time

@@ -110,14 +110,14 @@ def test_constants_are_constant(example) -> None:
         assert AlwaysNo().detect(view).alarm_ns is None
 
 
-def test_clock_strikes_when_the_healthy_phase_ends(example, faulty) -> None:
+def test_the_clock_alarms_at_the_latest_onset_of_its_training_episodes(example, faulty) -> None:
     view = example.view(faulty)
     start, end = view.view
     assert Clock().detect(view).alarm_ns == start + 60 * SECOND
     assert Clock(share=0.75).detect(view).alarm_ns == start + 90 * SECOND
     onsets = [start + round(share * (end - start)) for share in (0.6, 0.7)]
     training = [labelled(view, onset_ns=onset) for onset in (onsets[0], None, onsets[1])]
-    assert Clock().fit(training).detect(view).alarm_ns == start + round(0.65 * (end - start))
+    assert Clock().fit(training).detect(view).alarm_ns == onsets[1]
 
 
 def test_random_detector_alarms_as_often_as_told(example, faulty) -> None:

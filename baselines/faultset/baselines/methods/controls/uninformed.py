@@ -105,15 +105,16 @@ class RandomDetector(Untrained):
     complexity="O(T)",
 )
 class Clock:
-    """Control: alarm when faults begin on average.
+    """Control: alarm at the best constant instant.
 
-    That is the mean onset of the training episodes, as a share of the view; without any, it is the end of the healthy
-    phase, of which the reference is a declared share.
+    That is the latest onset of the training episodes, as a share of the view: the earliest instant at which every
+    alarm would have been a true one there. Without any onset it is the end of the healthy phase, of which the
+    reference is a declared share. What a detector finds and how fast has to be read beside this.
 
     Parameters
     ----------
     share
-        Onset as a share of the view's length, instead of the learned one.
+        The instant as a share of the view's length, instead of the learned one.
     """
 
     name: str
@@ -125,17 +126,17 @@ class Clock:
         self.onset_: float | None = None
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Learn the mean onset from the episodes that have one."""
+        """Learn the latest onset from the episodes that have one."""
         shares = []
         for item in training:
             if item.onset_ns is not None:
                 start_ns, end_ns = item.view.view
                 shares.append((item.onset_ns - start_ns) / (end_ns - start_ns))
-        self.onset_ = float(np.mean(shares)) if shares else None
+        self.onset_ = max(shares, default=None)
         return self
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Alarm by the clock."""
+        """Alarm at that instant."""
         start_ns, end_ns = episode.view
         share = self.share if self.share is not None else self.onset_
         if share is None:
