@@ -160,7 +160,8 @@ def evaluate(
     protocol
         What localizers and diagnosers are given: the alarm of `ksigma` ("detected"), the true onset ("oracle").
     split
-        Published split; by default every episode is scored by what learned from the other half.
+        Published split; or a scheme that scores every episode by what learned from others: "cross", the default, for
+        two halves, "cross-5", "cross-5x3", "leave-one-fault-out", "leave-one-target-out", "leave-one-app-out".
     delays
         Seconds after the onset at which localizers are also given an alarm, or "auto".
     thresholds

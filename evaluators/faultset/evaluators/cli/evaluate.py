@@ -47,7 +47,12 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     metavar="POLICIES",
     help="reference, train-quantile(0.995), train-budget(1).  [default: reference,train-quantile(0.995)]",
 )
-@click.option("--split", metavar="NAME", help="Published split.  [default: every episode, trained crosswise]")
+@click.option(
+    "--split",
+    metavar="NAME",
+    help="Published split; or cross, cross-5, cross-5x3, leave-one-fault-out, leave-one-target-out, leave-one-app-out."
+    "  [default: cross]",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for results.  [default: results beside DATASET]")
 @click.option("--workers", type=click.IntRange(min=1), help="Methods that run at once.  [default: cores]")
 @click.option("--scheduler", metavar="ADDRESS", help="Use this dask scheduler instead, for instance tcp://host:8786.")
@@ -180,4 +185,4 @@ def _show(evaluated: Evaluation, folder: Path, dataset: str, as_json: bool) -> N
     if board.quick:
         click.echo("Next:    collect --profile standard ... for numbers that rank methods")
     else:
-        click.echo(f"Next:    faultset list baselines, or evaluate {dataset} --split by-fault for unseen faults")
+        click.echo(f"Next:    faultset list baselines, or evaluate {dataset} --split leave-one-fault-out for unseen faults")

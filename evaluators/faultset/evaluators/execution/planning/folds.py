@@ -1,8 +1,15 @@
-"""Which healthy episodes a baseline learns from, and which episodes it is then run on."""
+"""Which episodes a baseline learns from, and which episodes it is then run on.
+
+Episodes of one cluster (application, fault, target) repeat one problem. They are never on both sides, or a method that
+learns from labels would be asked what it has been told.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from faultset.core.errors import UsageError
@@ -10,60 +17,140 @@ from faultset.core.suggestions import unknown_name
 from faultset.evaluators.results.truth import Truth
 
 CROSS = "cross"
+_CROSS = re.compile(r"cross(?:-(\d{1,4})(?:x(\d{1,3}))?)?")
+_LEFT_OUT: Mapping[str, Callable[[Truth], Hashable]] = {
+    "leave-one-fault-out": lambda truth: truth.fault,
+    "leave-one-target-out": lambda truth: (truth.app, tuple(sorted(truth.targets))),
+    "leave-one-app-out": lambda truth: truth.app,
+}
+SCHEMES = (CROSS, f"{CROSS}-5", f"{CROSS}-5x3", *_LEFT_OUT)
+"""What `--split` takes beside the published splits of a dataset."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fold:
-    """Training and test episodes. Methods learn from no-fault episodes only."""
+    """Training and test episodes."""
 
     number: int
     train: tuple[str, ...]
-    """No-fault training episodes."""
+    """No-fault training episodes, from which methods learn what is normal."""
     faulty_train: tuple[str, ...]
     """Training episodes with a fault, whose labels some methods are given."""
     test: tuple[str, ...]
 
 
-def folds_of_split(name: str, splits: Mapping[str, Mapping[str, Sequence[str]]], truths: Sequence[Truth]) -> list[Fold]:
-    """Folds of a published split: learn from its healthy training episodes, score its test episodes."""
-    if name not in splits:
-        raise unknown_name("split", name, [*splits, CROSS])
-    split = splits[name]
+def folds_of_split(
+    name: str | None, splits: Mapping[str, Mapping[str, Sequence[str]]], truths: Sequence[Truth]
+) -> list[Fold]:
+    """Make the folds of a published split, or of a scheme over the whole dataset.
+
+    Parameters
+    ----------
+    name
+        A published split; "cross" for two folds, which is the default, "cross-K" for K folds and "cross-KxR" for R
+        such divisions; "leave-one-fault-out", "leave-one-target-out" or "leave-one-app-out" for one fold each.
+
+    Raises
+    ------
+    UsageError
+        There is no such split or scheme, or it leaves nothing to learn from or to score.
+    """
+    if name is not None and name in splits:
+        return [_published(name, splits[name], truths)]
+    if name in _LEFT_OUT:
+        return _leave_one_out(name, truths)
+    match = _CROSS.fullmatch(name or CROSS)
+    if match is None:
+        raise unknown_name("split", name or "", [*splits, *SCHEMES])
+    count, repeats = int(match[1] or 2), int(match[2] or 1)
+    if count < 2 or repeats < 1:
+        raise UsageError(
+            f'split "{name}" has {count} folds, {repeats} times; there must be two folds or more, once or more'
+        )
+    return [
+        fold for repeat in range(repeats) for fold in cross_folds(truths, count, repeat=repeat if repeats > 1 else None)
+    ]
+
+
+def cross_folds(truths: Sequence[Truth], count: int = 2, *, repeat: int | None = None) -> list[Fold]:
+    """Divide the whole dataset into folds, each scored by what learned from the others.
+
+    Every episode is scored once and by a model that never saw it or another episode of its cluster, so nothing of a
+    small dataset is wasted. Clusters are dealt out in the order of the version's list, so that each fold has about as
+    many episodes of each application, with and without a fault, and targets of each fault as far as there are several.
+
+    Parameters
+    ----------
+    repeat
+        Number of the division when there are several: clusters are shuffled by it before they are dealt.
+    """
+    clusters: dict[Hashable, list[Truth]] = {}
+    for truth in truths:
+        clusters.setdefault(truth.cluster, []).append(truth)
+    order = list(clusters.values())
+    if repeat is not None:
+        random.Random(repeat).shuffle(order)
+    dealt: list[list[Truth]] = [[] for _ in range(count)]
+    of_fault: Counter[Hashable] = Counter()
+    of_kind: Counter[Hashable] = Counter()
+    for members in order:
+        one = members[0]
+        number = min(
+            range(count),
+            key=lambda n: (of_fault[n, one.app, one.fault], of_kind[n, one.app, one.faulty], len(dealt[n]), n),
+        )
+        dealt[number] += members
+        of_fault[number, one.app, one.fault] += len(members)
+        of_kind[number, one.app, one.faulty] += len(members)
+    return _folds(dealt, first=count * (repeat or 0))
+
+
+def _leave_one_out(name: str, truths: Sequence[Truth]) -> list[Fold]:
+    """One fold for each value; episodes without a fault go with their application, or are dealt out."""
+    value_of = _LEFT_OUT[name]
+    by_app = name == "leave-one-app-out"
+    values = list(dict.fromkeys(value_of(truth) for truth in truths if truth.faulty or by_app))
+    if len(values) < 2:
+        what = name.removeprefix("leave-one-").removesuffix("-out")
+        raise UsageError(f"--split {name} needs faults of two or more values of {what}; this version has {len(values)}")
+    parts: dict[Hashable, list[Truth]] = {value: [] for value in values}
+    healthy = [truth for truth in truths if not truth.faulty]
+    for truth in truths:
+        if truth.faulty or by_app:
+            parts[value_of(truth)].append(truth)
+    if not by_app:
+        for place, truth in enumerate(healthy):
+            parts[values[place % len(values)]].append(truth)
+    return _folds(list(parts.values()))
+
+
+def _folds(parts: Sequence[Sequence[Truth]], *, first: int = 0) -> list[Fold]:
+    folds = []
+    for number, part in enumerate(parts):
+        rest = [truth for other, truths in enumerate(parts) if other != number for truth in truths]
+        if part:
+            folds.append(_fold(first + number, rest, part))
+    return folds
+
+
+def _fold(number: int, train: Sequence[Truth], test: Sequence[Truth]) -> Fold:
+    return Fold(
+        number=number,
+        train=tuple(truth.episode for truth in train if not truth.faulty),
+        faulty_train=tuple(truth.episode for truth in train if truth.faulty),
+        test=tuple(truth.episode for truth in sorted(test, key=lambda truth: not truth.faulty)),
+    )
+
+
+def _published(name: str, split: Mapping[str, Sequence[str]], truths: Sequence[Truth]) -> Fold:
+    """Learn from the training episodes, score the test episodes."""
     known = {truth.episode: truth for truth in truths}
-    train = tuple(e for e in split["train"] if e in known and not known[e].faulty)
-    faulty_train = tuple(e for e in split["train"] if e in known and known[e].faulty)
-    test = tuple(e for e in split["test"] if e in known)
     both = set(split["train"]) & set(split["test"])
     if both:
         raise UsageError(
             f'split "{name}" has {len(both)} episodes on both sides (first: {min(both)}); publish it again'
         )
+    test = [known[e] for e in split["test"] if e in known]
     if not test:
         raise UsageError(f'split "{name}" has no test episode in this version; choose another with --split')
-    return [Fold(number=0, train=train, faulty_train=faulty_train, test=test)]
-
-
-def cross_folds(truths: Sequence[Truth]) -> list[Fold]:
-    """Two folds over the whole dataset: each healthy half is scored by what learned from the other half.
-
-    Every episode is scored once and by a model that never saw it, so nothing of a small dataset is wasted.
-    Halves are taken alternately per application, in the order of the version's list.
-    """
-    healthy: tuple[list[str], list[str]] = ([], [])
-    faulty: tuple[list[str], list[str]] = ([], [])
-    counts: dict[tuple[str, bool], int] = {}
-    for truth in truths:
-        key = (truth.app, truth.faulty)
-        side = counts.get(key, 0) % 2
-        counts[key] = counts.get(key, 0) + 1
-        (faulty if truth.faulty else healthy)[side].append(truth.episode)
-    folds = [
-        Fold(
-            number=side,
-            train=tuple(healthy[1 - side]),
-            faulty_train=tuple(faulty[1 - side]),
-            test=tuple(faulty[side] + healthy[side]),
-        )
-        for side in (0, 1)
-    ]
-    return [fold for fold in folds if fold.test]
+    return _fold(0, [known[e] for e in split["train"] if e in known], test)

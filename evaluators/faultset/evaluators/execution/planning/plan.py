@@ -11,7 +11,7 @@ from faultset.core.errors import DataError, UsageError
 from faultset.evaluators.execution.baseline_runs import BaselineRun, RunContext
 from faultset.evaluators.execution.batches import EpisodeBatch, FitBatch
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.folds import CROSS, Fold, cross_folds, folds_of_split
+from faultset.evaluators.execution.planning.folds import CROSS, Fold, folds_of_split
 from faultset.evaluators.execution.planning.training_labels import label_of, majority_label_of
 from faultset.evaluators.execution.runners.messages import Blob
 from faultset.evaluators.execution.runners.runner_process import RunLimits
@@ -35,7 +35,7 @@ class EvaluationSettings:
     tasks: tuple[str, ...] = TASKS
     protocols: tuple[str, ...] = PROTOCOLS
     split: str | None = None
-    """Published split; None scores every episode with two-fold training on healthy episodes."""
+    """Published split or scheme, see `folds_of_split`; None scores every episode in two folds."""
     seed: int = 0
     limits: RunLimits = field(default_factory=RunLimits)
     alarm_detector: str = ALARM_DETECTOR
@@ -161,9 +161,7 @@ def check_choice(source: DatasetSource, specs: Sequence[BaselineSpec], settings:
 
 
 def folds_of(source: DatasetSource, settings: EvaluationSettings) -> list[Fold]:
-    """Return the folds that the settings ask for: those of a published split, or two across the dataset."""
-    if settings.split is None:
-        return cross_folds(source.truths)
+    """Return the folds that the settings ask for."""
     return folds_of_split(settings.split, source.splits, source.truths)
 
 
