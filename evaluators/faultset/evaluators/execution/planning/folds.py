@@ -57,7 +57,7 @@ def folds_of_split(
     """
     if name is not None and name in splits:
         return [_published(name, splits[name], truths)]
-    if name in _LEFT_OUT:
+    if name is not None and name in _LEFT_OUT:
         return _leave_one_out(name, truths)
     match = _CROSS.fullmatch(name or CROSS)
     if match is None:
