@@ -185,4 +185,6 @@ def _show(evaluated: Evaluation, folder: Path, dataset: str, as_json: bool) -> N
     if board.quick:
         click.echo("Next:    collect --profile standard ... for numbers that rank methods")
     else:
-        click.echo(f"Next:    faultset list baselines, or evaluate {dataset} --split leave-one-fault-out for unseen faults")
+        click.echo(
+            f"Next:    faultset list baselines, or evaluate {dataset} --split leave-one-fault-out for unseen faults"
+        )

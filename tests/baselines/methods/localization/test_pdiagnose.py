@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from faultset.baselines.features.kpi_flags import (
@@ -13,7 +14,9 @@ from faultset.baselines.features.kpi_flags import (
     triggers,
     wma_residuals,
 )
+from faultset.baselines.features.windows import cut
 from faultset.baselines.logs.keywords import log_excess
+from faultset.baselines.methods.localization.multimodal import pdiagnose
 from faultset.baselines.methods.localization.multimodal.pdiagnose import PDiagnose, PDiagnoseTrigger, vote
 from faultset.baselines.methods.localization.multimodal.pdiagnose_rcaeval import (
     log_counts,
@@ -23,6 +26,7 @@ from faultset.baselines.methods.localization.multimodal.pdiagnose_rcaeval import
     upper_limits,
 )
 from faultset.baselines.traces.slow_spans import exclusive_durations, parent_rows, slow_spans
+from faultset.core.times import SECOND_NS
 
 PATTERN = np.array([0, 2, 1, -1, 0, 2, 1, -1], dtype=float)
 CALM = np.array([0, 0, 1, -1, 0, 0, 1, -1], dtype=float)
@@ -165,3 +169,26 @@ def test_trigger_names_the_series_in_its_queue(example, faulty) -> None:
     found = PDiagnoseTrigger().detect(example.view(faulty))
     assert found.alarm_ns is not None
     assert example.label(faulty).targets[0] in {item.service for item in found.evidence}
+
+
+def test_the_moving_average_at_the_alarm_follows_the_samples_right_before_it(monkeypatch) -> None:
+    # a trend that goes on as before: no jump, however far the alarm lies behind the reference
+    steps = pd.date_range("2025-01-01", periods=120, freq="1s", tz="UTC")
+    trend = np.arange(120.0)[:, None]
+    frame = pd.DataFrame(trend, index=steps, columns=pd.MultiIndex.from_tuples([("geo", "rss")]))
+    start_ns = steps.as_unit("ns").asi8[0]
+    since_reference, since_alarm = (
+        cut(
+            frame,
+            step_ns=SECOND_NS,
+            reference_end_ns=start_ns + 60 * SECOND_NS,
+            values_start_ns=start_ns + at * SECOND_NS,
+        )
+        for at in (60, 100)
+    )
+    monkeypatch.setattr(pdiagnose, "detection_windows", lambda episode: since_reference)
+    flags = pdiagnose._flags_since(None, since_alarm, "and")  # type: ignore[arg-type]
+    assert flags.shape == since_alarm.values.shape
+    assert not flags.any()
+    torn = kpi_flags(since_alarm.reference, since_alarm.values, window=10, combine="and")
+    assert torn[:10].any()

@@ -13,6 +13,7 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.features.kpi_flags import (
     Combine,
+    Flags,
     kpi_flags,
     queue_features,
     reference_density,
@@ -169,7 +170,7 @@ class PDiagnose(Untrained):
         # One step earlier, because an alarm stands at the end of the sample that raised it.
         windows = localization_windows(episode, alarm_ns, before=1)
         time_window = window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
-        metric, evidence, first = self._metrics(windows)
+        metric, evidence, first = self._metrics(windows, _flags_since(episode, windows, self.combine))
         log = error_line_excess(error_lines(episode, levels=False), time_window)
         trace, spans = anomalous_spans(episode, time_window, self.span_time)
         votes = vote([metric, log, trace], self.weights)
@@ -184,16 +185,8 @@ class PDiagnose(Untrained):
         ]
         return Ranking.of(votes, episode.services, [*evidence, *spans])
 
-    def _metrics(self, windows: Windows) -> tuple[Counts, list[Evidence], dict[str, int]]:
-        if windows.empty:
-            return {}, [], {}
-        flags = kpi_flags(
-            windows.reference,
-            windows.values,
-            window=wma_window(windows.step_ns / SECOND_NS),
-            absent=windows.absent,
-            combine=self.combine,
-        )[: self.steps + 1]
+    def _metrics(self, windows: Windows, flags: Flags) -> tuple[Counts, list[Evidence], dict[str, int]]:
+        flags = flags[: self.steps + 1]
         per_series = np.minimum(flags.sum(axis=0), PER_KPI)
         counts: dict[str, float] = {}
         first: dict[str, int] = {}
@@ -203,6 +196,23 @@ class PDiagnose(Untrained):
                 start = int(flags[:, column].argmax())
                 first[service] = min(first.get(service, start), start)
         return counts, _kpi_evidence(windows, per_series), first
+
+
+def _flags_since(episode: EpisodeView, windows: Windows, combine: Combine) -> Flags:
+    """Flag the values of the test window, each with the samples right before it as its history."""
+    since_reference = detection_windows(episode)
+    # An alarm within the reference cuts that short, and the test window follows it at once.
+    whole = since_reference if len(since_reference.values) >= len(windows.values) else windows
+    if whole.empty:
+        return np.zeros(windows.values.shape, dtype=bool)
+    flags = kpi_flags(
+        whole.reference,
+        whole.values,
+        window=wma_window(whole.step_ns / SECOND_NS),
+        absent=whole.absent,
+        combine=combine,
+    )
+    return flags[len(flags) - len(windows.values) :]
 
 
 def without_digits(operations: pd.Series) -> pd.Series:
