@@ -28,3 +28,9 @@ def site_pages() -> ModuleType:
 def layout() -> ModuleType:
     """The script that draws the layout of the sources."""
     return _script("layout")
+
+
+@pytest.fixture(scope="session")
+def field_tables() -> ModuleType:
+    """The script that writes the tables of fields."""
+    return _script("field_tables")

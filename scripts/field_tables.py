@@ -1,6 +1,6 @@
 """The field tables in `docs/dataset-format.md`, written from the schemas.
 
-`python -m faultset.datasets.format.field_tables docs/dataset-format.md` brings the document up to date.
+`python scripts/field_tables.py docs/dataset-format.md` brings the document up to date.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from faultset.datasets.format.context import EpisodeContext
-from faultset.datasets.format.field_tables import field_table, updated
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TABLES, TRUTH_TABLES
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "dataset-format.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "dataset-format.md"
 SCHEMAS = TABLES | TRUTH_TABLES
 
 
@@ -18,8 +17,8 @@ def text() -> str:
     return DOCUMENT.read_text(encoding="utf-8")
 
 
-def test_the_document_is_up_to_date(text):
-    assert text == updated(text), "run: python -m faultset.datasets.format.field_tables docs/dataset-format.md"
+def test_the_document_is_up_to_date(text, field_tables):
+    assert text == field_tables.updated(text), "run: python scripts/field_tables.py docs/dataset-format.md"
 
 
 @pytest.mark.parametrize("table", SCHEMAS)
@@ -30,12 +29,12 @@ def test_every_field_of_every_table_is_documented_and_no_other(text, table):
 
 
 @pytest.mark.parametrize("table", SCHEMAS)
-def test_every_field_has_a_meaning_and_lengths_of_time_a_unit(table):
+def test_every_field_has_a_meaning_and_lengths_of_time_a_unit(table, field_tables):
     for field in SCHEMAS[table]:
         assert field.metadata[b"description"]
         if field.name.endswith("_ns"):
             assert field.metadata[b"unit"] == b"ns"
-    assert field_table(SCHEMAS[table]).count("\n") == len(SCHEMAS[table]) + 1
+    assert field_tables.field_table(SCHEMAS[table]).count("\n") == len(SCHEMAS[table]) + 1
 
 
 def test_every_key_of_the_context_is_documented(text):

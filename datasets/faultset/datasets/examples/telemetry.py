@@ -1,0 +1,218 @@
+"""Synthetic telemetry: the rows of each table, in which the fault of a scenario shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.core.json_text import canonical_json
+from faultset.core.times import SECOND_NS
+from faultset.datasets.examples.scenario import CALLS, SERVICES, Scenario
+from faultset.datasets.format.schemas import TABLES
+
+Rows = dict[str, list[Any]]
+"""Column -> its values."""
+
+
+def telemetry_tables(scenario: Scenario) -> dict[str, pa.Table]:
+    """Return every telemetry table of an episode."""
+    makers = {
+        "metrics": _metrics,
+        "spans": _spans,
+        "logs": _logs,
+        "events": _events,
+        "objects": _objects,
+        "requests": _requests,
+    }
+    return {name: _table(name, make(scenario)) for name, make in makers.items()}
+
+
+@dataclass(frozen=True)
+class _Level:
+    """What a metric of a service hovers around."""
+
+    name: str
+    kind: str
+    healthy: float
+    noise: float
+    container: bool = True
+
+
+_LEVELS = (
+    _Level("container_cpu_usage_seconds_total", "counter", 0.12, 0.02),
+    _Level("container_memory_working_set_bytes", "gauge", 48e6, 4e5),
+    _Level("container_threads", "gauge", 9.0, 0.4),
+    _Level("container_network_receive_bytes_total", "counter", 5.2e4, 5e3, container=False),
+    _Level("container_network_transmit_bytes_total", "counter", 6.1e4, 5e3, container=False),
+    _Level("http_server_active_requests", "gauge", 1.0, 0.5),
+    _Level("up", "gauge", 1.0, 0.0),
+)
+
+
+def _metrics(scenario: Scenario) -> Rows:
+    rows: Rows = {name: [] for name in TABLES["metrics"].names if name != "episode"}
+    for service in SERVICES:
+        jitter = scenario.rng.uniform(0.1, 0.2)
+        times = scenario.start + ((np.arange(scenario.length_s) + jitter) * SECOND_NS).astype(np.int64)
+        felt = scenario.strength(service, times)
+        own = felt * (service == scenario.target)
+        for level in _LEVELS:
+            values = level.healthy + level.noise * scenario.rng.standard_normal(scenario.length_s)
+            if level.name == "container_cpu_usage_seconds_total":
+                values = values + own * (0.6 if scenario.fault == "cpu-hog" else 0.1)
+            if level.name == "http_server_active_requests":
+                values = np.round(np.abs(values + 6 * felt))
+            if level.kind == "counter":
+                values = 100.0 + np.cumsum(np.maximum(values, 0.0))
+            _add(scenario, rows, service, times, level, {}, values)
+        count = scenario.rng.poisson(20, scenario.length_s).astype(float)
+        mean = 0.012 * np.exp(0.1 * scenario.rng.standard_normal(scenario.length_s)) * (1 + 9 * felt)
+        failed = np.where(felt >= 1.0, np.round(0.1 * count), 0.0)
+        for status, share in (("200", count - failed), ("500", failed)):
+            family = "http_server_request_duration_seconds"
+            labels = {"http_request_method": "GET", "http_response_status_code": status}
+            for part, values in (("count", share), ("sum", share * mean)):
+                level = _Level(f"{family}_{part}", part, 0.0, 0.0)
+                _add(scenario, rows, service, times, level, labels, np.cumsum(values))
+    return rows
+
+
+def _add(
+    scenario: Scenario,
+    rows: Rows,
+    service: str,
+    times: np.ndarray,
+    level: _Level,
+    labels: Mapping[str, str],
+    values: np.ndarray,
+) -> None:
+    number = len(times)
+    rows["time"].extend(times.tolist())
+    rows["value"].extend(values.tolist())
+    for name, value in {
+        "service": service,
+        "pod": scenario.pods[service],
+        "container": service if level.container else None,
+        "metric": level.name,
+        "labels": canonical_json(labels),
+        "kind": level.kind,
+    }.items():
+        rows[name].extend([value] * number)
+
+
+def _spans(scenario: Scenario) -> Rows:
+    rows: Rows = {name: [] for name in TABLES["spans"].names if name != "episode"}
+    for moment in np.sort(scenario.rng.integers(scenario.start, scenario.end - SECOND_NS, 4 * scenario.length_s)):
+        trace = scenario.rng.bytes(16).hex()
+        _span(scenario, rows, int(moment), trace, None, None, "frontend")
+    return rows
+
+
+def _span(
+    scenario: Scenario, rows: Rows, time: int, trace: str, parent: str | None, caller: str | None, service: str
+) -> int:
+    felt = float(scenario.strength(service, np.array([time]))[0]) * (service == scenario.target)
+    span = scenario.rng.bytes(8).hex()
+    failed = bool(felt >= 1.0 and scenario.rng.random() < 0.1)
+    inner = 0
+    for source, callee in CALLS:
+        if source == service and scenario.rng.random() < 0.7:
+            inner += _span(scenario, rows, time + inner + 1_000_000, trace, span, service, callee)
+    duration = inner + int(scenario.rng.gamma(4.0, 1e6) * (1 + 12 * felt))
+    for name, value in {
+        "time": time,
+        "trace_id": trace,
+        "span_id": span,
+        "parent_span_id": parent,
+        "service": service,
+        "reported_service": service,
+        "peer_service": None,
+        "pod": scenario.pods[service],
+        "operation": f"GET /{service}",
+        "kind": "server",
+        "duration_ns": duration,
+        "status": "error" if failed else "unset",
+        "status_code": 500 if failed else 200,
+        "attributes": canonical_json({"caller": caller} if caller else {}),
+    }.items():
+        rows[name].append(value)
+    return duration
+
+
+def _logs(scenario: Scenario) -> Rows:
+    rows: Rows = {name: [] for name in TABLES["logs"].names if name != "episode"}
+    for service in SERVICES:
+        for moment in np.sort(scenario.rng.integers(scenario.start, scenario.end, 2 * scenario.length_s)):
+            felt = float(scenario.strength(service, np.array([moment]))[0]) >= 1.0
+            bad = felt and scenario.rng.random() < 0.5
+            number = int(scenario.rng.integers(1, 400))
+            text = f"deadline exceeded after {number + 1000} ms" if bad else f"served request in {number} us"
+            for name, value in {
+                "time": int(moment),
+                "service": service,
+                "pod": scenario.pods[service],
+                "container": service,
+                "level": "error" if bad else "info",
+                "message": text,
+                "trace_id": None,
+                "span_id": None,
+            }.items():
+                rows[name].append(value)
+    return rows
+
+
+def _events(scenario: Scenario) -> Rows:
+    service = str(scenario.rng.choice(SERVICES))
+    return {
+        "time": [int(scenario.rng.integers(scenario.start, scenario.end))],
+        "type": ["Normal"],
+        "reason": ["ScalingReplicaSet"],
+        "kind": ["Deployment"],
+        "name": [service],
+        "service": [service],
+        "message": [f"Scaled up replica set {scenario.pods[service].rpartition('-')[0]} to 1"],
+        "count": [1],
+    }
+
+
+def _objects(scenario: Scenario) -> Rows:
+    times = range(scenario.start, scenario.end, 10 * SECOND_NS)
+    rows: Rows = {name: [] for name in TABLES["objects"].names if name != "episode"}
+    for time in times:
+        for service in SERVICES:
+            rows["time"].append(time)
+            rows["kind"].append("Deployment")
+            rows["name"].append(service)
+            rows["service"].append(service)
+            rows["state"].append(canonical_json({"replicas": 1, "readyReplicas": 1}))
+    return rows
+
+
+def _requests(scenario: Scenario) -> Rows:
+    scheduled = np.sort(scenario.rng.integers(scenario.start, scenario.end - SECOND_NS, 5 * scenario.length_s))
+    felt = scenario.strength("frontend", scheduled)
+    failed = scenario.rng.random(len(scheduled)) < 0.4 * felt
+    latency = scenario.rng.gamma(4.0, 4e6, len(scheduled)) * (1 + 9 * felt)
+    return {
+        "scheduled": scheduled.tolist(),
+        "sent": (scheduled + 50_000).tolist(),
+        "endpoint": ["GET /hotels"] * len(scheduled),
+        "latency_ns": latency.astype(np.int64).tolist(),
+        "status": np.where(failed, 500, 200).tolist(),
+        "outcome": np.where(failed, "http_error", "ok").tolist(),
+    }
+
+
+def _table(name: str, rows: Mapping[str, list[Any]]) -> pa.Table:
+    schema = pa.schema([field for field in TABLES[name] if field.name != "episode"])
+    arrays = [
+        pa.array(rows[field.name], type=pa.string()).dictionary_encode()
+        if pa.types.is_dictionary(field.type)
+        else pa.array(rows[field.name], type=field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
