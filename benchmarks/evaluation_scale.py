@@ -5,7 +5,7 @@
     python benchmarks/evaluation_scale.py --speedup [--episodes 24]
     python benchmarks/evaluation_scale.py --profile [--episodes 60]
 
-Episodes are links to those of `--source`, a dataset folder; without it to ten synthetic ones of six minutes, or with
+Episodes are copies of those of `--source`, a dataset folder; without it to ten synthetic ones of six minutes, or with
 `--large` to five that are as large as those of a standard run. "cheap" are all baselines but the named and causal
 ones. Prints one JSON object. The first two forms sample the memory of the evaluation and of its runners while it runs.
 `--speedup` runs a method that only computes on one and on two workers and prints the ratio of elapsed times.
@@ -22,6 +22,7 @@ import pstats
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_baselines
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.summaries import sha256_of
 from faultset.datasets.format.versions import create_version, read_manifest, write_manifest
 from faultset.evaluators.execution.checkpoint import Checkpoint
@@ -91,28 +93,28 @@ def _large(root: Path) -> Path:
 
 
 def linked(source: Path, root: Path, episodes: int) -> Path:
-    """Make a dataset of many episodes whose telemetry is linked to that of a few."""
+    """Make a dataset of many episodes whose telemetry is that of a few."""
     manifest = read_manifest(source)
-    known = sorted(manifest["episodes"])
-    files: dict[str, dict[str, Any]] = {}
+    known = sorted(manifest.episodes)
+    files: dict[str, dict[str, FileRecord]] = {}
     for number in range(episodes):
         old, new = known[number % len(known)], f"x{number:06d}"
-        files[new] = dict(manifest["episodes"][old])
-        for name in files[new]:
+        files[new] = {}
+        for name, record in manifest.episodes[old].items():
             origin, path = source / "episodes" / old / name, root / "episodes" / new / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if name == "context.json":
                 path.write_text(json.dumps(json.loads(origin.read_text()) | {"episode": new}))
-            elif name == "truth/label.parquet":
-                label = pq.read_table(origin)
-                place = label.column_names.index("episode")
-                pq.write_table(label.set_column(place, label.schema.field(place), pa.array([new])), path)
+            elif path.suffix == ".parquet":
+                rows = pq.read_table(origin)
+                place = rows.column_names.index("episode")
+                ids = pa.array([new] * len(rows), pa.string())
+                pq.write_table(rows.set_column(place, rows.schema.field(place), ids), path)
             else:
                 os.link(origin, path)
-            if name in ("context.json", "truth/label.parquet"):
-                files[new][name] = files[new][name] | {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+            files[new][name] = replace(record, bytes=path.stat().st_size, sha256=sha256_of(path))
     root.mkdir(exist_ok=True)
-    write_manifest(root, {**manifest, "version": "1.0.0", "episodes": files, "splits": {}})
+    write_manifest(root, replace(manifest, version="1.0.0", episodes=files, splits={}))
     return root
 
 

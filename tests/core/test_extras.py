@@ -124,5 +124,5 @@ dataset = open_dataset("datasets/sample")
 view = dataset.view(dataset.episodes[0])
 assert view.wide(step_s=1).size and view.table("spans").num_rows and dataset.label(dataset.episodes[0])
 """
-    assert {"pydantic", "scipy", "kubernetes"} <= set(missing)
+    assert {"aiohttp", "scipy", "kubernetes"} <= set(missing)
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

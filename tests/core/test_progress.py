@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from faultset.core.progress import announced, shown
+from faultset.core.progress import StepCounter, reported, shown
 
 
 class SlowStep(int):
@@ -34,7 +34,8 @@ def test_a_long_command_prints_at_most_ten_lines(capsys):
 
 
 def test_a_total_may_be_found_out_later(capsys):
-    with announced("cases") as (started, advance):
-        started(2)
-        advance(2)
-    assert capsys.readouterr().err.startswith("cases 2/2 after")
+    with reported("cases") as progress:
+        steps = StepCounter(2, progress)
+        steps.add()
+        steps.add()
+    assert capsys.readouterr().err.splitlines()[-1].startswith("cases 2/2 after")

@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 
 from faultset.core.verbosity import is_quiet
 
+Progress = Callable[[int, int], None]
+"""Called with the steps that are finished and all steps, possibly from another thread."""
 _LINES = 10
 
 
@@ -29,11 +31,43 @@ def shown(total: int, what: str) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def announced(what: str) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
-    """Show progress whose total is found out later: yield a function for the total, and one for finished steps."""
+def reported(what: str) -> Iterator[Progress]:
+    """Show progress of a function that takes a `Progress`; its first call tells the total."""
     with ExitStack() as stack:
-        bars: list[Callable[[int], None]] = []
-        yield lambda total: bars.append(stack.enter_context(shown(total, what))), lambda steps: bars[0](steps)
+        advance: Callable[[int], None] | None = None
+        shown_steps = 0
+
+        def show(finished: int, total: int) -> None:
+            nonlocal advance, shown_steps
+            if advance is None:
+                advance = stack.enter_context(shown(total, what))
+            advance(finished - shown_steps)
+            shown_steps = finished
+
+        yield show
+
+
+class StepCounter:
+    """Counts finished steps and tells a `Progress` of them.
+
+    Parameters
+    ----------
+    total
+        All steps.
+    progress
+        Told at once that nothing is finished; None for nobody.
+    """
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total, self._progress = total, progress
+        self._finished = 0
+        self.add(0)
+
+    def add(self, steps: int = 1) -> None:
+        """Count more steps as finished."""
+        self._finished += steps
+        if self._progress is not None:
+            self._progress(self._finished, self._total)
 
 
 @contextmanager

@@ -1,4 +1,8 @@
-"""Reading and writing datasets of labelled telemetry."""
+"""Reading and writing datasets of labelled telemetry.
+
+`open_dataset` opens a version of a dataset, `verify` checks one, `import_dataset` and `export_dataset` read and write
+other formats, and `EpisodeWriter` with `create_version` makes a dataset. All return records and print nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,41 +11,78 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
+    from faultset.datasets.checks.findings import Finding
+    from faultset.datasets.checks.verification import verify
     from faultset.datasets.dataset import Dataset, open_dataset
+    from faultset.datasets.episode import Episode
+    from faultset.datasets.exports.exporter import ExportOptions, ExportResult, export_dataset
     from faultset.datasets.format.context import EpisodeContext
     from faultset.datasets.format.episodes import EpisodeWriter
     from faultset.datasets.format.labels import Label, RootCause
-    from faultset.datasets.format.versions import create_version
+    from faultset.datasets.format.manifests import FileRecord, Manifest, Split
+    from faultset.datasets.format.versions import compare_versions, create_version, list_versions
+    from faultset.datasets.imports.examination import Examination, examine
+    from faultset.datasets.imports.importer import ImportResult, import_dataset
     from faultset.datasets.views import EpisodeView
 
 __all__ = [
     "DataError",
     "Dataset",
+    "Episode",
     "EpisodeContext",
     "EpisodeView",
     "EpisodeWriter",
+    "Examination",
+    "ExportOptions",
+    "ExportResult",
     "FaultsetError",
+    "FileRecord",
+    "Finding",
+    "ImportResult",
     "Label",
+    "Manifest",
     "PlatformError",
     "RootCause",
+    "Split",
     "UsageError",
+    "compare_versions",
     "create_version",
+    "examine",
+    "export_dataset",
+    "import_dataset",
+    "list_versions",
     "open_dataset",
+    "verify",
 ]
 
 _HOMES = {
     "DataError": "faultset.core.errors",
     "Dataset": "faultset.datasets.dataset",
+    "Episode": "faultset.datasets.episode",
     "EpisodeContext": "faultset.datasets.format.context",
     "EpisodeView": "faultset.datasets.views",
-    "Label": "faultset.datasets.format.labels",
-    "RootCause": "faultset.datasets.format.labels",
     "EpisodeWriter": "faultset.datasets.format.episodes",
+    "Examination": "faultset.datasets.imports.examination",
+    "ExportOptions": "faultset.datasets.exports.exporter",
+    "ExportResult": "faultset.datasets.exports.exporter",
     "FaultsetError": "faultset.core.errors",
+    "FileRecord": "faultset.datasets.format.manifests",
+    "Finding": "faultset.datasets.checks.findings",
+    "ImportResult": "faultset.datasets.imports.importer",
+    "Label": "faultset.datasets.format.labels",
+    "Manifest": "faultset.datasets.format.manifests",
     "PlatformError": "faultset.core.errors",
+    "RootCause": "faultset.datasets.format.labels",
+    "Split": "faultset.datasets.format.manifests",
     "UsageError": "faultset.core.errors",
+    "compare_versions": "faultset.datasets.format.versions",
     "create_version": "faultset.datasets.format.versions",
+    "examine": "faultset.datasets.imports.examination",
+    "export_dataset": "faultset.datasets.exports.exporter",
+    "import_dataset": "faultset.datasets.imports.importer",
+    "list_versions": "faultset.datasets.format.versions",
     "open_dataset": "faultset.datasets.dataset",
+    "verify": "faultset.datasets.checks.verification",
 }
 
 

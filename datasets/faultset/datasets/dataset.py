@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from faultset.core.errors import DataError
+from faultset.core.progress import Progress
+from faultset.core.reading.printable import quoted
+from faultset.core.reading.regular_files import regular_stat
 from faultset.core.suggestions import suggest
+from faultset.datasets.episode import Episode
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.integrity import differing_files
 from faultset.datasets.format.labels import Label
-from faultset.datasets.format.summaries import FileRecord
-from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.manifests import FileRecord, Manifest
+from faultset.datasets.format.truth import read_evidence, read_journal, read_label
 from faultset.datasets.format.versions import read_manifest
+from faultset.datasets.validation.datasets import check_dataset_files
 from faultset.datasets.views import EpisodeView
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Dataset:
@@ -24,35 +31,39 @@ class Dataset:
     ----------
     root
         Dataset folder.
-    version
-        Version string.
-    episodes
-        Ids of the version's episodes, sorted.
+    manifest
+        What the version file says, typed.
+    files
+        Episode -> path below its folder -> record of the file.
     splits
         Name of a split -> {"train": ids, "test": ids}.
-    split_keys
-        Name of a split -> what is never on both of its sides.
-    provenance
-        What the collector said about how the data was made.
     """
 
-    def __init__(self, root: Path, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, root: Path, manifest: Manifest) -> None:
         self.root = root
-        self.version: str = manifest["version"]
-        self.created: str = manifest["created"]
-        self.provenance: Mapping[str, Any] = manifest["provenance"]
-        self.files: dict[str, dict[str, FileRecord]] = {
-            episode: {path: FileRecord(**record) for path, record in files.items()}
-            for episode, files in sorted(manifest["episodes"].items())
-        }
+        self.manifest = manifest
+        self.files: dict[str, Mapping[str, FileRecord]] = dict(sorted(manifest.episodes.items()))
         self.splits: dict[str, dict[str, list[str]]] = {
-            name: {"train": list(sides["train"]), "test": list(sides["test"])}
-            for name, sides in manifest["splits"].items()
+            name: {"train": list(split.train), "test": list(split.test)} for name, split in manifest.splits.items()
         }
-        self.split_keys: dict[str, str] = {name: sides["key"] for name, sides in manifest["splits"].items()}
 
     def __repr__(self) -> str:
         return f"Dataset({str(self.root)!r}, version={self.version!r}, episodes={len(self.files)})"
+
+    @property
+    def version(self) -> str:
+        """Version string."""
+        return self.manifest.version
+
+    @property
+    def created(self) -> str:
+        """Time stamp of the version."""
+        return self.manifest.created
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """What the collector said about how the data was made."""
+        return self.manifest.provenance
 
     @property
     def episodes(self) -> tuple[str, ...]:
@@ -71,18 +82,39 @@ class Dataset:
         """Return the folder of an episode; raise DataError when the version has no such episode."""
         if episode not in self.files:
             raise DataError(
-                f'version {self.version} of {self.root} has no episode "{episode}"; {suggest(episode, self.files)}'
+                f"version {self.version} of {self.root} has no episode {quoted(episode)}; "
+                f"{suggest(episode, self.files)}"
             )
         return self.root / EPISODES / episode
 
-    def differing_files(self, threads: int = 4) -> list[Path]:
-        """Return the files whose content is not what the version recorded; those not changed since are not read."""
-        expected = {
-            self.path(episode) / name: record.sha256
-            for episode, records in self.files.items()
-            for name, record in records.items()
-        }
-        return differing_files(self.root, expected, threads)
+    def episode(self, episode: str) -> Episode:
+        """Return an episode with its view and its truth; raise DataError when the version has no such episode."""
+        return Episode(id=episode, path=self.path(episode), files=self.files[episode])
+
+    def evidence(self, episode: str) -> pd.DataFrame:
+        """Return the checks that were made on an episode and what they saw, a row for each."""
+        return read_evidence(self.path(episode))
+
+    def journal(self, episode: str) -> list[dict[str, Any]]:
+        """Return the records of what was done to the platform in an episode, in order."""
+        return read_journal(self.path(episode))
+
+    def check_files(self, threads: int = 4, progress: Progress | None = None) -> None:
+        """Check every file of the version; those that passed and have not changed since are not read again.
+
+        Parameters
+        ----------
+        threads
+            Episodes that are read at once.
+        progress
+            Told how many episodes are finished, and of how many.
+
+        Raises
+        ------
+        DataError
+            Of the first episode that is damaged; see `check_episode_files` for what is checked.
+        """
+        check_dataset_files(self.root, self.files, threads, progress)
 
 
 def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
@@ -99,10 +131,14 @@ def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
             total += 1
             file = root / EPISODES / episode / name
             try:
-                if file.stat().st_size != record.bytes:
-                    changed.append(file)
-            except FileNotFoundError:
+                size = regular_stat(file, below=root).st_size
+            except DataError as error:
+                if not isinstance(error.__context__, FileNotFoundError):
+                    raise
                 missing.append(file)
+            else:
+                if size != record.bytes:
+                    changed.append(file)
     remedy = 'restore them, or open another version ("faultset dataset versions" lists them)'
     if missing:
         raise DataError(

@@ -15,7 +15,7 @@ from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.context import EpisodeContext, read_context
 from faultset.datasets.format.episodes import TELEMETRY
 from faultset.datasets.format.schemas import TABLES, dictionary_columns
-from faultset.datasets.format.storage import damage_named, open_parquet
+from faultset.datasets.format.storage import damage_named, open_table
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, known_roles
 
 if TYPE_CHECKING:
@@ -117,10 +117,10 @@ class EpisodeView:
         chosen = list(columns) if columns is not None else schema.names
         dictionaries = [column for column in dictionary_columns(schema) if filters is not None or column in chosen]
         if filters is None:
-            file = open_parquet(path, dictionaries)
+            file = open_table(path, name, schema, dictionaries)
             with damage_named(path), file:
                 return file.read(columns=chosen)
-        open_parquet(path).close()
+        open_table(path, name, schema).close()
         with damage_named(path):
             return pq.read_table(path, columns=chosen, filters=filters, read_dictionary=dictionaries)
 
@@ -179,7 +179,7 @@ class EpisodeView:
     def _samples(self, roles: frozenset[str] | None, catalogue: Catalogue) -> pa.Table:
         """Read the samples that wide columns of the roles are made of; buckets never are."""
         path = self._telemetry / "metrics.parquet"
-        file = open_parquet(path, dictionary_columns(TABLES["metrics"]))
+        file = open_table(path, "metrics", TABLES["metrics"], dictionary_columns(TABLES["metrics"]))
         with damage_named(path), file:
             metric = file.read(columns=["metric"])["metric"].unify_dictionaries()
             wanted, groups = [], []

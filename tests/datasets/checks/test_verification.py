@@ -67,10 +67,11 @@ def test_damaged_episodes_do_not_keep_the_others_from_being_searched(example_cop
         (lambda table: table.append_column("extra", table["count"]), r"unknown \['extra'\]"),
     ],
 )
-def test_a_table_of_another_schema_is_found(write_episode, tmp_path, change, message):
+def test_a_table_of_another_schema_is_found(write_episode, tmp_path, recorded_again, change, message):
     file = write_episode("e1") / "telemetry" / "events.parquet"
-    pq.write_table(change(pq.read_table(file)), file)
     create_version(tmp_path, provenance={})
+    pq.write_table(change(pq.read_table(file)), file)
+    recorded_again(tmp_path)
     (finding,) = errors(tmp_path, "schema")
     import re
 

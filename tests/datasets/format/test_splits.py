@@ -42,7 +42,7 @@ KEYS = {
 def test_no_group_is_on_both_sides(name, seed):
     labels = campaign()
     split = make_splits(labels, apps_of(labels), seed=seed)[name]
-    train, test = (groups(labels, KEYS[name], split[side]) for side in ("train", "test"))
+    train, test = (groups(labels, KEYS[name], getattr(split, side)) for side in ("train", "test"))
     assert train
     assert test
     assert not train & test
@@ -52,14 +52,14 @@ def test_no_group_is_on_both_sides(name, seed):
 def test_every_episode_is_on_one_side(name):
     labels = campaign()
     split = make_splits(labels, apps_of(labels))[name]
-    assert sorted(split["train"] + split["test"]) == sorted(labels)
+    assert sorted(split.train + split.test) == sorted(labels)
 
 
 @pytest.mark.parametrize("name", KEYS)
 def test_episodes_without_a_fault_are_on_both_sides_in_equal_numbers(name):
     labels = campaign(healthy=6)
     split = make_splits(labels, apps_of(labels))[name]
-    healthy = [sum(labels[episode].fault is None for episode in split[side]) for side in ("train", "test")]
+    healthy = [sum(labels[episode].fault is None for episode in getattr(split, side)) for side in ("train", "test")]
     assert healthy == [3, 3]
 
 
@@ -67,7 +67,7 @@ def test_by_episode_has_each_fault_on_both_sides():
     labels = campaign()
     split = make_splits(labels, apps_of(labels))["by-episode"]
     for side in ("train", "test"):
-        assert groups(labels, KEYS["by-fault"], split[side]) == {"leak", "loss", "kill"}
+        assert groups(labels, KEYS["by-fault"], getattr(split, side)) == {"leak", "loss", "kill"}
 
 
 def test_the_same_seed_gives_the_same_splits_whatever_the_order():
@@ -83,7 +83,7 @@ def test_faults_with_several_targets_keep_those_together():
         for number, targets in enumerate([["a", "b"], ["b", "c"], ["c"], ["d"], ["e"]])
     }
     split = make_splits(labels, apps_of(labels))["by-target"]
-    sides = {episode: side for side in ("train", "test") for episode in split[side]}
+    sides = {episode: side for side in ("train", "test") for episode in getattr(split, side)}
     assert sides["e0"] == sides["e1"] == sides["e2"]
     assert len(set(sides.values())) == 2
 
@@ -97,4 +97,4 @@ def test_several_apps_can_be_held_apart():
     labels = campaign()
     apps = {episode: ("hotel", "social")[number % 2] for number, episode in enumerate(labels)}
     split = make_splits(labels, apps)["by-app"]
-    assert {apps[episode] for episode in split["train"]} & {apps[episode] for episode in split["test"]} == set()
+    assert {apps[episode] for episode in split.train} & {apps[episode] for episode in split.test} == set()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.episodes import EpisodeWriter
+from faultset.datasets.format.manifests import Manifest
+from faultset.datasets.format.schemas import SCHEMA_VERSION
 from faultset.datasets.format.summaries import sha256_of
 from faultset.datasets.format.versions import (
     compare_versions,
@@ -16,6 +19,10 @@ from faultset.datasets.format.versions import (
     list_versions,
     read_manifest,
     write_manifest,
+)
+
+MANIFEST = Manifest(
+    schema_version=SCHEMA_VERSION, version="1.0.0", created="now", provenance={}, episodes={}, splits={}
 )
 
 
@@ -55,7 +62,7 @@ def test_a_version_file_is_never_changed(write_episode, tmp_path):
     file = tmp_path / "versions" / "1.0.0.json"
     before = file.read_bytes()
     with pytest.raises(DataError, match=r"version 1\.0\.0 .* exists; versions are never changed"):
-        write_manifest(tmp_path, {"version": "1.0.0"})
+        write_manifest(tmp_path, MANIFEST)
     write_episode("e2")
     create_version(tmp_path, provenance={"run": 2})
     assert file.read_bytes() == before
@@ -65,7 +72,7 @@ def test_a_version_file_is_never_changed(write_episode, tmp_path):
 def test_of_many_writers_of_one_version_one_wins(tmp_path):
     def attempt(number: int) -> bool:
         try:
-            write_manifest(tmp_path, {"version": "1.0.0", "number": number})
+            write_manifest(tmp_path, replace(MANIFEST, created=str(number)))
         except DataError:
             return False
         return True
@@ -124,14 +131,22 @@ def test_a_file_of_another_size_is_found_when_opening(example_copy):
 def test_an_unknown_schema_version_names_both_numbers_and_a_remedy(example_copy, found):
     file = example_copy / "versions" / "1.0.0.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"schema_version": found}))
-    with pytest.raises(DataError, match=rf"has schema version {found}, .* reads version 1; (upgrade|read it with)"):
+    with pytest.raises(DataError, match=rf"has schema version \"?{found}\"?, .* reads version 1; (upgrade|read it)"):
         open_dataset(example_copy)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"schema_version": 1}'])
-def test_a_damaged_version_file_is_named(example_copy, content):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is no valid JSON"),
+        ("[]", "should hold an object, it holds a list of 0"),
+        ("{}", "has schema version None"),
+        ('{"schema_version": 1}', "the field version is missing"),
+    ],
+)
+def test_a_damaged_version_file_is_named(example_copy, content, message):
     (example_copy / "versions" / "1.0.0.json").write_text(content)
-    with pytest.raises(DataError, match=r"1\.0\.0\.json is damaged"):
+    with pytest.raises(DataError, match=rf"1\.0\.0\.json.* {message}"):
         open_dataset(example_copy)
 
 
@@ -184,4 +199,4 @@ def test_a_new_card_keeps_the_notes_below_its_mark(write_episode, tmp_path):
 def test_the_time_of_a_version_can_be_given(write_episode, tmp_path):
     write_episode("e1")
     create_version(tmp_path, provenance={}, created=datetime(2026, 1, 2, tzinfo=UTC))
-    assert read_manifest(tmp_path)["created"] == "2026-01-02T00:00:00+00:00"
+    assert read_manifest(tmp_path).created == "2026-01-02T00:00:00+00:00"

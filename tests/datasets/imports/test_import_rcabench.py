@@ -13,7 +13,7 @@ import pytest
 from faultset.core.errors import DataError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.imports.examination import examined
+from faultset.datasets.imports.examination import examine
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.rcabench import RCABench
 from faultset.datasets.testing import check_importer
@@ -230,7 +230,7 @@ def test_windows_in_another_time_zone_are_moved_to_the_telemetry(source, out):
     said = {"NORMAL_START": START, "ABNORMAL_START": ONSET, "ABNORMAL_END": END}
     (folder / "env.json").write_text(json.dumps({name: str(at + hours) for name, at in said.items()}))
     (folder / "injection.json").write_text(json.dumps(NEW | {"start_time": "2025-06-15T23:11:05"}))
-    assert any("-8 h away" in issue.found for issue in examined(source).data_issues)
+    assert any("-8 h away" in issue.found for issue in examine(source).data_issues)
     dataset = imported(source, out)
     label = dataset.label(dataset.episodes[0])
     assert dataset.view(dataset.episodes[0]).view == (START * SECOND, END * SECOND)
@@ -287,7 +287,7 @@ def test_an_invalid_datapack_is_left_out_and_a_missing_modality_is_an_empty_tabl
     (bad / ".invalid").write_text("no traces\n")
     for stage in ("normal", "abnormal"):
         (source / "ts5-order-delay-x1" / f"{stage}_logs.parquet").unlink()
-    found = [issue.found for issue in examined(source).data_issues]
+    found = [issue.found for issue in examine(source).data_issues]
     assert "It is marked invalid: no traces." in found
     assert "There are no logs." in found
     dataset = imported(source, out)

@@ -11,7 +11,7 @@ import pytest
 
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
-from faultset.datasets.format.cache_folder import FOLDER
+from faultset.datasets.cache.folder import FOLDER
 from faultset.datasets.metrics import frame_cache
 from faultset.datasets.views import EpisodeView
 

@@ -25,9 +25,9 @@ def doctor(path: Path, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from faultset.datasets.imports.examination import examined
+    from faultset.datasets import examine
 
-    found = examined(path)
+    found = examine(path)
     if as_json:
         show_json(asdict(found))
     else:

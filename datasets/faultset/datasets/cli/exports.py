@@ -35,18 +35,17 @@ def export(
       faultset dataset export data/ training/ --as wide-parquet --roles cpu,memory,latency
       faultset dataset export data/ cases/ --as rcaeval
     """
-    from faultset.core.progress import announced
-    from faultset.datasets.exports.exporter import ExportOptions, export_dataset
+    from faultset.core.progress import reported
+    from faultset.datasets import ExportOptions, export_dataset
 
     chosen = [role.strip() for role in roles.split(",") if role.strip()] if roles is not None else None
-    with announced("episodes") as (started, progress):
+    with reported("episodes") as progress:
         done = export_dataset(
             name,
             dataset,
             out,
             version=version,
             options=ExportOptions(step_s=step, roles=chosen),
-            started=started,
             progress=progress,
         )
     if as_json:

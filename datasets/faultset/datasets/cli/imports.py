@@ -32,11 +32,11 @@ def import_(name: str, path: Path, out: Path, workers: int | None, skip_bad: boo
     Example:
       faultset dataset import rcaeval RE2/RE2-OB re2-ob/
     """
-    from faultset.core.progress import announced
-    from faultset.datasets.imports.importer import import_dataset
+    from faultset.core.progress import reported
+    from faultset.datasets import import_dataset
 
-    with announced("cases") as (started, progress):
-        done = import_dataset(name, path, out, workers=workers, skip_bad=skip_bad, started=started, progress=progress)
+    with reported("cases") as progress:
+        done = import_dataset(name, path, out, workers=workers, skip_bad=skip_bad, progress=progress)
     if as_json:
         show_json(
             {

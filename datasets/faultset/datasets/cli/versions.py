@@ -30,7 +30,7 @@ def show(dataset: Path, version: str | None, as_json: bool) -> None:
     Example:
       faultset dataset show faultset-data/
     """
-    from faultset.datasets.dataset import open_dataset
+    from faultset.datasets import open_dataset
 
     opened = open_dataset(dataset, version)
     episodes, tables, splits = _episode_rows(opened), _table_rows(opened), _split_rows(opened)
@@ -71,9 +71,11 @@ def verify(dataset: Path, version: str | None, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from faultset.datasets.checks.verification import verify as find
+    from faultset.core.progress import reported
+    from faultset.datasets import verify as find
 
-    findings = find(dataset, version)
+    with reported("episodes") as progress:
+        findings = find(dataset, version, progress=progress)
     columns = ("severity", "check", "place", "message")
     records = [{"place": finding.file or finding.episode, **asdict(finding)} for finding in findings]
     if findings or as_json:
@@ -104,10 +106,10 @@ def versions(dataset: Path, as_json: bool) -> None:
         records.append(
             {
                 "version": version,
-                "created": manifest["created"],
-                "episodes": len(manifest["episodes"]),
-                "bytes": sum(file["bytes"] for files in manifest["episodes"].values() for file in files.values()),
-                "schema_version": manifest["schema_version"],
+                "created": manifest.created,
+                "episodes": len(manifest.episodes),
+                "bytes": sum(file.bytes for files in manifest.episodes.values() for file in files.values()),
+                "schema_version": manifest.schema_version,
             }
         )
     headings = {"version": "version", "created": "created", "episodes": "episodes", "bytes": "bytes"}
@@ -126,7 +128,7 @@ def diff(dataset: Path, old: str, new: str, as_json: bool) -> None:
     Example:
       faultset dataset diff faultset-data/ 1.0.0 1.1.0
     """
-    from faultset.datasets.format.versions import compare_versions
+    from faultset.datasets import compare_versions
 
     changes = compare_versions(dataset, old, new)
     if as_json or changes:
@@ -162,6 +164,6 @@ def _table_rows(opened: Dataset) -> list[dict[str, Any]]:
 
 def _split_rows(opened: Dataset) -> list[dict[str, Any]]:
     return [
-        {"split": name, "key": opened.split_keys[name], "train": len(sides["train"]), "test": len(sides["test"])}
-        for name, sides in opened.splits.items()
+        {"split": name, "key": split.key, "train": len(split.train), "test": len(split.test)}
+        for name, split in opened.manifest.splits.items()
     ]

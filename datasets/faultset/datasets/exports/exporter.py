@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from faultset.core.errors import DataError, UsageError
 from faultset.core.plugins import load_plugin, require_class
+from faultset.core.progress import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.storage import disk_full_named
 
@@ -28,7 +29,7 @@ class ExportOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exported:
+class ExportResult:
     """What an export has written."""
 
     episodes: int
@@ -71,9 +72,8 @@ def export_dataset(
     *,
     version: str | None = None,
     options: ExportOptions | None = None,
-    started: Callable[[int], None] | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Exported:
+    progress: Progress | None = None,
+) -> ExportResult:
     """Write a version of a dataset in another layout.
 
     Parameters
@@ -86,8 +86,8 @@ def export_dataset(
         Folder to make; it must not exist, or be empty.
     version
         The newest by default.
-    started, progress
-        Told the number of episodes, then how many were finished since.
+    progress
+        Told how many episodes are finished, and of how many.
     """
     layout = load_layout(name)
     options = options or ExportOptions()
@@ -98,8 +98,6 @@ def export_dataset(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(f"{out} exists and is not empty; give a new folder for the export")
     folder = out.with_name(out.name + ".incomplete")
-    if started:
-        started(len(dataset.episodes))
     with disk_full_named(out.parent):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -114,19 +112,19 @@ def export_dataset(
     return done
 
 
-def _written(export: ExportLayout, dataset: Dataset, progress: Callable[[int], None] | None) -> Exported:
+def _written(export: ExportLayout, dataset: Dataset, progress: Progress | None) -> ExportResult:
     left_out = {}
+    steps = StepCounter(len(dataset.episodes), progress)
     for episode in dataset.episodes:
         reason = export.unavailable_reason(episode)
         if reason is None:
             export.write(episode)
         else:
             left_out[episode] = reason
-        if progress:
-            progress(1)
+        steps.add()
     if len(left_out) == len(dataset.episodes):
         raise DataError(
             f"no episode of {dataset.root} fits the layout ({next(iter(left_out.values()))}); choose another layout"
         )
     export.finish()
-    return Exported(episodes=len(dataset.episodes) - len(left_out), left_out=left_out)
+    return ExportResult(episodes=len(dataset.episodes) - len(left_out), left_out=left_out)

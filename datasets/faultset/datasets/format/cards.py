@@ -6,10 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from faultset.core.files import replace_text
 from faultset.datasets.format.labels import Label
+from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable
 from faultset.datasets.format.storage import disk_full_named
 
@@ -18,7 +18,7 @@ KEEP_MARK = "<!-- Text below this line is kept when the card is written again. -
 
 def write_card(
     root: Path,
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     labels: Mapping[str, Label],
     apps: Mapping[str, str],
     *,
@@ -35,7 +35,7 @@ def write_card(
 
 def card_text(
     name: str,
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     labels: Mapping[str, Label],
     apps: Mapping[str, str],
     *,
@@ -48,22 +48,22 @@ def card_text(
     )
     added = [table.name for table in added_tables]
     rows, sizes = Counter[str](), Counter[str]()
-    for files in manifest["episodes"].values():
+    for files in manifest.episodes.values():
         for path, record in files.items():
-            if record["rows"] is not None:
+            if record.rows is not None:
                 table = Path(path).stem
-                rows[table] += record["rows"]
-                sizes[table] += record["bytes"]
+                rows[table] += record.rows
+                sizes[table] += record.bytes
     tables = "\n".join(
         f"| {table} | {rows[table]:,} | {sizes[table] / 1e6:.2f} |" for table in (*TABLES, *added, *TRUTH_TABLES)
     )
     splits = "\n".join(
-        f"| {split} | {sides['key']} | {len(sides['train'])} | {len(sides['test'])} |"
-        for split, sides in manifest["splits"].items()
+        f"| {split} | {sides.key} | {len(sides.train)} | {len(sides.test)} |"
+        for split, sides in manifest.splits.items()
     )
     synthetic = (
         "**The data is synthetic**: made by a program that runs no services.\n\n"
-        if (manifest["provenance"].get("synthetic"))
+        if manifest.provenance.get("synthetic")
         else ""
     )
     return f"""---
@@ -79,8 +79,8 @@ configs:
 
 # {name}
 
-Labelled telemetry of microservices, with and without faults: {len(labels)} episodes, version {manifest["version"]},
-schema version {manifest["schema_version"]}.
+Labelled telemetry of microservices, with and without faults: {len(labels)} episodes, version {manifest.version},
+schema version {manifest.schema_version}.
 
 {synthetic}## Episodes
 
@@ -106,7 +106,7 @@ nanoseconds, windows half-open.
 |---|---|---|---|
 {splits}
 
-The lists are in `versions/{manifest["version"]}.json`, together with the SHA-256 of every file.
+The lists are in `versions/{manifest.version}.json`, together with the SHA-256 of every file.
 
 ## Reading
 
@@ -121,7 +121,7 @@ logs = load_dataset("<this folder>", "logs", split="train")
 ## Provenance
 
 ```json
-{json.dumps(manifest["provenance"], indent=2, sort_keys=True)}
+{json.dumps(manifest.provenance, indent=2, sort_keys=True)}
 ```
 
 {KEEP_MARK}

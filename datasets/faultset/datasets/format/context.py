@@ -7,17 +7,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import pyarrow as pa
+from pydantic import ConfigDict, Field
 
 from faultset.core.errors import DataError
-from faultset.datasets.format.schemas import SCHEMA_VERSION, TABLES, AddedColumn, AddedTable
+from faultset.core.reading.documents import LIMIT_BYTES, STRICT, checked, parse_object
+from faultset.core.reading.printable import printable, quoted
+from faultset.core.reading.regular_files import read_regular
+from faultset.datasets.format.names import LONGEST_VIEW_NS, EpisodeId, IntervalS, Name, TimeNs
+from faultset.datasets.format.schemas import SCHEMA_VERSION, TABLES, AddedTable
 
 CONTEXT_FILE = "context.json"
 IMPORTED = "imported"
 """Platform of an episode that was made from another benchmark's data: where it ran is known to its source only."""
-_OPTIONAL = {"metric_roles", "reference_moved_ns", "added_tables"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,23 +32,25 @@ class EpisodeContext:
     is known to be healthy is `[view_start_ns, reference_end_ns)`.
     """
 
-    episode: str
-    app: str
-    platform: str
-    view_start_ns: int
-    view_end_ns: int
-    reference_end_ns: int
-    source_intervals_s: Mapping[str, float | None]
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    episode: EpisodeId
+    app: Name
+    platform: Name
+    view_start_ns: TimeNs
+    view_end_ns: TimeNs
+    reference_end_ns: TimeNs
+    source_intervals_s: Mapping[Name, IntervalS | None]
     """Sampling interval of each table; None where rows come when something happens."""
-    services: tuple[str, ...]
+    services: tuple[Name, ...]
     """Closed list of candidates: whoever is at fault, it is one of these."""
-    calls: tuple[tuple[str, str], ...]
+    calls: tuple[tuple[Name, Name], ...]
     """Declared call graph as (caller, callee)."""
-    workload_entry: str
+    workload_entry: Name
     """Service that the load talks to."""
-    metric_roles: tuple[Mapping[str, str], ...] = field(default=())
+    metric_roles: tuple[Mapping[Name, Name], ...] = field(default=())
     """Rows for metrics that the built-in catalogue does not know; see `faultset.datasets.metrics.roles`."""
-    reference_moved_ns: int = 0
+    reference_moved_ns: Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)] = 0
     """By how much all telemetry of the reference was moved in time; subtract it to get the source's own stamps."""
     added_tables: tuple[AddedTable, ...] = field(default=())
     """Telemetry tables beside those that every episode has."""
@@ -54,6 +60,11 @@ class EpisodeContext:
             raise DataError(
                 f"episode {self.episode}: the reference window must end inside the view "
                 f"[{self.view_start_ns}, {self.view_end_ns}), it ends at {self.reference_end_ns}"
+            )
+        if self.view_end_ns - self.view_start_ns > LONGEST_VIEW_NS:
+            raise DataError(
+                f"episode {self.episode}: the view is {(self.view_end_ns - self.view_start_ns) / 86_400e9:.0f} days "
+                f"long, wanted are at most {LONGEST_VIEW_NS // 86_400_000_000_000}"
             )
 
     @property
@@ -86,24 +97,42 @@ class EpisodeContext:
         return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, *, origin: str = CONTEXT_FILE) -> EpisodeContext:
+    def from_json(cls, text: bytes | str, *, origin: str = CONTEXT_FILE) -> EpisodeContext:
         """Read the text of `context.json`; `origin` names it in errors."""
-        try:
-            content = json.loads(text)
-            found = content.pop("schema_version")
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise DataError(f"{origin} is not an episode context: {error!r}; restore the file") from error
-        check_schema_version(found, origin)
-        names = {entry.name for entry in fields(cls)}
-        missing = sorted(names - content.keys() - _OPTIONAL)
-        if missing:
-            raise DataError(f"{origin} lacks {', '.join(missing)}; restore the file")
-        content = {name: value for name, value in content.items() if name in names}
-        content["services"] = tuple(content["services"])
-        content["calls"] = tuple((caller, callee) for caller, callee in content["calls"])
-        content["metric_roles"] = tuple(content.get("metric_roles", ()))
-        content["added_tables"] = tuple(_added_table(record, origin) for record in content.get("added_tables", ()))
-        return cls(**content)
+        content = parse_object(text, origin)
+        check_schema_version(content.pop("schema_version", None), origin)
+        return checked(content, cls, origin)
+
+
+def resolution_s(self) -> float:
+        """Step of the grid on which methods compare metrics, in seconds."""
+        return resolution_s(self.sampling_step_s, (self.reference_end_ns - self.view_start_ns) / 1e9)
+
+    @property
+    def tables(self) -> dict[str, pa.Schema]:
+        """Schema of every telemetry table of the episode, by the table's name."""
+        return TABLES | {added.name: added.schema for added in self.added_tables}
+
+    def to_json(self) -> str:
+        """Return the text of `context.json`."""
+        content: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
+        for entry in fields(self):
+            content[entry.name] = getattr(self, entry.name)
+        content["source_intervals_s"] = dict(self.source_intervals_s)
+        content["metric_roles"] = [dict(row) for row in self.metric_roles]
+        if not self.reference_moved_ns:
+            del content["reference_moved_ns"]
+        content["added_tables"] = [asdict(added) for added in self.added_tables]
+        if not self.added_tables:
+            del content["added_tables"]
+        return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: bytes | str, *, origin: str = CONTEXT_FILE) -> EpisodeContext:
+        """Read the text of `context.json`; `origin` names it in errors."""
+        content = parse_object(text, origin)
+        check_schema_version(content.pop("schema_version", None), origin)
+        return checked(content, cls, origin)
 
 
 def _added_table(record: Any, origin: str) -> AddedTable:
@@ -126,23 +155,23 @@ def resolution_s(step_s: float, reference_s: float) -> float:
 def read_context(episode_path: Path) -> EpisodeContext:
     """Read `context.json` of an episode folder."""
     path = Path(episode_path) / CONTEXT_FILE
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    if not path.is_symlink() and not path.exists():
         raise DataError(
-            f"{episode_path} is not an episode: it has no {CONTEXT_FILE}; give a folder under DATASET/episodes"
-        ) from None
-    return EpisodeContext.from_json(text, origin=str(path))
+            f"{printable(episode_path)} is not an episode: it has no {CONTEXT_FILE}; "
+            "give a folder under DATASET/episodes"
+        )
+    return EpisodeContext.from_json(read_regular(path, limit_bytes=LIMIT_BYTES), origin=str(path))
 
 
 def check_schema_version(found: object, origin: str) -> None:
     """Raise DataError when `found` is not the schema version that this release reads."""
-    if found == SCHEMA_VERSION:
+    if type(found) is int and found == SCHEMA_VERSION:
         return
-    if isinstance(found, int) and found > SCHEMA_VERSION:
+    if type(found) is int and found > SCHEMA_VERSION:
         remedy = "upgrade faultset to a release that reads it"
     else:
         remedy = "read it with the release that wrote it, or collect it again"
     raise DataError(
-        f"{origin} has schema version {found}, this release of faultset reads version {SCHEMA_VERSION}; {remedy}"
+        f"{printable(origin)} has schema version {quoted(found)}, this release of faultset reads version "
+        f"{SCHEMA_VERSION}; {remedy}"
     )

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, JsonValue
+
+from faultset.core.reading.documents import STRICT, checked
+from faultset.datasets.format.names import EpisodeId, Name, TimeNs
 
 NoFaultKind = Literal["plain", "disturbed", "sham", "unlabelled"]
 Verdict = Literal["manifest", "latent", "silent", "unknown", "none"]
+_Whole = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RootCause:
     """An object at fault."""
 
-    kind: str
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    kind: Name
     """Kind of the object, for instance `Service`."""
-    name: str
-    service: str
+    name: Name
+    service: Name
     """Service that it belongs to; a localizer has to name this one."""
-    accepted: tuple[str, ...]
+    accepted: tuple[Name, ...]
     """Names of services that are a right answer too."""
-    metric: str | None = None
+    metric: Name | None = None
     """The metric that shows the cause, where the source of the data names one."""
 
 
@@ -29,43 +37,45 @@ class RootCause:
 class Label:
     """What really happened in an episode. Times are UTC nanoseconds; what never happened is None."""
 
-    episode: str
-    fault: str | None
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    episode: EpisodeId
+    fault: Name | None
     """Name of the fault; None in a no-fault episode."""
     no_fault_kind: NoFaultKind | None
     """None in a fault episode."""
-    targets: tuple[str, ...]
+    targets: tuple[Name, ...]
     """Services that the fault was applied to."""
     root_causes: tuple[RootCause, ...]
-    system_level: str | None
-    fault_type: str | None
-    paper_number: int | None
+    system_level: Name | None
+    fault_type: Name | None
+    paper_number: _Whole | None
     """Row of Table 2 in the AIOpsLab paper."""
-    category: str | None
+    category: Name | None
     """functional or symptomatic."""
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, JsonValue]
     """Seeded parameters of the fault."""
-    inject_start_ns: int | None
-    inject_done_ns: int | None
-    effective_ns: int | None
+    inject_start_ns: TimeNs | None
+    inject_done_ns: TimeNs | None
+    effective_ns: TimeNs | None
     """First confirmed sign of the fault."""
-    recover_start_ns: int | None
-    recover_done_ns: int | None
-    healthy_again_ns: int | None
-    view_start_ns: int
-    view_end_ns: int
+    recover_start_ns: TimeNs | None
+    recover_done_ns: TimeNs | None
+    healthy_again_ns: TimeNs | None
+    view_start_ns: TimeNs
+    view_end_ns: TimeNs
     """End of the view, half-open."""
-    reference_end_ns: int
+    reference_end_ns: TimeNs
     """End of the window that is known to be healthy."""
     verdict: Verdict
-    first_manifest_ns: int | None
+    first_manifest_ns: TimeNs | None
     """First second in which clients felt the fault."""
-    profile: str
-    workload: Mapping[str, Any]
-    seed: int
-    host: Mapping[str, Any]
+    profile: Name
+    workload: Mapping[str, JsonValue]
+    seed: _Whole
+    host: Mapping[str, JsonValue]
     """Load of the host while the episode ran."""
-    clock_offsets: Mapping[str, int]
+    clock_offsets: Mapping[Name, _Whole]
     """Offset of each source's clock in nanoseconds."""
 
     @property
@@ -74,16 +84,19 @@ class Label:
         return self.fault is not None
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Label:
-        """Make a label of a row of the table: times as integers under the columns' names, JSON fields decoded."""
+    def from_row(cls, row: Mapping[str, Any], *, origin: str) -> Label:
+        """Make a label of a row of the table: times as integers under the columns' names, JSON fields decoded.
+
+        Raises
+        ------
+        DataError
+            A field is not what it must be; `origin` names the file.
+        """
         fields = {name + "_ns" if name in LABEL_TIMES else name: value for name, value in row.items()}
-        fields["targets"] = tuple(row["targets"])
-        fields["root_causes"] = tuple(
-            # Datasets made before causes could name a metric do not have that field.
-            RootCause(**(cause | {"accepted": tuple(cause["accepted"] or ())}))
-            for cause in row["root_causes"]
-        )
-        return cls(**fields)
+        for cause in row["root_causes"] or ():
+            if isinstance(cause, dict) and cause.get("accepted") is None:
+                cause["accepted"] = []
+        return checked(fields, cls, origin)
 
 
 LABEL_TIMES = frozenset(name.removesuffix("_ns") for name in Label.__annotations__ if name.endswith("_ns"))

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
+from pydantic import ConfigDict
 
 from faultset.core.errors import DataError
+from faultset.core.reading.documents import STRICT
+from faultset.datasets.format.names import Name
 
 SCHEMA_VERSION = 1
 
@@ -206,11 +210,13 @@ _TIME = _field("time", TIME, "when the row was recorded", nullable=False)
 class AddedColumn:
     """One column of an added table."""
 
-    name: str
-    type: str
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    name: Name
+    type: Name
     """One of `ADDED_TYPES`."""
-    meaning: str
-    unit: str = ""
+    meaning: Name
+    unit: Name = ""
     """UCUM code, for instance s, By or 1; empty where the column is no measure."""
     nullable: bool = False
 
@@ -222,10 +228,12 @@ class AddedTable:
     Its first columns are `episode` and `time`; `columns` are those that follow.
     """
 
-    name: str
-    source: str
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    name: Name
+    source: Name
     """Name of the source, and the distribution that it came with."""
-    meaning: str
+    meaning: Name
     columns: tuple[AddedColumn, ...]
 
     def __post_init__(self) -> None:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from faultset.datasets.format.labels import Label
-
-Split = dict[str, Any]
+from faultset.datasets.format.manifests import Split
 
 
 def make_splits(labels: Mapping[str, Label], apps: Mapping[str, str], *, seed: int = 0) -> dict[str, Split]:
@@ -45,11 +43,11 @@ def make_splits(labels: Mapping[str, Label], apps: Mapping[str, str], *, seed: i
 
 
 def _split(key: str, sides: Mapping[str, str]) -> Split:
-    return {
-        "key": key,
-        "train": sorted(episode for episode, side in sides.items() if side == "train"),
-        "test": sorted(episode for episode, side in sides.items() if side == "test"),
-    }
+    return Split(
+        key=key,
+        train=tuple(sorted(episode for episode, side in sides.items() if side == "train")),
+        test=tuple(sorted(episode for episode, side in sides.items() if side == "test")),
+    )
 
 
 def _order(name: str, seed: int) -> str:

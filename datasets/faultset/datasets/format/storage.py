@@ -17,7 +17,9 @@ import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
 from faultset.core.files import flush
-from faultset.datasets.format.schemas import SCHEMA_VERSION, dictionary_columns, stored
+from faultset.core.reading.printable import printable
+from faultset.core.reading.regular_files import regular_stat, unreadable
+from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored
 
 _ORDERS = ("metric", "time", "scheduled")
 """Columns by which tables are sorted; limits of others skip no row group and cost time."""
@@ -80,23 +82,124 @@ def _write_rows(sink: Path | io.BytesIO, table: pa.Table, compression: Compressi
         writer.add_key_value_metadata({"ARROW:schema": arrow_schema, "faultset:schema_version": str(SCHEMA_VERSION)})
 
 
-def open_parquet(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    """Open a Parquet file; raise DataError that names it when it is missing, truncated or damaged."""
+@dataclass(frozen=True, kw_only=True)
+class TableLimits:
+    """How large a table may say that it is, before anything of it is read."""
+
+    rows: int
+    file_bytes: int
+
+
+TELEMETRY_LIMITS = TableLimits(rows=50_000_000, file_bytes=4 << 30)
+TRUTH_LIMITS = TableLimits(rows=100_000, file_bytes=64 << 20)
+_ROWS_PER_BYTE = 64
+"""A hundred thousand equal rows take a few hundred bytes; more rows than this in a byte are a claim."""
+_LARGEST_RATIO = 1_000
+_SMALL_BYTES = 64 << 20
+_UNREADABLE = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, MemoryError, OverflowError)
+
+
+def limits_of(table: str) -> TableLimits:
+    """Return the limits of a table of an episode."""
+    return TRUTH_LIMITS if table in TRUTH_TABLES else TELEMETRY_LIMITS
+
+
+def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+    """Open one table of an episode, of which so far only the description in the file was looked at.
+
+    Parameters
+    ----------
+    path
+        File `DATASET/episodes/<id>/<folder>/<table>.parquet`.
+    table
+        Name of the table.
+    schema
+        What it must be.
+    dictionaries
+        Columns to read as dictionaries.
+
+    Raises
+    ------
+    DataError
+        The file is missing, no regular file, damaged, of another schema, or says that it is larger than it can be.
+    """
+    limits = limits_of(table)
+    size = regular_stat(path, below=path.parents[1], limit_bytes=limits.file_bytes).st_size
     with damage_named(path):
-        return pq.ParquetFile(path, read_dictionary=list(dictionaries))
+        file = pq.ParquetFile(path, read_dictionary=list(dictionaries))
+        with _closed_on_error(file):
+            _check_claims(path, file.metadata, size, limits)
+            differences = schema_differences(stored(schema), file.schema_arrow)
+            problem = next(differences, None)
+            if problem is not None:
+                raise DataError(f"{printable(path)} is not a table {table}: {problem}; restore the file")
+    return file
+
+
+@contextmanager
+def _closed_on_error(file: pq.ParquetFile) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        file.close()
+        raise
+
+
+def _check_claims(path: Path, metadata: pq.FileMetaData, size: int, limits: TableLimits) -> None:
+    """Refuse a file whose description promises more than a file of its size can hold."""
+    rows = metadata.num_rows
+    if not 0 <= rows <= min(limits.rows, _ROWS_PER_BYTE * size):
+        raise DataError(
+            f"{printable(path)} says that it has {rows:,} rows in {size:,} bytes, wanted are at most "
+            f"{min(limits.rows, _ROWS_PER_BYTE * size):,}; restore the file"
+        )
+    unpacked = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    most = max(_SMALL_BYTES, _LARGEST_RATIO * size)
+    if not 0 <= unpacked <= most:
+        raise DataError(
+            f"{printable(path)} says that it unpacks from {size:,} to {unpacked:,} bytes, wanted are at most {most:,}; "
+            "restore the file"
+        )
+
+
+def schema_differences(wanted: pa.Schema, found: pa.Schema) -> Iterator[str]:
+    """Say what of a schema is not as wanted; wide strings and dictionaries of strings count as strings."""
+    if wanted.names != found.names:
+        missing = sorted(set(wanted.names) - set(found.names))
+        extra = sorted(printable(name[:60]) for name in set(found.names) - set(wanted.names))
+        yield f"columns differ: missing {missing}, unknown {extra}, wanted in the order {wanted.names}"
+        return
+    for field in wanted:
+        other = found.field(field.name)
+        kind = other.type.value_type if pa.types.is_dictionary(other.type) else other.type
+        if not _same_type(kind, field.type):
+            yield f"column {field.name} is of type {printable(str(other.type)[:80])}, wanted is {field.type}"
+
+
+def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Compare types but for what other writers do (wide strings) and what older releases lack (a struct's field)."""
+    if pa.types.is_list(wanted) or pa.types.is_large_list(wanted):
+        listed = pa.types.is_list(found) or pa.types.is_large_list(found)
+        return listed and _same_type(found.value_type, wanted.value_type)
+    if pa.types.is_struct(wanted):
+        kinds = {field.name: field.type for field in wanted}
+        return pa.types.is_struct(found) and all(
+            field.name in kinds and _same_type(field.type, kinds[field.name]) for field in found
+        )
+    return str(found).replace("large_", "") == str(wanted)
 
 
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Turn the errors of a damaged or missing Parquet file into one sentence that names it."""
+    """Turn the errors of a damaged Parquet file into one sentence that names it."""
     try:
         yield
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing; restore it or collect the episode again") from None
-    except (pa.ArrowInvalid, pa.ArrowException, OSError, EOFError) as error:
-        reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+    except PermissionError as error:
+        raise unreadable(path, error) from error
+    except _UNREADABLE as error:
+        reason = printable(str(error).splitlines()[0][:160]) if str(error) else type(error).__name__
         raise DataError(
-            f"{path} is truncated or damaged ({reason}); restore it or collect the episode again"
+            f"{printable(path)} is truncated or damaged ({reason}); restore it or collect the episode again"
         ) from error
 
 

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 
+from faultset.core.errors import DataError
+from faultset.core.reading.printable import printable
+from faultset.core.reading.regular_files import FileStamp
 from faultset.datasets.format.context import read_context
 from faultset.datasets.format.labels import Label
-from faultset.datasets.format.schemas import AddedTable
-from faultset.datasets.format.storage import damage_named
+from faultset.datasets.format.manifests import FileRecord
+from faultset.datasets.format.schemas import TRUTH_TABLES, AddedTable
+from faultset.datasets.format.storage import open_table
 from faultset.datasets.format.truth import read_label
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileRecord:
-    """What a version remembers of one file."""
-
-    bytes: int
-    sha256: str
-    rows: int | None
-    """Rows of a Parquet file; None for other files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,35 +26,47 @@ class EpisodeSummary:
 
     app: str
     label: Label
-    files: Mapping[str, Mapping[str, Any]]
-    """Path in the episode -> bytes, sha256 and rows."""
-    changed_ns: Mapping[str, int]
-    """Path in the episode -> when the file was changed last."""
+    files: Mapping[str, FileRecord]
+    """Path in the episode -> record."""
+    stamps: Mapping[str, FileStamp]
+    """Path in the episode -> state of the file."""
     added_tables: tuple[AddedTable, ...] = ()
 
 
 def summary_of(episode_path: Path) -> EpisodeSummary:
     """Read an episode once, every byte of it, for the version that it will be part of."""
-    files, changed_ns = {}, {}
-    for path in sorted(episode_path.rglob("*")):
-        if path.is_file():
-            name = path.relative_to(episode_path).as_posix()
-            stat = path.stat()
-            changed_ns[name] = stat.st_mtime_ns
-            files[name] = {"bytes": stat.st_size, "sha256": sha256_of(path), "rows": _rows(path)}
     context = read_context(episode_path)
+    schemas = context.tables | TRUTH_TABLES
+    files, stamps = {}, {}
+    for name in file_names(episode_path):
+        path = episode_path / name
+        stamps[name] = FileStamp.of(path, episode_path)
+        files[name] = FileRecord(bytes=stamps[name].bytes, sha256=sha256_of(path), rows=_rows(path, schemas))
     return EpisodeSummary(
         app=context.app,
         label=read_label(episode_path),
         files=files,
-        changed_ns=changed_ns,
+        stamps=stamps,
         added_tables=context.added_tables,
     )
 
 
+def file_names(folder: Path) -> list[str]:
+    """Return the path of everything below a folder that is not a folder itself, sorted; no link is followed."""
+    return sorted(_below(folder, ""))
+
+
+def _below(folder: Path, prefix: str) -> Iterator[str]:
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            yield from _below(entry, f"{prefix}{entry.name}/")
+        else:
+            yield prefix + entry.name
+
+
 def hashes_below(root: Path) -> dict[str, str]:
     """Return the SHA-256 of every file below a folder, by its path from there."""
-    return {path.relative_to(root).as_posix(): sha256_of(path) for path in root.rglob("*") if path.is_file()}
+    return {name: sha256_of(root / name) for name in file_names(root)}
 
 
 def sha256_of(path: Path) -> str:
@@ -70,8 +75,10 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _rows(path: Path) -> int | None:
+def _rows(path: Path, schemas: Mapping[str, pa.Schema]) -> int | None:
     if path.suffix != ".parquet":
         return None
-    with damage_named(path):
-        return pq.read_metadata(path).num_rows
+    if path.stem not in schemas:
+        raise DataError(f"{printable(path)} is of a table that the context does not declare; remove it")
+    with open_table(path, path.stem, schemas[path.stem]) as file:
+        return file.metadata.num_rows

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.core.errors import DataError
-from faultset.core.json_lines import read_json_lines
+from faultset.core.reading.documents import json_lines, parse_object
+from faultset.core.reading.printable import printable
+from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.episodes import TRUTH
 from faultset.datasets.format.labels import Label
-from faultset.datasets.format.schemas import LABEL_JSON_FIELDS
-from faultset.datasets.format.storage import damage_named, open_parquet
+from faultset.datasets.format.schemas import EVIDENCE, LABEL, LABEL_JSON_FIELDS
+from faultset.datasets.format.storage import TRUTH_LIMITS, damage_named, open_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,32 +21,32 @@ if TYPE_CHECKING:
 def read_label(episode_path: Path | str) -> Label:
     """Return what really happened in an episode; raise DataError when the file is missing or damaged."""
     path = Path(episode_path) / TRUTH / "label.parquet"
-    file = open_parquet(path)
-    with damage_named(path):
+    with open_table(path, "label", LABEL) as file, damage_named(path):
+        rows = file.metadata.num_rows
+        if rows != 1:
+            raise DataError(f"{printable(path)} must have one row, it has {rows}; restore the file")
         table = file.read(use_threads=False)
-    if len(table) != 1:
-        raise DataError(f"{path} must have one row, it has {len(table)}; restore the file")
-    row = {
-        name: column.cast("int64")[0].as_py() if str(column.type).startswith("timestamp") else column[0].as_py()
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    }
+        table.validate(full=True)
+        row = {
+            name: column.cast("int64")[0].as_py() if str(column.type).startswith("timestamp") else column[0].as_py()
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
     for name in LABEL_JSON_FIELDS:
-        row[name] = json.loads(row[name])
-    return Label.from_row(row)
+        row[name] = parse_object(row[name] or "", f"field {name} of {path}")
+    return Label.from_row(row, origin=str(path))
 
 
 def read_evidence(episode_path: Path | str) -> pd.DataFrame:
     """Return the checks that were made on an episode and what they saw."""
     path = Path(episode_path) / TRUTH / "evidence.parquet"
-    file = open_parquet(path)
-    with damage_named(path):
-        return file.read().to_pandas()
+    with open_table(path, "evidence", EVIDENCE) as file, damage_named(path):
+        table = file.read(use_threads=False)
+        table.validate(full=True)
+        return table.to_pandas()
 
 
 def read_journal(episode_path: Path | str) -> list[dict[str, Any]]:
     """Return the records of what was done to the platform, in order; lines torn by a crash are left out."""
     path = Path(episode_path) / TRUTH / "journal.jsonl"
-    try:
-        return read_json_lines(path)
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing; restore it or collect the episode again") from None
+    content = read_regular(path, limit_bytes=TRUTH_LIMITS.file_bytes, below=path.parents[1])
+    return list(json_lines(content, str(path)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -12,18 +11,17 @@ from typing import Any, Literal
 from faultset.core.errors import DataError
 from faultset.core.files import replacing
 from faultset.core.suggestions import suggest
+from faultset.datasets.cache.seen_files import Seen, remember
 from faultset.datasets.format.cards import write_card
-from faultset.datasets.format.context import check_schema_version
-from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
-from faultset.datasets.format.integrity import Seen, remember
+from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.manifests import VERSIONS, Manifest, read_manifest_file
+from faultset.datasets.format.names import is_episode_id
 from faultset.datasets.format.schemas import SCHEMA_VERSION
 from faultset.datasets.format.splits import make_splits
 from faultset.datasets.format.storage import disk_full_named
 from faultset.datasets.format.summaries import EpisodeSummary, summary_of
 
-VERSIONS = "versions"
 Bump = Literal["major", "minor", "patch"]
-_MANIFEST_KEYS = {"version", "created", "provenance", "episodes", "splits"}
 _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 
 
@@ -36,25 +34,15 @@ def list_versions(path: Path | str) -> list[str]:
     return sorted(found, key=_numbers)
 
 
-def read_manifest(root: Path | str, version: str | None = None) -> dict[str, Any]:
-    """Return the content of a version file, the newest by default, once its schema version is known."""
+def read_manifest(root: Path | str, version: str | None = None) -> Manifest:
+    """Return the content of a version file, the newest by default."""
     root = Path(root)
     known = list_versions(root)
     if not known:
         raise DataError(f"{root} has no versions: it is not a dataset, or its first campaign is not finished")
     if version is not None and version not in known:
         raise DataError(f'dataset {root} has no version "{version}"; {suggest(version, known)}')
-    path = root / VERSIONS / f"{version or known[-1]}.json"
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        found = manifest["schema_version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is damaged ({error!r}); restore it or open another version") from error
-    check_schema_version(found, str(path))
-    missing = sorted(_MANIFEST_KEYS - manifest.keys())
-    if missing:
-        raise DataError(f"{path} is damaged (lacks {', '.join(missing)}); restore it or open another version")
-    return manifest
+    return read_manifest_file(root, version or known[-1])
 
 
 def create_version(
@@ -100,49 +88,48 @@ def create_version(
     found = {episode: there.get(episode) or summary_of(root / EPISODES / episode) for episode in chosen}
     labels = {episode: summary.label for episode, summary in found.items()}
     apps = {episode: summary.app for episode, summary in found.items()}
-    manifest = {
-        "schema_version": SCHEMA_VERSION,
-        "version": version,
-        "created": (created or datetime.now(UTC)).isoformat(timespec="seconds"),
-        "provenance": dict(provenance),
-        "episodes": {episode: summary.files for episode, summary in found.items()},
-        "splits": make_splits(labels, apps, seed=split_seed),
-    }
+    manifest = Manifest(
+        schema_version=SCHEMA_VERSION,
+        version=version,
+        created=(created or datetime.now(UTC)).isoformat(timespec="seconds"),
+        provenance=dict(provenance),
+        episodes={episode: summary.files for episode, summary in found.items()},
+        splits=make_splits(labels, apps, seed=split_seed),
+    )
     write_manifest(root, manifest)
     added = {table.name: table for summary in found.values() for table in summary.added_tables}
     write_card(root, manifest, labels, apps, added_tables=list(added.values()))
-    remember(root, _seen(root, found))
+    remember(root, _seen(found))
     return version
 
 
-def _seen(root: Path, summaries: Mapping[str, EpisodeSummary]) -> dict[Path, Seen]:
+def _seen(summaries: Mapping[str, EpisodeSummary]) -> dict[str, Seen]:
     return {
-        root / EPISODES / episode / name: (record["bytes"], summary.changed_ns[name], record["sha256"])
+        f"{EPISODES}/{episode}/{name}": Seen(stamp=summary.stamps[name], sha256=record.sha256)
         for episode, summary in summaries.items()
         for name, record in summary.files.items()
     }
 
 
-def write_manifest(root: Path, manifest: Mapping[str, Any]) -> Path:
+def write_manifest(root: Path, manifest: Manifest) -> Path:
     """Write a version file; raise DataError when that version exists, even if made at the same moment."""
     folder = root / VERSIONS
-    path = folder / f"{manifest['version']}.json"
+    path = folder / f"{manifest.version}.json"
     with disk_full_named(root):
         folder.mkdir(exist_ok=True)
         try:
             with replacing(path, overwrite=False) as temporary:
-                temporary.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+                temporary.write_text(manifest.to_json(), encoding="utf-8")
         except FileExistsError:
             raise DataError(
-                f"version {manifest['version']} of {root} exists; versions are never changed, make a new one"
+                f"version {manifest.version} of {root} exists; versions are never changed, make a new one"
             ) from None
     return path
 
 
 def compare_versions(root: Path | str, old: str, new: str) -> list[dict[str, Any]]:
     """Return what happened to episodes between two versions: change (added, removed, changed), episode, files."""
-    before = read_manifest(root, old)["episodes"]
-    after = read_manifest(root, new)["episodes"]
+    before, after = read_manifest(root, old).episodes, read_manifest(root, new).episodes
     changes = []
     for episode in sorted(before.keys() | after.keys()):
         first, second = before.get(episode, {}), after.get(episode, {})
@@ -154,11 +141,15 @@ def compare_versions(root: Path | str, old: str, new: str) -> list[dict[str, Any
 
 
 def complete_episodes(root: Path | str) -> list[str]:
-    """Return the ids of all episode folders that are not being written."""
+    """Return the ids of all episode folders that are not being written; folders of other names are not ours."""
     folder = Path(root) / EPISODES
-    if not folder.is_dir():
+    if folder.is_symlink() or not folder.is_dir():
         return []
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.endswith(INCOMPLETE))
+    return sorted(
+        entry.name
+        for entry in folder.iterdir()
+        if is_episode_id(entry.name) and entry.is_dir() and not entry.is_symlink()
+    )
 
 
 def _bumped(version: str, bump: Bump) -> str:

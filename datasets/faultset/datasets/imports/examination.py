@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.core.errors import DataError
-from faultset.datasets.format.versions import VERSIONS
+from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.imports.contract import DataIssue
 from faultset.datasets.imports.registry import format_names, recognised
 
@@ -25,7 +25,7 @@ class Examination:
     data_issues: tuple[DataIssue, ...]
 
 
-def examined(path: Path | str) -> Examination:
+def examine(path: Path | str) -> Examination:
     """Recognise the data at a path and look for data_issues; raise DataError when it is of no known format."""
     path = Path(path)
     if not path.exists():
@@ -71,14 +71,14 @@ def _own(path: Path) -> Examination:
     from faultset.datasets.format.versions import read_manifest
 
     manifest = read_manifest(path)
-    origin = manifest["provenance"].get("import")
-    source = f", imported from {origin['title']} data" if origin else ""
-    count = len(manifest["episodes"])
+    origin = manifest.provenance.get("import")
+    source = f", imported from {origin['title']} data" if isinstance(origin, dict) and "title" in origin else ""
+    count = len(manifest.episodes)
     return Examination(
         format="faultset",
         cases=count,
         summary=(
-            f"{path} is a dataset of faultset{source}: version {manifest['version']}, {count} episodes. "
+            f"{path} is a dataset of faultset{source}: version {manifest.version}, {count} episodes. "
             "There is nothing to import."
         ),
         next=f"faultset dataset verify {path}",

@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from typing import Any
 
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import replace_text
+from faultset.core.progress import Progress, StepCounter
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
 from faultset.datasets.format.storage import disk_full_named
 from faultset.datasets.format.summaries import EpisodeSummary
@@ -33,7 +34,7 @@ _KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRES
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imported:
+class ImportResult:
     """What an import has made."""
 
     version: str
@@ -55,9 +56,8 @@ def import_dataset(
     *,
     workers: int | None = None,
     skip_bad: bool = False,
-    progress: Callable[[int], None] | None = None,
-    started: Callable[[int], None] | None = None,
-) -> Imported:
+    progress: Progress | None = None,
+) -> ImportResult:
     """Import foreign data into a dataset, and make a version of it.
 
     An import that was interrupted, in whatever way, is finished by running it again.
@@ -75,9 +75,7 @@ def import_dataset(
     skip_bad
         Leave out cases that cannot be imported. Otherwise they are an error, and no version is made.
     progress
-        Told how many cases were finished since.
-    started
-        Told the number of cases before the first is read.
+        Told how many cases are finished, and of how many.
     """
     path, out = Path(path), Path(out)
     found = format_named(name)
@@ -90,7 +88,7 @@ def import_dataset(
     with disk_full_named(out):
         out.mkdir(parents=True, exist_ok=True)
     with _locked(out):
-        return _imported(found, path, out, cases, workers, skip_bad, progress, started)
+        return _imported(found, path, out, cases, workers, skip_bad, progress)
 
 
 def _imported(
@@ -100,17 +98,14 @@ def _imported(
     cases: Sequence[Case],
     workers: int | None,
     skip_bad: bool,
-    progress: Callable[[int], None] | None,
-    started: Callable[[int], None] | None,
-) -> Imported:
+    progress: Progress | None,
+) -> ImportResult:
     ids = {episode_id(found.name, case.key): case for case in cases}
     _remember(found, path, out, {episode: case.key for episode, case in ids.items()})
     there = set(complete_episodes(out))
     waiting = [case for episode, case in ids.items() if episode not in there]
-    if started:
-        started(len(cases))
-    if progress and len(waiting) < len(cases):
-        progress(len(cases) - len(waiting))
+    steps = StepCounter(len(cases), progress)
+    steps.add(len(cases) - len(waiting))
     left_out: dict[str, str] = {}
     summaries: dict[str, EpisodeSummary] = {}
     for case, outcome in _run(found, waiting, out, workers):
@@ -118,8 +113,7 @@ def _imported(
             left_out[case.key] = outcome
         else:
             summaries[episode_id(found.name, case.key)] = outcome
-        if progress:
-            progress(1)
+        steps.add()
     if left_out and (not skip_bad or len(left_out) == len(cases)):
         first = next(iter(left_out.values()))
         remedy = "repair them and run again" if len(left_out) == len(cases) else (
@@ -127,7 +121,7 @@ def _imported(
         )  # fmt: skip
         raise DataError(f"{len(left_out)} of {len(cases)} cases cannot be imported (first: {first}); {remedy}")
     version, is_new = _version(found, path, out, len(cases), left_out, summaries)
-    return Imported(
+    return ImportResult(
         version=version, is_new=is_new, episodes=len(cases), written=len(waiting) - len(left_out), left_out=left_out
     )
 
@@ -252,7 +246,7 @@ def _version(
         # Nobody else writes here: what a killed run has left is of no use to anybody.
         _remove(stale)
     known = list_versions(out)
-    if known and sorted(read_manifest(out)["episodes"]) == complete_episodes(out):
+    if known and sorted(read_manifest(out).episodes) == complete_episodes(out):
         return known[-1], False
     provenance: dict[str, Any] = {
         "import": {

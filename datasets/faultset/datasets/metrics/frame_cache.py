@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from faultset.datasets.format.cache_folder import cached_path, keep_file
+from faultset.datasets.cache.folder import cached_path, keep_file
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import TELEMETRY
 

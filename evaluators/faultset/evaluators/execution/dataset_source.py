@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +14,10 @@ from typing import Any
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.suggestions import suggest
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.format.context import CONTEXT_FILE, check_schema_version, read_context
+from faultset.datasets.format.context import CONTEXT_FILE, read_context
 from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.manifests import VERSIONS, Manifest
 from faultset.datasets.format.truth import read_label
-from faultset.datasets.format.versions import VERSIONS
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, fetch, filesystem
 from faultset.evaluators.results.truth import Truth, truth_of
 
@@ -116,7 +115,7 @@ def opened_dataset(
 
 
 def check_content(dataset: Dataset, threads: int) -> None:
-    """Compare every file of a version with its checksum.
+    """Check every file of a version.
 
     Results name the version they belong to, so the content must be the version's; and a damaged file would
     otherwise look like the failure of every baseline that reads it.
@@ -124,16 +123,9 @@ def check_content(dataset: Dataset, threads: int) -> None:
     Raises
     ------
     DataError
-        A file differs.
+        A file is damaged, or differs from its checksum.
     """
-    wrong = dataset.differing_files(threads)
-    if wrong:
-        total = sum(map(len, dataset.files.values()))
-        raise DataError(
-            f"dataset {dataset.root} version {dataset.version} is damaged: {len(wrong)} of {total} files "
-            f"differ from their checksum (first: {wrong[0].relative_to(dataset.root)}); restore them, "
-            'or open another version ("faultset dataset versions" lists them)'
-        )
+    dataset.check_files(threads)
 
 
 @contextmanager
@@ -149,13 +141,10 @@ def opened_remotely(url: str, version: str | None) -> Iterator[DatasetSource]:
     chosen = version or known[-1]
     try:
         text = system.cat_file(f"{root}/{VERSIONS}/{chosen}.json")
-        manifest: dict[str, Any] = json.loads(text)
-        check_schema_version(manifest["schema_version"], f"{url}/{VERSIONS}/{chosen}.json")
+        manifest = Manifest.from_json(text, origin=f"{url}/{VERSIONS}/{chosen}.json")
     except FileNotFoundError:
         there = _versions(system, root, url)
         raise DataError(f'dataset {url} has no version "{chosen}"; {suggest(chosen, there)}') from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{url}/{VERSIONS}/{chosen}.json is damaged ({error!r}); restore it") from error
     except OSError as error:
         raise PlatformError(f"{url} cannot be read ({error}); check the address and who may read it") from error
     with tempfile.TemporaryDirectory(prefix="faultset-labels-") as scratch:

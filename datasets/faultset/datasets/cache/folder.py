@@ -20,6 +20,8 @@ def cached_path(root: Path, name: str) -> Path:
 def keep_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a kept file, whole or not at all; a dataset that cannot be written to is used without."""
     with contextlib.suppress(OSError):
+        if path.parent.is_symlink():
+            return
         if not path.parent.is_dir():
             path.parent.mkdir(exist_ok=True)
             (path.parent / ".gitignore").write_text("*\n")

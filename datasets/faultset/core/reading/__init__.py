@@ -1,0 +1,1 @@
+"""Reading what somebody else has made: regular files only, JSON with limits, text fit for a terminal."""

@@ -1,0 +1,127 @@
+"""What the rows of a telemetry table must be, beyond its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from faultset.core.errors import DataError
+from faultset.core.reading.documents import parse_object
+from faultset.core.reading.printable import printable, quoted
+from faultset.datasets.format.context import EpisodeContext
+from faultset.datasets.format.ordering import order_of
+from faultset.datasets.format.schemas import time_column
+from faultset.datasets.format.storage import damage_named, open_table
+
+pc: Any = pyarrow.compute
+# Its functions are made at import, where type checkers do not see them.
+
+JSON_COLUMNS = {"metrics": "labels", "spans": "attributes", "objects": "state"}
+"""Table -> its column of JSON objects."""
+_LARGEST_GROUP = 1 << 30
+_LARGEST_TEXT = 4 << 30
+
+
+def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[str]:
+    """Say what is wrong with the rows of a table, in sentences without the file's name.
+
+    Rows are read a row group at a time, and repeated texts once, so that a table cannot take more memory than the
+    limits of `open_table` allow.
+
+    Raises
+    ------
+    DataError
+        The file cannot be read.
+    """
+    schema = context.tables[table]
+    texts = [field.name for field in schema if _is_text(field.type)]
+    outside = unsorted = total = size = 0
+    nulls: set[str] = set()
+    others: set[str] = set()
+    wrong_json: str | None = None
+    last: pa.Table | None = None
+    with open_table(path, table, schema, texts) as file, damage_named(path):
+        for number in range(file.num_row_groups):
+            if file.metadata.row_group(number).total_byte_size > _LARGEST_GROUP:
+                yield f"row group {number} is larger than {_LARGEST_GROUP:,} bytes"
+                return
+            rows = _decoded(file.read_row_group(number), schema, texts)
+            total += len(rows)
+            size += sum(_text_bytes(rows[name]) for name in texts)
+            if size > _LARGEST_TEXT:
+                yield f"its texts take more than {_LARGEST_TEXT:,} bytes"
+                return
+            nulls |= {field.name for field in schema if not field.nullable and rows[field.name].null_count}
+            if nulls:
+                continue
+            outside += _rows_outside(rows[time_column(table)], context)
+            others |= {str(one) for one in rows["episode"].unique().to_pylist()} - {context.episode}
+            unsorted += _is_unsorted(table, rows if last is None else pa.concat_tables([last, rows]))
+            last = rows.slice(len(rows) - 1)
+            wrong_json = wrong_json or _wrong_json(rows, table)
+    if nulls:
+        yield f"column {', '.join(sorted(nulls))} has nulls, where none may be"
+    if others:
+        yield f"has rows of another episode ({quoted(min(others))})"
+    if outside:
+        yield f"{outside} of {total} rows lie outside the view"
+    if unsorted:
+        by = "series and time" if table == "metrics" else "time"
+        yield f"its rows are not sorted by {by}"
+    if wrong_json:
+        yield wrong_json
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_dictionary(kind)
+
+
+def _decoded(rows: pa.Table, schema: pa.Schema, texts: list[str]) -> pa.Table:
+    """Bring what other writers do into the usual types, and check that texts are UTF-8."""
+    columns = []
+    for field in schema:
+        column = rows[field.name]
+        if field.name in texts:
+            wanted: pa.DataType = pa.dictionary(pa.int32(), pa.string())
+            if column.type != wanted:
+                column = column.cast(wanted)
+        else:
+            wanted = field.type
+        column.validate(full=True)
+        columns.append(column.unify_dictionaries())
+    return pa.table(columns, names=schema.names)
+
+
+def _is_unsorted(table: str, rows: pa.Table) -> bool:
+    order = order_of(table, rows.unify_dictionaries())
+    return order is not None and bool((order[1:] < order[:-1]).any())
+
+
+def _text_bytes(column: pa.ChunkedArray) -> int:
+    """Return the bytes that a column of texts takes when every row has its own."""
+    total = 0
+    for chunk in column.chunks:
+        lengths = pc.binary_length(chunk.dictionary)
+        total += pc.sum(lengths.take(chunk.indices.drop_null()).cast(pa.int64())).as_py() or 0
+    return total
+
+
+def _rows_outside(times: pa.ChunkedArray, context: EpisodeContext) -> int:
+    stamps = times.cast(pa.int64()).to_numpy()
+    return int(((stamps < context.view_start_ns) | (stamps >= context.view_end_ns)).sum())
+
+
+def _wrong_json(rows: pa.Table, table: str) -> str | None:
+    if table not in JSON_COLUMNS:
+        return None
+    name = JSON_COLUMNS[table]
+    for text in rows[name].unique().to_pylist():
+        try:
+            parse_object(text, f"column {name}")
+        except DataError as error:
+            return printable(str(error).partition(";")[0])
+    return None

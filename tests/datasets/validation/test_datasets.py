@@ -1,0 +1,95 @@
+"""Files of a version are read once, and what has changed since is found all the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+
+from faultset.core.errors import DataError
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.cache.folder import FOLDER
+from faultset.datasets.format.versions import create_version
+from faultset.datasets.validation import datasets, episodes
+
+
+@pytest.fixture
+def hashed(monkeypatch):
+    seen = []
+    real = episodes.sha256_of
+    monkeypatch.setattr(episodes, "sha256_of", lambda path: seen.append(path) or real(path))
+    return seen
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    seen = []
+    real = datasets.check_content
+    monkeypatch.setattr(datasets, "check_content", lambda *given: seen.append(given) or real(*given))
+    return seen
+
+
+def test_nothing_is_read_after_the_first_time(example_copy, hashed, checked):
+    dataset = open_dataset(example_copy)
+    dataset.check_files(2)
+    del hashed[:], checked[:]
+    dataset.check_files(2)
+    assert (hashed, checked) == ([], [])
+
+
+def test_what_made_a_version_need_not_be_hashed_for_it_again(write_episode, hashed):
+    root = write_episode("e1").parents[1]
+    create_version(root, provenance={})
+    open_dataset(root).check_files(2)
+    assert hashed == []
+
+
+def test_a_file_of_the_same_size_and_time_with_other_bytes_is_found(example_copy):
+    dataset = open_dataset(example_copy)
+    dataset.check_files(2)
+    path = dataset.path(dataset.episodes[0]) / "telemetry" / "metrics.parquet"
+    stat, data = path.stat(), bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    with pytest.raises(DataError, match=r"metrics\.parquet has another content than when the version was made"):
+        dataset.check_files(2)
+
+
+def test_what_comes_with_a_copy_of_a_dataset_is_not_believed(example_copy, tmp_path, hashed):
+    open_dataset(example_copy).check_files(2)
+    copy = tmp_path / "shipped"
+    shutil.copytree(example_copy, copy, copy_function=shutil.copy2)
+    assert (copy / FOLDER / "content.json").is_file()
+    del hashed[:]
+    dataset = open_dataset(copy)
+    dataset.check_files(2)
+    assert len(hashed) == sum(len(files) for files in dataset.files.values())
+
+
+@pytest.mark.parametrize("content", ['{"a": [1]}', "[" * 100_000, "\xff", '{"a": [1, 2, 3, 4, 5, 6]}'])
+def test_a_damaged_list_of_what_was_seen_is_made_again(example_copy, hashed, content):
+    dataset = open_dataset(example_copy)
+    dataset.check_files(2)
+    del hashed[:]
+    (example_copy / FOLDER / "content.json").write_text(content, encoding="latin-1")
+    dataset.check_files(2)
+    assert len(hashed) == sum(len(files) for files in dataset.files.values())
+    assert json.loads((example_copy / FOLDER / "content.json").read_text())
+
+
+def test_a_cache_that_is_a_link_is_neither_read_nor_written(example_copy, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (example_copy / FOLDER).rename(tmp_path / "away")
+    (example_copy / FOLDER).symlink_to(elsewhere)
+    open_dataset(example_copy).check_files(2)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_progress_counts_episodes(example_copy):
+    told = []
+    open_dataset(example_copy).check_files(2, lambda finished, total: told.append((finished, total)))
+    assert told == [(number, 4) for number in range(5)]
