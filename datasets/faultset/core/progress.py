@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from faultset.core.verbosity import is_quiet
-
 Progress = Callable[[int, int], None]
 """Called with the steps that are finished and all steps, possibly from another thread."""
 _LINES = 10
@@ -21,6 +19,8 @@ def shown(total: int, what: str) -> Iterator[Callable[[int], None]]:
 
     The yielded function is told how many steps were finished since, from any thread.
     """
+    from faultset.core.verbosity import is_quiet
+
     if is_quiet():
         yield lambda steps: None
     elif sys.stderr.isatty():

@@ -120,14 +120,15 @@ def test_a_sound_added_table_passes_and_the_card_explains_it(
 
 
 def test_rows_outside_the_view_and_files_that_nobody_declares_are_errors(
-    tmp_path: Path, write_episode: Callable[..., Path]
+    tmp_path: Path, write_episode: Callable[..., Path], recorded_again: Callable[[Path], None]
 ) -> None:
     write_episode("e1", added_tables=[POWER], power=[row(101)])
     path = write_episode("e2", added_tables=[POWER])
+    create_version(tmp_path, provenance={})
     content = json.loads((path / "context.json").read_text())
     del content["added_tables"]
     (path / "context.json").write_text(json.dumps(content))
-    create_version(tmp_path, provenance={})
+    recorded_again(tmp_path)
     assert any("1 of 1 rows lie outside the view" in one for one in found(tmp_path, "window"))
     assert any("the context does not declare it" in one for one in found(tmp_path, "schema"))
 

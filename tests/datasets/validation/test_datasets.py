@@ -9,8 +9,8 @@ import shutil
 import pytest
 
 from faultset.core.errors import DataError
-from faultset.datasets.dataset import open_dataset
 from faultset.datasets.cache.folder import FOLDER
+from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.validation import datasets, episodes
 

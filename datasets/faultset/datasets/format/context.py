@@ -104,45 +104,6 @@ class EpisodeContext:
         return checked(content, cls, origin)
 
 
-def resolution_s(self) -> float:
-        """Step of the grid on which methods compare metrics, in seconds."""
-        return resolution_s(self.sampling_step_s, (self.reference_end_ns - self.view_start_ns) / 1e9)
-
-    @property
-    def tables(self) -> dict[str, pa.Schema]:
-        """Schema of every telemetry table of the episode, by the table's name."""
-        return TABLES | {added.name: added.schema for added in self.added_tables}
-
-    def to_json(self) -> str:
-        """Return the text of `context.json`."""
-        content: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
-        for entry in fields(self):
-            content[entry.name] = getattr(self, entry.name)
-        content["source_intervals_s"] = dict(self.source_intervals_s)
-        content["metric_roles"] = [dict(row) for row in self.metric_roles]
-        if not self.reference_moved_ns:
-            del content["reference_moved_ns"]
-        content["added_tables"] = [asdict(added) for added in self.added_tables]
-        if not self.added_tables:
-            del content["added_tables"]
-        return json.dumps(content, indent=2, sort_keys=True) + "\n"
-
-    @classmethod
-    def from_json(cls, text: bytes | str, *, origin: str = CONTEXT_FILE) -> EpisodeContext:
-        """Read the text of `context.json`; `origin` names it in errors."""
-        content = parse_object(text, origin)
-        check_schema_version(content.pop("schema_version", None), origin)
-        return checked(content, cls, origin)
-
-
-def _added_table(record: Any, origin: str) -> AddedTable:
-    try:
-        columns = tuple(AddedColumn(**column) for column in record["columns"])
-        return AddedTable(**{**record, "columns": columns})
-    except (TypeError, KeyError) as error:
-        raise DataError(f"{origin} declares an added table wrongly ({error!r}); restore the file") from error
-
-
 def resolution_s(step_s: float, reference_s: float) -> float:
     """Choose the step of a grid: at most 60 samples of reference, and whole sampling steps in each.
 

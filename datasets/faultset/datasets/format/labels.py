@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field
 
 from faultset.core.reading.documents import STRICT, checked
 from faultset.datasets.format.names import EpisodeId, Name, TimeNs
@@ -53,7 +53,7 @@ class Label:
     """Row of Table 2 in the AIOpsLab paper."""
     category: Name | None
     """functional or symptomatic."""
-    parameters: Mapping[str, JsonValue]
+    parameters: Mapping[str, Any]
     """Seeded parameters of the fault."""
     inject_start_ns: TimeNs | None
     inject_done_ns: TimeNs | None
@@ -71,9 +71,9 @@ class Label:
     first_manifest_ns: TimeNs | None
     """First second in which clients felt the fault."""
     profile: Name
-    workload: Mapping[str, JsonValue]
+    workload: Mapping[str, Any]
     seed: _Whole
-    host: Mapping[str, JsonValue]
+    host: Mapping[str, Any]
     """Load of the host while the episode ran."""
     clock_offsets: Mapping[Name, _Whole]
     """Offset of each source's clock in nanoseconds."""
