@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from faultset.evaluators.leaderboards.detection import constant_answer_floor
 from faultset.evaluators.leaderboards.detection_facts import alarms_of, detection_facts
 from faultset.evaluators.leaderboards.formats import markdown, write_json
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
@@ -194,3 +195,12 @@ def test_markdown_has_counts_intervals_and_the_floor(make):
     assert "threshold policy: reference" in text
     assert "## Failed rows" in text
     assert "ddddddddddd" in text
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_the_floor_of_the_volume_is_what_a_constant_score_gets_on_the_same_samples(make, step):
+    truth = make.truth()
+    times = [truth.reference_end_ns + n * SECOND for n in range(step, 61, step)]
+    answer = {"times_ns": times, "scores": [0.0] * len(times), "flags": "0" * len(times), "consecutive": 2}
+    facts = detection_facts([make.row(truth, task="detection", answer=answer)])
+    assert constant_answer_floor([facts])["vus_pr"].value == pytest.approx(facts.vus_pr)

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from faultset.core.times import SECOND_NS
-from faultset.evaluators.leaderboards.detection_facts import BUFFER_S, GAP_S, DetectionFacts
-from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.leaderboards.detection_facts import BUFFER_S, GAP_S, DetectionFacts, buffer_samples
 from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scoring.points import vus_pr
 from faultset.evaluators.statistics.clusters import clustered_mean, clustered_median, clustered_ratio
@@ -236,15 +235,19 @@ def constant_answer_floor(faulty: Sequence[DetectionFacts]) -> dict[str, Estimat
     if shares:
         floor["average_precision"] = Estimate(value=float(np.mean(shares)), n=len(shares), method="closed form")
         floor["vus_pr"] = Estimate(
-            value=float(np.mean([_flat_volume(one.truth) for one in faulty])),
+            value=float(np.mean([_flat_volume(one) for one in faulty])),
             n=len(shares),
-            method="constant score, 1 s samples",
+            method="constant score",
         )
     return floor
 
 
-def _flat_volume(truth: Truth) -> float:
-    seconds = max(1, (truth.view_end_ns - truth.reference_end_ns) // SECOND_NS)
-    times = truth.reference_end_ns + np.arange(1, seconds + 1) * SECOND_NS
+def _flat_volume(facts: DetectionFacts) -> float:
+    """Return the volume of a constant score on the samples of an answer; on seconds where there is none."""
+    truth = facts.truth
+    times = np.asarray(facts.rows[0].answer.get("times_ns", []), dtype=np.int64)
+    if len(times) < 2:
+        seconds = max(1, (truth.view_end_ns - truth.reference_end_ns) // SECOND_NS)
+        times = truth.reference_end_ns + np.arange(1, seconds + 1) * SECOND_NS
     inside = times > (truth.onset_ns or 0)
-    return vus_pr(inside, np.zeros(seconds), BUFFER_S)
+    return vus_pr(inside, np.zeros(len(times)), buffer_samples(times))

@@ -187,5 +187,10 @@ def _areas_of(row: ResultRow, onset_ns: int) -> tuple[float, float]:
         return 0.0, 0.0
     inside = times > onset_ns
     scores = np.asarray(row.answer["scores"], dtype=float)
+    return average_precision(inside, scores), vus_pr(inside, scores, buffer_samples(times))
+
+
+def buffer_samples(times: np.ndarray) -> int:
+    """Number of samples that the buffer of the volume has, by the median step of the samples."""
     step_s = float(np.median(np.diff(times))) / SECOND_NS if len(times) > 1 else 1.0
-    return average_precision(inside, scores), vus_pr(inside, scores, round(BUFFER_S / max(step_s, 1e-9)))
+    return round(BUFFER_S / max(step_s, 1e-9))
