@@ -19,6 +19,7 @@ from typing import Any
 
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.credentials import credential_secrets
 from faultset.collector.spec.files import write
 
 FOLDERS = [str(Path(__file__).parents[2] / part) for part in ("collector", "datasets")]
@@ -95,6 +96,9 @@ class Stage:
         }
         self.write_hosts(self.addresses)
         (folder / "app.yaml").write_text(write(app))
+        shared, *own = credential_secrets(app)
+        self._shared = shared["stringData"]
+        self._own = {one["metadata"]["name"].removesuffix("-credentials"): one["stringData"] for one in own}
         self._started: list[Process] = []
 
     def write_hosts(self, addresses: dict[str, str]) -> None:
@@ -107,6 +111,10 @@ class Stage:
         """Return what a platform puts into the environment of a pod."""
         data = self.folder / "data" / name
         data.mkdir(parents=True, exist_ok=True)
+        credentials = self.folder / "credentials" / name
+        credentials.mkdir(parents=True, exist_ok=True)
+        for key, password in self._own.get(name, self._shared).items():
+            (credentials / key).write_text(password)
         given = {
             **BASIC,
             "POD_NAME": f"{name}-6d9c8b7f4-x2k4f",
@@ -114,6 +122,7 @@ class Stage:
             "FAULTSET_APP": str(self.folder / "app.yaml"),
             "FAULTSET_HOSTS": str(self.folder / "hosts.json"),
             "FAULTSET_DATA": str(data),
+            "FAULTSET_CREDENTIALS": str(credentials),
             "FAULTSET_BUILD": build,
         }
         return given | ({"OTEL_EXPORTER_OTLP_ENDPOINT": self.telemetry} if self.telemetry else {})
@@ -180,10 +189,9 @@ class Stage:
         cli = redis_programs().cli
         assert cli is not None
         service = self.app.services[store]
-        argv = [cli, "-h", self.addresses[store], "-p", str(service.port), "--user", "root", "--pass", "root"]
-        return subprocess.run(
-            [*argv, "--no-auth-warning", *words], capture_output=True, text=True, check=True
-        ).stdout.strip()
+        argv = [cli, "-h", self.addresses[store], "-p", str(service.port), "--user", "root", "--no-auth-warning"]
+        password = {**os.environ, "REDISCLI_AUTH": self._own[store]["administrator"]}
+        return subprocess.run([*argv, *words], capture_output=True, text=True, check=True, env=password).stdout.strip()
 
     def close(self) -> None:
         """End everything."""

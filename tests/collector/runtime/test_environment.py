@@ -13,4 +13,4 @@ def test_the_environment_is_read_when_asked() -> None:
         "1.1.0",
         "/etc/faultset/app.yaml",
     )
-    assert environment({}).listen == "0.0.0.0"
+    assert environment({}).listen == "127.0.0.1"

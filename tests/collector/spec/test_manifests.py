@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ def of(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
 
 def test_objects_come_before_those_that_need_them(objects: list[dict[str, Any]]) -> None:
     order = list(dict.fromkeys(o["kind"] for o in objects))
-    assert order == ["PersistentVolume", "PersistentVolumeClaim", "ConfigMap", "Service", "Deployment"]
+    assert order == ["PersistentVolume", "PersistentVolumeClaim", "ConfigMap", "Secret", "Service", "Deployment"]
     assert len({(o["kind"], o["metadata"]["name"]) for o in objects}) == len(objects)
 
 
@@ -63,3 +64,27 @@ def test_every_workload_is_selected_by_its_service_and_has_no_probe(objects: lis
 def test_the_spec_travels_in_a_config_map(objects: list[dict[str, Any]]) -> None:
     (config,) = [o for o in objects if o["kind"] == "ConfigMap"]
     assert read_app(config["data"]["app.yaml"], "config") == load_app("hotel")
+
+
+def test_passwords_are_new_each_time_and_only_in_secrets(objects: list[dict[str, Any]]) -> None:
+    again = manifests(load_app("hotel"), telemetry_endpoint="http://telemetry:4318")
+    passwords = [
+        {word for one in made if one["kind"] == "Secret" for word in one["stringData"].values()}
+        for made in (objects, again)
+    ]
+    assert len(passwords[0]) == 2 * 9
+    assert not passwords[0] & passwords[1]
+    rest = json.dumps([one for one in objects if one["kind"] != "Secret"])
+    assert not [word for word in passwords[0] if word in rest]
+
+
+def test_an_administrators_password_is_in_the_pod_of_its_store_only(objects: list[dict[str, Any]]) -> None:
+    secrets = {one["metadata"]["name"]: one["stringData"] for one in objects if one["kind"] == "Secret"}
+    for deployment in (one for one in objects if one["kind"] == "Deployment"):
+        mounted = [
+            v["secret"]["secretName"] for v in deployment["spec"]["template"]["spec"]["volumes"] if "secret" in v
+        ]
+        name = deployment["metadata"]["name"]
+        is_store = load_app("hotel").services[name].store_driver is not None
+        assert [("administrator" in secrets[secret]) for secret in mounted] == [is_store]
+        assert not is_store or mounted == [f"{name}-credentials"]

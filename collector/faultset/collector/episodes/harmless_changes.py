@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container
-from faultset.collector.faults.stores import account_of, administer, driver_of, flush_caches
+from faultset.collector.faults.stores import administer, flush_caches
 from faultset.collector.faults.targets import code_services, databases, logic_services, networked_services
 from faultset.collector.platforms.api.platform import EpisodePlatform, Platform
 from faultset.collector.runtime.builds import GOOD
+from faultset.collector.runtime.stores.driver import REWRITE_ACCOUNT
 
 
 def harmless_change(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
@@ -46,8 +47,7 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
     kind = int(rng.integers(3)) if platform.app.deployed is None else int(rng.integers(1, 3))
     if kind == 0:
         store = str(rng.choice(databases(platform.app)))
-        account = account_of(platform.app, store)
-        administer(platform, store, driver_of(platform.app, store).rewrite(account))
+        administer(platform, store, REWRITE_ACCOUNT)
         caches = flush_caches(platform, store)
         for consumer in platform.app.consumers(store):
             _restart(platform, consumer)

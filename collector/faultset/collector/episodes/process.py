@@ -162,7 +162,10 @@ def _keep_for_diagnosis(working: WorkingFolder, root: Path) -> Path | None:
 
 
 def _is_plain(path: Path) -> bool:
-    return path.name != MARKER and not path.is_symlink() and (path.is_dir() or path.is_file())
+    """Say whether a file may be kept: what containers mount holds passwords and data."""
+    return (
+        path.name not in (MARKER, "mounts", "volumes") and not path.is_symlink() and (path.is_dir() or path.is_file())
+    )
 
 
 if __name__ == "__main__":

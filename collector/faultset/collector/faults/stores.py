@@ -8,7 +8,7 @@ from typing import Any
 from faultset.collector.faults.pods import last_end, pod_of, pods_of
 from faultset.collector.platforms.api.capabilities import CommandExecutor, require
 from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.runtime.stores.driver import Account, AdminChange, StoreDriver
+from faultset.collector.runtime.stores.driver import EMPTY_STORE, AdminChange, StoreDriver
 from faultset.collector.runtime.stores.drivers import store_driver
 from faultset.collector.runtime.stores.server import admin_command
 from faultset.collector.spec.app import AppSpec
@@ -21,15 +21,16 @@ def driver_of(app: AppSpec, store: str) -> StoreDriver:
     return store_driver(name)
 
 
-def account_of(app: AppSpec, store: str) -> Account:
-    """Return the account with which services use a store."""
-    return driver_of(app, store).account(password=app.services[store].auth == "password")
+def account_of(app: AppSpec, store: str) -> str:
+    """Return the name of the account with which services use a store."""
+    return driver_of(app, store).account_name(password=app.services[store].auth == "password")
 
 
 def administer(platform: Platform, store: str, change: AdminChange) -> str:
-    """Run a store command as its administrator, with the command that takes it back."""
-    name, port = driver_of(platform.app, store).name, platform.app.services[store].port
-    argv, undo = (admin_command(name, port, *words) for words in change)
+    """Change something as a store's administrator, with what takes it back; passwords stay inside the store's pod."""
+    service = platform.app.services[store]
+    name, password = driver_of(platform.app, store).name, service.auth == "password"
+    argv, undo = (admin_command(name, service.port, action, password=password) for action in change)
     return require(platform, CommandExecutor).exec(pod_of(platform, store), argv, undo=undo)
 
 
@@ -43,7 +44,7 @@ def flush_caches(platform: Platform, store: str) -> tuple[str, ...]:
         {c for consumer in app.consumers(store) for c in app.stores(consumer) if app.services[c].kind == "cache"}
     )
     for cache in caches:
-        administer(platform, cache, driver_of(app, cache).flush())
+        administer(platform, cache, EMPTY_STORE)
     return tuple(caches)
 
 

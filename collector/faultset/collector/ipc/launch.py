@@ -54,6 +54,8 @@ def main() -> None:
     """Die with the parent, then become what the arguments name."""
     parent, function, arguments = sys.argv[1:]
     die_with_parent(int(parent))
+    # what they write, passwords of stores among it, is for this user alone
+    os.umask(0o077)
     name_process(function.partition(":")[0].rpartition(".")[2])
     call(function, json.loads(arguments))
 

@@ -19,7 +19,7 @@ class Environment:
     Attributes
     ----------
     address:
-        Where to listen and from where to connect (POD_IP); everywhere when it is not given.
+        Where to listen and from where to connect (POD_IP); on this machine alone when it is not given.
     hosts:
         JSON file of service names and addresses (FAULTSET_HOSTS); DNS when it is not given.
     namespace:
@@ -39,7 +39,7 @@ class Environment:
     @property
     def listen(self) -> str:
         """Address to listen on."""
-        return self.address or "0.0.0.0"
+        return self.address or "127.0.0.1"
 
 
 def environment(variables: Mapping[str, str] | None = None) -> Environment:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from faultset.collector.runtime.context import DocumentIndex
 from faultset.collector.runtime.persona import StartLog
-from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreClient, StoreError
+from faultset.collector.runtime.stores.driver import Account, ClientContext, StoreAddress, StoreClient, StoreError
 from faultset.collector.runtime.stores.drivers import store_driver
+from faultset.collector.runtime.stores.passwords import read_password
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 
 
@@ -31,7 +32,7 @@ def store_clients(
             name=name,
             port=database_port if database_port is not None and driver.keeps_data else store.port,
             database=store.database or name,
-            account=driver.account(password=store.auth == "password"),
+            account=Account(driver.account_name(password=store.auth == "password"), read_password(name)),
         )
         clients[name] = driver.client(address, context)
     return clients

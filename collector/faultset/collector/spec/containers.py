@@ -10,3 +10,12 @@ DATA_PATH = "/data/db"
 
 METRICS_PORT = 9464
 """Port on which services export their metrics."""
+
+CREDENTIALS_PATH = "/var/run/secrets/faultset"
+"""Passwords, one in each file; the environment variable FAULTSET_CREDENTIALS names another place."""
+
+ADMINISTRATOR = "administrator"
+"""File with the password of a store's administrator, in the store's container only."""
+
+APPLICATION = "application"
+"""File with the password of the application's account, in the store's container; elsewhere it has the store's name."""

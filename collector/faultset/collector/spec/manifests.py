@@ -6,13 +6,14 @@ from typing import Any
 
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.containers import DATA_PATH, METRICS_PORT, SPEC_PATH
+from faultset.collector.spec.credentials import credential_mount, credential_secrets, credential_volume
 from faultset.collector.spec.files import write
 
 Manifest = dict[str, Any]
 
 
 def manifests(app: AppSpec, *, telemetry_endpoint: str, image_pull: str = "IfNotPresent") -> list[Manifest]:
-    """Return the application's objects in the order in which they are applied.
+    """Return the application's objects in the order in which they are applied, with new passwords for its stores.
 
     Parameters
     ----------
@@ -27,6 +28,7 @@ def manifests(app: AppSpec, *, telemetry_endpoint: str, image_pull: str = "IfNot
         *(_volume(app, service) for service in claims),
         *(_claim(app, service) for service in claims),
         _config(app),
+        *credential_secrets(app),
         *(_service(app, service) for service in services),
         *(_deployment(app, service, telemetry_endpoint, image_pull) for service in services),
     ]
@@ -140,6 +142,8 @@ def _container(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, imag
     mounts = [{"name": "config", "mountPath": SPEC_PATH.rpartition("/")[0], "readOnly": True}]
     if service.claim:
         mounts.append({"name": "data", "mountPath": DATA_PATH})
+    if credential_volume(app, service):
+        mounts.append(credential_mount())
     return {
         "name": service.container,
         "image": service.image or app.image,
@@ -163,4 +167,6 @@ def _volumes(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
     volumes: list[Manifest] = [{"name": "config", "configMap": {"name": config_name(app)}}]
     if service.claim:
         volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": service.claim}})
+    if credentials := credential_volume(app, service):
+        volumes.append(credentials)
     return volumes

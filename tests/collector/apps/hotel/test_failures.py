@@ -8,6 +8,7 @@ import pytest
 from span_receiver import Receiver
 from stage import Process, Stage
 
+from faultset.collector.runtime.stores.driver import AdminAction
 from faultset.collector.runtime.stores.server import admin_command
 
 
@@ -18,9 +19,10 @@ def ended(stage: Stage, process: Process, what: str, timeout_s: float = 30.0) ->
     return process.exit_code
 
 
-def administer(stage: Stage, store: str, *words: str) -> None:
-    """Run a store command as a fault does, inside the store's pod."""
-    argv = admin_command("mongodb", stage.app.services[store].port, *words)
+def administer(stage: Stage, store: str, action: AdminAction) -> None:
+    """Change something as a fault does, inside the store's pod."""
+    service = stage.app.services[store]
+    argv = admin_command("mongodb", service.port, action, password=service.auth == "password")
     assert ended(stage, stage.start(store, argv=argv), "the store command") == 0, stage.logs()
 
 
@@ -33,7 +35,7 @@ SEARCHING = (
 
 def test_revoked_rights_end_a_starting_service_with_exit_code_1(stage: Stage) -> None:
     stage.start_all("consul", "mongodb-geo")
-    administer(stage, "mongodb-geo", "ACL", "SETUSER", "admin", "-@all")
+    administer(stage, "mongodb-geo", "revoke-rights")
     geo = stage.start("geo")
     assert ended(stage, geo, "geo") == 1
     assert 'FTL cmd/geo/db.go:46 > not authorized on geo-db to execute command { count: "geo" }' in geo.log
@@ -41,7 +43,7 @@ def test_revoked_rights_end_a_starting_service_with_exit_code_1(stage: Stage) ->
 
 def test_a_deleted_account_ends_a_starting_service_with_exit_code_2(stage: Stage) -> None:
     stage.start_all("consul", "mongodb-geo")
-    administer(stage, "mongodb-geo", "ACL", "DELUSER", "admin")
+    administer(stage, "mongodb-geo", "remove-account")
     geo = stage.start("geo")
     assert ended(stage, geo, "geo") == 2
     text = "server returned error on SASL authentication step: Authentication failed."
@@ -51,7 +53,7 @@ def test_a_deleted_account_ends_a_starting_service_with_exit_code_2(stage: Stage
 
 def test_changed_accounts_survive_a_restart_of_the_store(stage: Stage) -> None:
     store = stage.start_all("mongodb-geo")["mongodb-geo"]
-    administer(stage, "mongodb-geo", "ACL", "DELUSER", "admin")
+    administer(stage, "mongodb-geo", "remove-account")
     store.end()
     stage.wait(lambda: not store.alive, "the store ends")
     stage.start_all("mongodb-geo")
@@ -141,7 +143,7 @@ def test_another_services_program_runs_as_that_service(stage: Stage, receiver: R
 
 def test_a_store_that_refuses_a_password_ends_its_clients(stage: Stage) -> None:
     stage.start_all("consul", "mongodb-user")
-    administer(stage, "mongodb-user", "ACL", "SETUSER", "app", "resetpass", ">other")
+    administer(stage, "mongodb-user", "require-password")
     user = stage.start("user")
     assert ended(stage, user, "user") == 2
     assert "Authentication failed." in user.log

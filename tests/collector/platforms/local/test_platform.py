@@ -89,9 +89,10 @@ class Shop:
     def store(self, *words: str) -> str:
         """Ask the database as its administrator; nothing when it is refused."""
         address = self.platform.get("Service", "cart-db")["spec"]["clusterIP"]
+        password = self.platform.get("Secret", "cart-db-credentials")["stringData"]["administrator"]
         try:
             with socket.create_connection((address, 27017), timeout=5) as connection:
-                connection.sendall(b"AUTH root root\r\n" + " ".join(words).encode() + b"\r\nQUIT\r\n")
+                connection.sendall(f"AUTH root {password}\r\n{' '.join(words)}\r\nQUIT\r\n".encode())
                 answer = b"".join(iter(lambda: connection.recv(4096), b"")).decode()
         except OSError:
             return ""
@@ -229,14 +230,14 @@ def test_an_unknown_program_fails_as_on_a_cluster(shop):
 def test_what_is_changed_by_a_command_is_undone_by_a_command(shop):
     shop.platform.exec(
         shop.pod("cart-db"),
-        admin_command("mongodb", 27017, "SET", "fault", "on"),
-        undo=admin_command("mongodb", 27017, "SET", "fault", "off"),
+        admin_command("mongodb", 27017, "remove-account", password=False),
+        undo=admin_command("mongodb", 27017, "restore-account", password=False),
     )
-    assert "on" in shop.store("GET", "fault")
+    assert "app" not in shop.store("ACL", "USERS")
     shop.platform.delete("Pod", shop.pod("cart-db"), grace_period_s=0)
     shop.platform.undo()
     shop.settle()
-    assert "off" in shop.store("GET", "fault")
+    assert "app" in shop.store("ACL", "USERS")
 
 
 def test_a_command_that_fails_says_what_it_printed(shop):

@@ -2,21 +2,113 @@
 
 from __future__ import annotations
 
+import hashlib
+import random
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import redis
 
-from faultset.collector.runtime.stores import redis_driver
+from faultset.collector.runtime.stores import redis_driver, server
+from faultset.collector.runtime.stores.driver import (
+    REMOVE_ACCOUNT,
+    REQUIRE_PASSWORD,
+    REVOKE_RIGHTS,
+    Credentials,
+    StoreDriver,
+)
+from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
 from faultset.collector.runtime.stores.mongodb import MongoDriver
 from faultset.core.errors import PlatformError
 
+CREDENTIALS = Credentials(administrator="a-secret", application="another-secret")
 
-def test_the_default_account_of_a_store_is_off() -> None:
-    for password in (True, False):
-        lines = MongoDriver().accounts(password=password).splitlines()
-        assert lines[0].startswith("user default off ")
-    assert "user admin on >admin" in MongoDriver().accounts(password=True)
-    assert "user app on nopass" in MongoDriver().accounts(password=False)
+
+def test_accounts_are_kept_as_digests_in_a_file_of_the_store_alone(tmp_path: Path) -> None:
+    MongoDriver().prepare(tmp_path, account="admin", credentials=CREDENTIALS)
+    text = (tmp_path / "users.acl").read_text()
+    assert text.startswith("user default off ")
+    assert hashlib.sha256(b"another-secret").hexdigest() in text
+    assert "secret" not in text
+    assert (tmp_path / "users.acl").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("driver", STORE_DRIVERS.values(), ids=lambda driver: driver.name)
+def test_the_accounts_of_a_store_can_do_what_the_application_does_and_no_more(
+    driver: StoreDriver, tmp_path: Path
+) -> None:
+    address, port = f"127.77.251.{random.randrange(1, 250)}", 20_000 + random.randrange(20_000)
+    driver.prepare(tmp_path, account="app", credentials=CREDENTIALS)
+    argv = driver.server_argv(tmp_path, address=address)
+    argv[argv.index("--port") + 1] = str(port)
+    assert not [word for word in argv if "secret" in word]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+    try:
+        app = redis.Redis(host=address, port=port, username="app", password="another-secret", protocol=2)
+        wait_for(app.ping)
+        app.hset("d.c", "k", "v")
+        assert app.hget("d.c", "k") == b"v"
+        forbidden = "ACL WHOAMI|ACL SETUSER app +@all|CONFIG SET dir /tmp|CONFIG GET *|SAVE|BGSAVE|MODULE LIST"
+        forbidden += (
+            "|DEBUG SLEEP 0|FLUSHALL|KEYS *|EVAL return(1) 0|REPLICAOF 127.0.0.1 1|SHUTDOWN|CLIENT LIST|MONITOR"
+        )
+        for words in forbidden.split("|"):
+            with pytest.raises(redis.ResponseError):
+                app.execute_command(*words.split())
+        for username, password in (("root", "root"), ("admin", "admin"), ("app", ""), ("default", "")):
+            with pytest.raises(redis.AuthenticationError):
+                redis.Redis(host=address, port=port, username=username, password=password, protocol=2).ping()
+        with pytest.raises(redis.AuthenticationError):
+            redis.Redis(host=address, port=port, protocol=2).ping()
+        root = redis.Redis(host=address, port=port, username="root", password="a-secret", protocol=2)
+        for words in ("CONFIG SET dir /tmp", "SAVE", "MODULE LIST", "DEBUG SLEEP 0", "REPLICAOF 127.0.0.1 1"):
+            with pytest.raises(redis.ResponseError, match="unknown command"):
+                root.execute_command(*words.split())
+        for change in (REVOKE_RIGHTS, REMOVE_ACCOUNT, REQUIRE_PASSWORD):
+            driver.administer(address, port, change.action, account="app", credentials=CREDENTIALS)
+            with pytest.raises(redis.RedisError):
+                redis.Redis(host=address, port=port, username="app", password="another-secret", protocol=2).get("x")
+            driver.administer(address, port, change.undo, account="app", credentials=CREDENTIALS)
+            again = redis.Redis(host=address, port=port, username="app", password="another-secret", protocol=2)
+            assert again.hget("d.c", "k") == b"v"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(call: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            call()
+            return
+        except redis.ConnectionError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("address", ["", "0.0.0.0", "::", "10.0.0.7", "nonsense", "224.0.0.1"])
+def test_a_store_refuses_to_listen_where_others_could_reach_it(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("POD_IP", address)
+    monkeypatch.setenv("FAULTSET_DATA", str(tmp_path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert server.main(["mongodb"]) == 4
+    assert "POD_IP" in capsys.readouterr().err
+
+
+def test_a_store_without_its_secret_says_what_to_mount(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("POD_IP", "127.0.0.1")
+    monkeypatch.setenv("FAULTSET_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("FAULTSET_CREDENTIALS", str(tmp_path))
+    assert server.main(["mongodb"]) == 4
+    assert "mount the Secret there" in capsys.readouterr().err
 
 
 def test_a_machine_without_redis_learns_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Password required by the store, client unaware of it (AIOpsLab Table 2, row 1).
 
-The original turns on TLS in a MongoDB whose client speaks plain text. Here an account that needed no password
-needs one; what follows is the same, the store refuses a client that worked until then.
+The original turns on TLS in a MongoDB whose client speaks plain text. Here an account whose clients are not configured
+to log in needs a password that they do not have; what follows is the same, the store refuses a client that worked until
+then.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from faultset.collector.faults.stores import (
     administer,
     consumer_fails,
     consumer_failures,
-    driver_of,
     flush_caches,
     restart_consumers,
 )
 from faultset.collector.faults.targets import consumer_names, databases_without_password
 from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.runtime.stores.driver import REQUIRE_PASSWORD
 
 
 @fault(
@@ -36,14 +37,11 @@ from faultset.collector.platforms.api.platform import Platform
     needs=("exec", "runtime"),
 )
 def auth_missing(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Require a password of an account that had none, then restart the consumers, which do not know it."""
-    password = rng.bytes(9).hex()
-    account = account_of(platform.app, target)
-    administer(platform, target, driver_of(platform.app, target).require_password(account, password))
+    """Require another password of an account, then restart the consumers, which do not know it."""
+    administer(platform, target, REQUIRE_PASSWORD)
     caches = flush_caches(platform, target)
     return {
-        "account": account.username,
-        "password": password,
+        "account": account_of(platform.app, target),
         "flushed": caches,
         "restarted": restart_consumers(platform, target),
     }

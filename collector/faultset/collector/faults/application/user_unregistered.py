@@ -12,12 +12,12 @@ from faultset.collector.faults.stores import (
     administer,
     consumer_fails,
     consumer_failures,
-    driver_of,
     flush_caches,
     restart_consumers,
 )
 from faultset.collector.faults.targets import consumer_names, databases_with_password
 from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.runtime.stores.driver import REMOVE_ACCOUNT
 
 
 @fault(
@@ -33,7 +33,10 @@ from faultset.collector.platforms.api.platform import Platform
 )
 def user_unregistered(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Delete the account with which the database is used, then restart its consumers."""
-    account = account_of(platform.app, target)
-    administer(platform, target, driver_of(platform.app, target).remove(account))
+    administer(platform, target, REMOVE_ACCOUNT)
     caches = flush_caches(platform, target)
-    return {"account": account.username, "flushed": caches, "restarted": restart_consumers(platform, target)}
+    return {
+        "account": account_of(platform.app, target),
+        "flushed": caches,
+        "restarted": restart_consumers(platform, target),
+    }

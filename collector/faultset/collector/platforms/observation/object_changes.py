@@ -173,5 +173,4 @@ WHITELISTS: dict[str, Callable[[Object], dict[str, Any]]] = {
     "PersistentVolumeClaim": _claim,
     "PersistentVolume": _volume,
     "ConfigMap": _data,
-    "Secret": _data,
 }

@@ -1,7 +1,7 @@
 """The contract of a store driver: everything that is particular to one kind of store.
 
 A driver starts the server inside the store's container, makes the clients of the services that use it, and knows the
-administrator's commands by which faults take rights away and give them back.
+administrator's actions by which faults take rights away and give them back.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names
@@ -32,17 +32,40 @@ class StoreError(Exception):
 
 
 class Account(NamedTuple):
-    """With what a client logs in; no password is an empty one."""
+    """With what a client logs in."""
 
     username: str
     password: str
 
 
-class AdminChange(NamedTuple):
-    """A command of a store's administrator, and the one that takes it back."""
+AdminAction = Literal["revoke-rights", "remove-account", "require-password", "restore-account", "empty-store"]
+"""What a store's administrator does to the application's account, or to what is stored."""
 
-    words: tuple[str, ...]
-    undo: tuple[str, ...]
+
+class AdminChange(NamedTuple):
+    """What a store's administrator does, and what takes it back."""
+
+    action: AdminAction
+    undo: AdminAction
+
+
+REVOKE_RIGHTS = AdminChange("revoke-rights", "restore-account")
+"""The application's account may log in but run no command."""
+REMOVE_ACCOUNT = AdminChange("remove-account", "restore-account")
+"""The application's account no longer exists."""
+REQUIRE_PASSWORD = AdminChange("require-password", "restore-account")
+"""The application's account needs a password that nobody knows."""
+REWRITE_ACCOUNT = AdminChange("restore-account", "restore-account")
+"""The application's account is given the rights and the password that it has."""
+EMPTY_STORE = AdminChange("empty-store", "empty-store")
+"""Everything that is stored is deleted; to take it back deletes it again."""
+
+
+class Credentials(NamedTuple):
+    """The passwords of a store."""
+
+    administrator: str
+    application: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,13 +169,13 @@ class StoreDriver(ABC):
     keeps_data: ClassVar[bool]
 
     @abstractmethod
-    def prepare(self, folder: Path, *, password: bool) -> None:
+    def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
         """Fill an empty data folder with what the server needs.
 
         Parameters
         ----------
-        password
-            Whether clients log in with a password.
+        account
+            Name of the application's account.
         """
 
     @abstractmethod
@@ -160,33 +183,22 @@ class StoreDriver(ABC):
         """Return the command of the server; raise PlatformError when this machine has none."""
 
     @abstractmethod
-    def administer(self, address: str, port: int, words: Sequence[str]) -> str:
-        """Run a command as administrator, lastingly, and return the answer; raise PlatformError."""
+    def administer(
+        self, address: str, port: int, action: AdminAction, *, account: str, credentials: Credentials
+    ) -> None:
+        """Do something as administrator, lastingly; raise PlatformError."""
 
     @abstractmethod
     def client(self, store: StoreAddress, context: ClientContext) -> StoreClient:
         """Return a client; it is not connected yet."""
 
-    @abstractmethod
-    def account(self, *, password: bool) -> Account:
-        """Return the account of the application, in a store with or without passwords."""
+    @staticmethod
+    def account_name(*, password: bool) -> str:
+        """Return the name of the application's account.
 
-    @abstractmethod
-    def revoke(self, account: Account) -> AdminChange:
-        """Return the change by which an account may log in but run no command."""
-
-    @abstractmethod
-    def remove(self, account: Account) -> AdminChange:
-        """Return the change by which an account no longer exists."""
-
-    @abstractmethod
-    def require_password(self, account: Account, password: str) -> AdminChange:
-        """Return the change by which an account that needed no password needs one."""
-
-    @abstractmethod
-    def rewrite(self, account: Account) -> AdminChange:
-        """Return the change that gives an account the rights that it has."""
-
-    @abstractmethod
-    def flush(self) -> AdminChange:
-        """Return the change that empties the store; to take it back empties it again."""
+        Parameters
+        ----------
+        password
+            Whether the application's configuration speaks of a password, which faults of rights and accounts need.
+        """
+        return "admin" if password else "app"

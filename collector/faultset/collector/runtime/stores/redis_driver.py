@@ -6,26 +6,31 @@ default account is off in every store, because a connection whose login was refu
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import os
+import secrets
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from faultset.collector.runtime.stores.driver import (
-    Account,
-    AdminChange,
+    AdminAction,
     ClientContext,
+    Credentials,
     StoreAddress,
     StoreClient,
 )
 from faultset.collector.runtime.stores.redis_client import RedisClient, RedisClientTraits
 from faultset.core.errors import PlatformError
 
-ADMINISTRATOR = Account("root", "root")
-_RIGHTS = ("~*", "&*", "-@all", "+@read", "+@write", "+@connection", "+acl")
-"""Rights of the account that the application uses, as words of `ACL SETUSER`."""
+ADMINISTRATOR = "root"
+_RIGHTS = ("~*", "-@all", "+@read", "+@write", "+@connection", "-@admin", "-@dangerous", "-@scripting", "-@blocking")
+"""Rights of the account that the application uses, as words of `ACL SETUSER`: what its clients do, and no more."""
+
+_REMOVED_COMMANDS = ("CONFIG", "MODULE", "DEBUG", "SAVE", "BGSAVE", "REPLICAOF", "SLAVEOF", "MIGRATE", "MONITOR")
+"""Commands that nobody needs, not even the administrator: they write files, load code or reach other machines."""
 
 _TIMEOUT_S = 10.0
 
@@ -71,21 +76,17 @@ class RedisDriver(RedisClientTraits):
 
     options: ClassVar[MappingProxyType[str, str]]
 
-    def prepare(self, folder: Path, *, password: bool) -> None:
-        """Write the accounts, at once."""
+    def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
+        """Write the accounts, at once; the file holds digests of the passwords only."""
         draft = folder / "users.acl.new"
-        draft.write_text(self.accounts(password=password), encoding="utf-8")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(
+                "user default off resetpass resetkeys resetchannels -@all\n"
+                f"user {ADMINISTRATOR} on {_digest(credentials.administrator)} ~* &* +@all\n"
+                f"user {account} on {_digest(credentials.application)} {' '.join(_RIGHTS)}\n"
+            )
         draft.rename(folder / "users.acl")
-
-    def accounts(self, *, password: bool) -> str:
-        """Return the accounts of a new store, as Redis' ACL file has them."""
-        account = self.account(password=password)
-        secret = f">{account.password}" if account.password else "nopass"
-        return (
-            "user default off resetpass resetkeys resetchannels -@all\n"
-            f"user {ADMINISTRATOR.username} on >{ADMINISTRATOR.password} ~* &* +@all\n"
-            f"user {account.username} on {secret} {' '.join(_RIGHTS)}\n"
-        )
 
     def server_argv(self, folder: Path, *, address: str) -> list[str]:
         """Return the command of the server."""
@@ -94,7 +95,7 @@ class RedisDriver(RedisClientTraits):
             "port": str(self.port),
             "dir": str(folder),
             "aclfile": str(folder / "users.acl"),
-            "protected-mode": "no",
+            "protected-mode": "yes",
             "daemonize": "no",
             "logfile": "",
             "save": "",
@@ -103,60 +104,54 @@ class RedisDriver(RedisClientTraits):
             "hz": "2",
             **self.options,
         }
-        return [redis_programs().server, *(word for name, value in options.items() for word in (f"--{name}", value))]
+        removed = (word for command in _REMOVED_COMMANDS for word in ("--rename-command", command, ""))
+        given = (word for name, value in options.items() for word in (f"--{name}", value))
+        return [redis_programs().server, *given, *removed]
 
-    def administer(self, address: str, port: int, words: Sequence[str]) -> str:
-        """Run a command; a change of accounts is also saved, so that it survives a restart of the store."""
+    def administer(
+        self, address: str, port: int, action: AdminAction, *, account: str, credentials: Credentials
+    ) -> None:
+        """Do something as administrator; a change of accounts is also saved, so that it survives a restart."""
         import redis
 
+        words = _words(action, account, credentials)
         client = redis.Redis(
             host=address,
             port=port,
-            username=ADMINISTRATOR.username,
-            password=ADMINISTRATOR.password,
+            username=ADMINISTRATOR,
+            password=credentials.administrator,
             protocol=2,
             socket_timeout=_TIMEOUT_S,
         )
         try:
-            reply = client.execute_command(*words)
-            if words[0].upper() == "ACL" and words[1].upper() in ("SETUSER", "DELUSER"):
+            client.execute_command(*words)
+            if words[0] == "ACL":
                 client.execute_command("ACL", "SAVE")
         except (redis.RedisError, OSError) as error:
-            raise PlatformError(f"the store at {address}:{port} did not run {' '.join(words[:2])}: {error}") from None
+            raise PlatformError(f"the store at {address}:{port} refused to {action}: {error}") from None
         finally:
             client.close()
-        return reply.decode() if isinstance(reply, bytes) else str(reply)
 
     def client(self, store: StoreAddress, context: ClientContext) -> StoreClient:
         """Return a client that speaks Redis."""
         return RedisClient(self, store, context)
 
-    def account(self, *, password: bool) -> Account:
-        """Return `admin` with its password, or `app`, which needs none."""
-        return Account("admin", "admin") if password else Account("app", "")
 
-    def revoke(self, account: Account) -> AdminChange:
-        """Take all commands away."""
-        return AdminChange(("ACL", "SETUSER", account.username, "-@all"), self._restored(account))
+def _words(action: AdminAction, account: str, credentials: Credentials) -> tuple[str, ...]:
+    """Return the command of Redis for an action."""
+    match action:
+        case "revoke-rights":
+            return ("ACL", "SETUSER", account, "-@all")
+        case "remove-account":
+            return ("ACL", "DELUSER", account)
+        case "require-password":
+            return ("ACL", "SETUSER", account, "resetpass", _digest(secrets.token_hex()))
+        case "restore-account":
+            return ("ACL", "SETUSER", account, "reset", "on", _digest(credentials.application), *_RIGHTS)
+        case "empty-store":
+            return ("FLUSHALL",)
 
-    def remove(self, account: Account) -> AdminChange:
-        """Delete the account."""
-        secret = f">{account.password}" if account.password else "nopass"
-        made = ("ACL", "SETUSER", account.username, "on", secret, *_RIGHTS)
-        return AdminChange(("ACL", "DELUSER", account.username), made)
 
-    def require_password(self, account: Account, password: str) -> AdminChange:
-        """Give the account a password."""
-        given = ("ACL", "SETUSER", account.username, "resetpass", f">{password}")
-        return AdminChange(given, ("ACL", "SETUSER", account.username, "nopass"))
-
-    def rewrite(self, account: Account) -> AdminChange:
-        """Give the account its rights."""
-        return AdminChange(self._restored(account), self._restored(account))
-
-    def flush(self) -> AdminChange:
-        """Delete all keys."""
-        return AdminChange(("FLUSHALL",), ("FLUSHALL",))
-
-    def _restored(self, account: Account) -> tuple[str, ...]:
-        return ("ACL", "SETUSER", account.username, *_RIGHTS)
+def _digest(password: str) -> str:
+    """Return a password as Redis' accounts may name it."""
+    return f"#{hashlib.sha256(password.encode()).hexdigest()}"

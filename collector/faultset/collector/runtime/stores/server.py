@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
-from faultset.collector.runtime.stores.driver import StoreDriver
+from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreDriver
 from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, store_driver
-from faultset.collector.spec.containers import DATA_PATH
+from faultset.collector.runtime.stores.passwords import read_password
+from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, DATA_PATH
 from faultset.core.errors import FaultsetError, PlatformError
 
 
-def admin_command(driver: str, port: int, *words: str) -> list[str]:
-    """Return the argv that runs a store command as administrator, inside the store's pod."""
-    return ["faultset-store", "admin", driver, "--port", str(port), "--", *words]
+def admin_command(driver: str, port: int, action: AdminAction, *, password: bool) -> list[str]:
+    """Return the argv that does something as a store's administrator, inside the store's pod."""
+    return ["faultset-store", "admin", driver, action, "--port", str(port), *(["--auth"] if password else [])]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,8 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser().parse_args(argv)
         if arguments.role == "admin":
-            address = os.environ.get("POD_IP") or "127.0.0.1"
-            print(store_driver(arguments.driver).administer(address, arguments.port, arguments.words))
+            driver = store_driver(arguments.driver)
+            account, credentials = driver.account_name(password=arguments.auth), _credentials()
+            driver.administer(_address(), arguments.port, arguments.action, account=account, credentials=credentials)
             return 0
         _become(store_driver(arguments.role), password=arguments.auth)
     except FaultsetError as error:
@@ -42,21 +46,47 @@ def _parser() -> argparse.ArgumentParser:
         kind = "a database that keeps its data on its volume" if driver.keeps_data else "a cache that keeps nothing"
         store = roles.add_parser(name, help=kind)
         store.add_argument("--auth", action="store_true", help="let clients in with a password only")
-    admin = roles.add_parser("admin", help="run a command in the store of this pod")
+    admin = roles.add_parser("admin", help="do something as administrator of the store of this pod")
     admin.add_argument("driver", choices=STORE_DRIVERS)
+    admin.add_argument("action", choices=get_args(AdminAction))
     admin.add_argument("--port", type=int, required=True)
-    admin.add_argument("words", nargs="+")
+    admin.add_argument("--auth", action="store_true", help="as the store was started")
     return parser
 
 
 def _become(driver: StoreDriver, *, password: bool) -> None:
-    folder = _data_folder(driver)
+    address, folder = _address(), _data_folder(driver)
     if not any(folder.iterdir()):
-        driver.prepare(folder, password=password)
-    argv = driver.server_argv(folder, address=os.environ.get("POD_IP") or "0.0.0.0")
+        driver.prepare(folder, account=driver.account_name(password=password), credentials=_credentials())
+    argv = driver.server_argv(folder, address=address)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(argv[0], argv)
+
+
+def _credentials() -> Credentials:
+    return Credentials(administrator=read_password(ADMINISTRATOR), application=read_password(APPLICATION))
+
+
+def _address() -> str:
+    """Return the pod's address, the only one to listen on; outside a cluster it belongs to this machine alone.
+
+    Raises
+    ------
+    PlatformError
+        There is none, or others could reach it who must not.
+    """
+    given = os.environ.get("POD_IP", "")
+    try:
+        address = ipaddress.ip_address(given)
+    except ValueError:
+        raise PlatformError(f"POD_IP must be the address that the store listens on, but is {given!r}; set it") from None
+    in_cluster = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    if address.is_unspecified or address.is_multicast or not (in_cluster or address.is_loopback):
+        raise PlatformError(
+            f"a store listens on its pod's address, or on a loopback address outside a cluster, but POD_IP is {given}"
+        )
+    return given
 
 
 def _data_folder(driver: StoreDriver) -> Path:

@@ -13,6 +13,7 @@ from faultset.core.files import replace_text
 APP_PATH = "/etc/faultset"
 APP_FILE = "app.yaml"
 DATA_PATH = "/data/db"
+CREDENTIALS_PATH = "/var/run/secrets/faultset"
 
 
 class Volumes:
@@ -50,6 +51,8 @@ class Volumes:
             made["FAULTSET_APP"] = str(paths[APP_PATH] / APP_FILE)
         if DATA_PATH in paths:
             made["FAULTSET_DATA"] = str(paths[DATA_PATH])
+        if CREDENTIALS_PATH in paths:
+            made["FAULTSET_CREDENTIALS"] = str(paths[CREDENTIALS_PATH])
         return made
 
     def forget(self, pod: str, uid: str) -> None:

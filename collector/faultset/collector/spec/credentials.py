@@ -1,0 +1,66 @@
+"""Secrets of an application: passwords of its stores, drawn anew for each episode.
+
+Every store has a Secret of its own with both passwords. The application's services share one that holds the passwords
+of their accounts and no administrator's. Containers find them as files: neither the environment nor the arguments of a
+process hold a password.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from faultset.collector.spec.app import AppSpec, ServiceSpec
+from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, CREDENTIALS_PATH
+
+_PASSWORD_BYTES = 24
+_VOLUME = "credentials"
+
+
+def new_password() -> str:
+    """Return a password that nobody can guess."""
+    return secrets.token_hex(_PASSWORD_BYTES)
+
+
+def credential_secrets(app: AppSpec, draw: Callable[[], str] = new_password) -> list[dict[str, Any]]:
+    """Return the Secrets of an application; those without stores of ours have none.
+
+    Parameters
+    ----------
+    draw
+        Returns another password at each call.
+    """
+    stores = [service for service in app.services.values() if service.store_driver is not None]
+    if not stores:
+        return []
+    passwords = {store.name: draw() for store in stores}
+    own = (_secret(_name(store), {ADMINISTRATOR: draw(), APPLICATION: passwords[store.name]}) for store in stores)
+    return [_secret(_shared_name(app), passwords), *own]
+
+
+def credential_volume(app: AppSpec, service: ServiceSpec) -> dict[str, Any] | None:
+    """Return the volume with the passwords that a service's container may know; None when it needs none."""
+    if service.store_driver is not None:
+        return {"name": _VOLUME, "secret": {"secretName": _name(service)}}
+    uses_stores = any(other.store_driver is not None for other in app.services.values())
+    if uses_stores and service.program[:1] == ("faultset-service",):
+        return {"name": _VOLUME, "secret": {"secretName": _shared_name(app)}}
+    return None
+
+
+def credential_mount() -> dict[str, Any]:
+    """Return where a container mounts its volume with passwords."""
+    return {"name": _VOLUME, "mountPath": CREDENTIALS_PATH, "readOnly": True}
+
+
+def _name(store: ServiceSpec) -> str:
+    return f"{store.name}-credentials"
+
+
+def _shared_name(app: AppSpec) -> str:
+    return f"{app.name}-store-accounts"
+
+
+def _secret(name: str, passwords: dict[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque", "stringData": passwords}

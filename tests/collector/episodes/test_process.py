@@ -1,0 +1,43 @@
+"""The process of an episode: what it keeps of a failure, and what never leaves the working folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faultset.collector.episodes import process
+from faultset.collector.episodes.working_folders import WorkingFolder
+
+
+@pytest.fixture
+def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkingFolder:
+    """A working folder with logs, a Secret and a volume."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made = WorkingFolder.claim(tmp_path / "data", "e1", "local")
+    for name in (
+        "logs/geo.log",
+        "pods/geo-1/geo/mounts/var/run/secrets/faultset/administrator",
+        "volumes/geo/users.acl",
+    ):
+        (made.folder / name).parent.mkdir(parents=True)
+        (made.folder / name).write_text("x")
+    return made
+
+
+def test_logs_of_a_failed_episode_are_kept_and_its_passwords_are_not(working: WorkingFolder, tmp_path: Path) -> None:
+    kept = process._keep_for_diagnosis(working, tmp_path / "data")
+    assert kept is not None
+    assert [path.relative_to(kept).as_posix() for path in kept.rglob("*") if path.is_file()] == ["logs/geo.log"]
+
+
+def test_nothing_is_kept_where_there_is_no_room_for_it(
+    working: WorkingFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copytree", full)
+    assert process._keep_for_diagnosis(working, tmp_path / "data") is None
+    assert not list((tmp_path / "data").glob(".failed/*"))
