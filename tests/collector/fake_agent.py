@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
-from faultset.collector.agent.active_impairments import Holding
+from faultset.collector.agent.active_impairments import ActiveImpairments
 from faultset.collector.agent.capabilities import Abilities
-from faultset.collector.agent.errors import Refusal
-from faultset.collector.agent.impairments import Disturbance
+from faultset.collector.agent.errors import AgentError
+from faultset.collector.agent.impairments import NetworkImpairment
 from faultset.collector.agent.pods import Pods
-from faultset.collector.agent.scheduling_delay import Lateness
+from faultset.collector.agent.scheduling_delay import SchedulingDelay
 from faultset.collector.agent.server import Verbs
 
 TOKEN = "b8f1c0"
@@ -21,26 +21,26 @@ class Held:
     """Remembers what is asked of it, in place of a node's network."""
 
     def __init__(self) -> None:
-        self.disturbed: dict[str, tuple[Disturbance, float]] = {}
+        self.impaired: dict[str, tuple[NetworkImpairment, float]] = {}
         self.renewed: list[list[str]] = []
 
-    def impair(self, uid: str, disturbance: Disturbance, lease_s: float) -> None:
+    def impair(self, uid: str, impairment: NetworkImpairment, lease_s: float) -> None:
         if uid != GEO:
-            raise Refusal(f"pod {uid} is not one of namespace hotel-1 on this node")
-        self.disturbed[uid] = (disturbance, lease_s)
+            raise AgentError(f"pod {uid} is not one of namespace hotel-1 on this node")
+        self.impaired[uid] = (impairment, lease_s)
 
     def renew(self, uids: Iterable[str]) -> list[str]:
         self.renewed.append(list(uids))
-        return [uid for uid in self.renewed[-1] if uid not in self.disturbed]
+        return [uid for uid in self.renewed[-1] if uid not in self.impaired]
 
     def lift(self, uid: str) -> None:
-        self.disturbed.pop(uid, None)
+        self.impaired.pop(uid, None)
 
     def packets(self, uid: str) -> int:
-        return 42 if uid in self.disturbed else 0
+        return 42 if uid in self.impaired else 0
 
     def pods(self) -> list[str]:
-        return list(self.disturbed)
+        return list(self.impaired)
 
 
 class Killing(Pods):
@@ -62,6 +62,6 @@ class Agent:
     """An agent with made-up hands."""
 
     def __init__(self) -> None:
-        self.held, self.pods, self.lateness = Held(), Killing(), Lateness()
+        self.held, self.pods, self.delay = Held(), Killing(), SchedulingDelay()
         abilities = Abilities(variant="", reasons={"delay": "the kernel has no netem"})
-        self.verbs = Verbs(self.pods, cast(Holding, self.held), abilities, self.lateness)
+        self.verbs = Verbs(self.pods, cast(ActiveImpairments, self.held), abilities, self.delay)

@@ -47,7 +47,7 @@ class ReadsMore(Undecided):
         return Ranking.abstain()
 
 
-class NeedsRows(Undecided):
+class RowsRequired(Undecided):
     def localize(self, episode: Any, alarm_ns: int) -> Ranking:
         logs = read_frame(episode, "logs", ("time", "service"))
         return Ranking.of({logs["service"].iloc[0]: 1.0}, episode.services)
@@ -112,7 +112,7 @@ def test_a_breach_is_found_and_named(cls: type, task: str, check: str, sentence:
 
 def test_an_error_on_an_empty_table_is_not_swallowed() -> None:
     with pytest.raises(IndexError):
-        CHECKS["missing tables"](BaselineTrial(spec_of(NeedsRows)))
+        CHECKS["missing tables"](BaselineTrial(spec_of(RowsRequired)))
 
 
 def test_an_incomplete_registration_is_named() -> None:

@@ -1,24 +1,24 @@
-"""Rules of the kernel that make a disturbance, and how they are read back."""
+"""Rules of the kernel that make a impairment, and how they are read back."""
 
 from __future__ import annotations
 
 import pytest
 
-from faultset.collector.agent.errors import Refusal
+from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import (
-    Disturbance,
+    NetworkImpairment,
     delayed_packets,
     dropped_packets,
     is_in_force,
     is_marked,
     netem_words,
-    read_disturbance,
+    read_impairment,
     restore_text,
     rules_of,
 )
 
-LOSS = Disturbance(kind="loss", probability=0.3)
-PARTITION = Disturbance(kind="partition")
+LOSS = NetworkImpairment(kind="loss", probability=0.3)
+PARTITION = NetworkImpairment(kind="partition")
 EMPTY = "-P INPUT ACCEPT\n-P FORWARD ACCEPT\n-P OUTPUT ACCEPT\n"
 WITH_LOSS = (
     f"{EMPTY}-N FAULTSET-IN\n-N FAULTSET-OUT\n-A INPUT -j FAULTSET-IN\n-A OUTPUT -j FAULTSET-OUT\n"
@@ -32,7 +32,7 @@ def test_loss_drops_a_share_of_what_leaves_by_any_device_but_the_loopback() -> N
 
 
 def test_loss_of_everything_needs_no_chance() -> None:
-    assert rules_of(Disturbance(kind="loss", probability=1.0)) == ["-A FAULTSET-OUT ! -o lo -j DROP"]
+    assert rules_of(NetworkImpairment(kind="loss", probability=1.0)) == ["-A FAULTSET-OUT ! -o lo -j DROP"]
 
 
 def test_a_partition_drops_both_directions() -> None:
@@ -88,7 +88,7 @@ def test_there_is_nothing_to_lift_where_nothing_is_ours() -> None:
 
 def test_rules_count_as_in_force_only_if_they_are_entered_and_of_the_right_measure() -> None:
     assert is_in_force(WITH_LOSS, LOSS)
-    assert not is_in_force(WITH_LOSS, Disturbance(kind="loss", probability=0.31))
+    assert not is_in_force(WITH_LOSS, NetworkImpairment(kind="loss", probability=0.31))
     assert not is_in_force(WITH_LOSS, PARTITION)
     assert not is_in_force(WITH_LOSS.replace("-A OUTPUT -j FAULTSET-OUT\n", ""), LOSS)
     assert not is_in_force(EMPTY, LOSS)
@@ -120,10 +120,10 @@ Chain FAULTSET-OUT (1 references)
 
 
 def test_delay_is_a_discipline_under_our_handle() -> None:
-    assert netem_words(Disturbance(kind="delay", latency_s=0.25, jitter_s=0.025)) == (
+    assert netem_words(NetworkImpairment(kind="delay", latency_s=0.25, jitter_s=0.025)) == (
         "root handle fa17: netem limit 100000 delay 250ms 25ms".split()
     )
-    assert netem_words(Disturbance(kind="delay", latency_s=0.2))[-2:] == ["delay", "200ms"]
+    assert netem_words(NetworkImpairment(kind="delay", latency_s=0.2))[-2:] == ["delay", "200ms"]
 
 
 def test_only_packets_of_our_discipline_are_counted() -> None:
@@ -136,9 +136,9 @@ def test_only_packets_of_our_discipline_are_counted() -> None:
 
 
 def test_an_impairment_is_read_from_its_json_form() -> None:
-    assert read_disturbance({"kind": "loss", "probability": 0.3}) == LOSS
-    assert read_disturbance({"kind": "partition"}) == PARTITION
-    assert read_disturbance({"kind": "delay", "latency_s": 0.2, "jitter_s": 0.0}) == Disturbance(
+    assert read_impairment({"kind": "loss", "probability": 0.3}) == LOSS
+    assert read_impairment({"kind": "partition"}) == PARTITION
+    assert read_impairment({"kind": "delay", "latency_s": 0.2, "jitter_s": 0.0}) == NetworkImpairment(
         kind="delay", latency_s=0.2
     )
 
@@ -160,5 +160,5 @@ def test_an_impairment_is_read_from_its_json_form() -> None:
     ],
 )
 def test_what_is_no_impairment_is_refused(told: object) -> None:
-    with pytest.raises(Refusal):
-        read_disturbance(told)
+    with pytest.raises(AgentError):
+        read_impairment(told)

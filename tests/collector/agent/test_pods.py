@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faultset.collector.agent import volumes
-from faultset.collector.agent.errors import Refusal
+from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.pods import Pods
 
 GEO, AGENT, OTHER = (f"{letter * 8}-0000-4000-8000-000000000001" for letter in "abc")
@@ -63,9 +63,9 @@ def test_the_network_of_a_pod_is_that_of_its_processes(node: Node, tmp_path: Pat
 
 def test_pods_of_other_namespaces_are_refused(node: Node) -> None:
     for uid in (OTHER, AGENT, "nonsense", ""):
-        with pytest.raises(Refusal, match="is not one of namespace hotel-1"):
+        with pytest.raises(AgentError, match="is not one of namespace hotel-1"):
             node.pods().network_of(uid)
-        with pytest.raises(Refusal, match="is not one of namespace hotel-1"):
+        with pytest.raises(AgentError, match="is not one of namespace hotel-1"):
             node.pods().kill(uid, MAIN)
 
 
@@ -73,7 +73,7 @@ def test_a_pod_on_the_host_s_network_is_refused(node: Node) -> None:
     uid = GEO.replace("a", "d")
     (node.logs / f"hotel-1_proxy_{uid}").mkdir()
     node.add(300, f"0::/kubepods/pod{uid}/{MAIN}", network="host")
-    with pytest.raises(Refusal, match="shares its network with process 1 outside"):
+    with pytest.raises(AgentError, match="shares its network with process 1 outside"):
         node.pods().network_of(uid)
 
 
@@ -85,7 +85,7 @@ def test_our_own_processes_in_a_pod_s_network_are_no_strangers(node: Node) -> No
 def test_a_pod_without_a_process_is_refused(node: Node) -> None:
     uid = GEO.replace("a", "e")
     (node.logs / f"hotel-1_rate-1_{uid}").mkdir()
-    with pytest.raises(Refusal, match="has no process"):
+    with pytest.raises(AgentError, match="has no process"):
         node.pods().network_of(uid)
 
 
@@ -94,8 +94,8 @@ def test_names_are_those_of_our_namespace_only(node: Node) -> None:
 
 
 def test_the_agent_says_when_it_cannot_tell_pods_apart(node: Node, tmp_path: Path) -> None:
-    assert node.pods().blindness() == ""
-    assert "keeps its logs elsewhere" in Pods("hotel-1", proc=node.proc, logs=tmp_path / "none").blindness()
+    assert node.pods().unavailable_reason() == ""
+    assert "keeps its logs elsewhere" in Pods("hotel-1", proc=node.proc, logs=tmp_path / "none").unavailable_reason()
 
 
 def test_only_the_first_process_of_the_container_is_killed(node: Node) -> None:
@@ -117,7 +117,7 @@ def test_only_the_first_process_of_the_container_is_killed(node: Node) -> None:
 def test_a_container_of_another_pod_is_not_killed(node: Node) -> None:
     other = "4" * 64
     node.add(500, f"0::/kubepods/pod{OTHER}/{other}", network="other", first=True)
-    with pytest.raises(Refusal, match="has no process on this node"):
+    with pytest.raises(AgentError, match="has no process on this node"):
         node.pods().kill(GEO, other)
 
 
@@ -138,7 +138,7 @@ def test_nothing_is_removed_when_one_path_leads_elsewhere(tmp_path: Path) -> Non
     outside.mkdir()
     (root / "link").symlink_to(outside)
     for path in (outside, root, root / "mine" / ".." / ".." / "outside", root / "link", root / "link" / "x", "mine"):
-        with pytest.raises(Refusal, match="volumes lie below"):
+        with pytest.raises(AgentError, match="volumes lie below"):
             volumes.remove([str(root / "mine"), str(path)], root=root)
     assert (root / "mine").is_dir()
     assert outside.is_dir()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fake_agent import GEO, TOKEN, Agent
 
-from faultset.collector.agent.impairments import Disturbance
+from faultset.collector.agent.impairments import NetworkImpairment
 from faultset.collector.agent.server import make_server
 
 
@@ -20,7 +20,7 @@ from faultset.collector.agent.server import make_server
 def agent() -> Iterator[Agent]:
     made = Agent()
     yield made
-    made.lateness.close()
+    made.delay.close()
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def ask(agent: Agent) -> Iterator[Callable[..., dict[str, Any]]]:
 def test_impair_counters_and_lift_follow_each_other(ask: Callable[..., dict[str, Any]], agent: Agent) -> None:
     told = {"pod_uid": GEO, "impairment": {"kind": "loss", "probability": 0.3}, "lease_s": 20}
     assert ask("/impair", told) == {}
-    assert agent.held.disturbed == {GEO: (Disturbance(kind="loss", probability=0.3), 20)}
+    assert agent.held.impaired == {GEO: (NetworkImpairment(kind="loss", probability=0.3), 20)}
     assert ask(f"/counters?pod_uid={GEO}") == {"packets": 42}
     assert ask("/renew", {"pod_uids": [GEO, "x"]}) == {"unknown": ["x"]}
     assert ask("/lift", {"pod_uid": GEO}) == {}
@@ -58,11 +58,11 @@ def test_impair_counters_and_lift_follow_each_other(ask: Callable[..., dict[str,
 
 
 def test_a_pod_can_be_lifted_by_name(ask: Callable[..., dict[str, Any]], agent: Agent) -> None:
-    agent.held.disturbed[GEO] = (Disturbance(kind="partition"), 30)
+    agent.held.impaired[GEO] = (NetworkImpairment(kind="partition"), 30)
     ask("/lift", {"pod": "rate-1"})
-    assert agent.held.disturbed
+    assert agent.held.impaired
     ask("/lift", {"pod": "geo-1"})
-    assert not agent.held.disturbed
+    assert not agent.held.impaired
 
 
 @pytest.mark.parametrize("token", [None, "", "secreT", "secret "])
@@ -77,7 +77,7 @@ def test_what_the_kernel_cannot_do_is_refused_before_it_is_tried(
 ) -> None:
     told = {"pod_uid": GEO, "impairment": {"kind": "delay", "latency_s": 0.2}}
     assert ask("/impair", told) == {"error": "delay cannot be made here: the kernel has no netem"}
-    assert agent.held.disturbed == {}
+    assert agent.held.impaired == {}
     assert ask("/capabilities")["delay"] is False
 
 

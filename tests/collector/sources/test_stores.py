@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from faultset.collector.sources.metric_store import MetricStore
 from faultset.collector.sources.otlp import SpanRow
-from faultset.collector.sources.series import Series
+from faultset.collector.sources.series import SeriesKey
 from faultset.collector.sources.span_store import SpanStore
 from faultset.datasets.format.schemas import TABLES
 
@@ -15,8 +15,8 @@ def without_episode(table: str) -> pa.Schema:
     return pa.schema([field for field in TABLES[table] if field.name != "episode"])
 
 
-CPU = Series(None, "geo-1", "geo", "cpu", "{}", "counter")
-STATE = Series("rate", None, None, "replicas", '{"a":"b"}', "gauge")
+CPU = SeriesKey(None, "geo-1", "geo", "cpu", "{}", "counter")
+STATE = SeriesKey("rate", None, None, "replicas", '{"a":"b"}', "gauge")
 
 
 def metrics() -> MetricStore:
@@ -54,7 +54,7 @@ def test_a_window_does_not_change_with_what_comes_later() -> None:
 
 def test_names_outside_the_window_are_not_in_its_dictionaries() -> None:
     store = metrics()
-    store.add(99, (store.number(Series(None, "late-1", None, "late", "{}", "gauge")),), (1.0,))
+    store.add(99, (store.number(SeriesKey(None, "late-1", None, "late", "{}", "gauge")),), (1.0,))
     table = store.window(0, 99).table({"late-1": "late"})
     for column in ("pod", "metric", "service"):
         assert not {"late-1", "late"} & set(table.column(column).chunk(0).dictionary.to_pylist())

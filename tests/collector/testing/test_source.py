@@ -20,7 +20,7 @@ class Unbounded(FakeSource):
         yield from super().snapshot(0, 100)
 
 
-class Once(FakeSource):
+class ReadableOnce(FakeSource):
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         yield from super().snapshot(start_ns, end_ns)
         self.rows = []
@@ -40,7 +40,7 @@ def test_a_source_that_keeps_its_promises_passes() -> None:
     [
         (FakeSource("events", []), "the window has 0 rows"),
         (Unbounded("events", ROWS), "1 of 2 rows are outside"),
-        (Once("events", ROWS), "reading twice gives 2 rows, then 0"),
+        (ReadableOnce("events", ROWS), "reading twice gives 2 rows, then 0"),
         (Unlike("events", ROWS), "the schema of events must be"),
     ],
 )

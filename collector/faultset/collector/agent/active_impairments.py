@@ -1,4 +1,4 @@
-"""The disturbances on one node: set under a lease, renewed, lifted, and taken over from an agent that died."""
+"""The impairments on one node: set under a lease, renewed, lifted, and taken over from an agent that died."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 
-from faultset.collector.agent.errors import Refusal
-from faultset.collector.agent.impairments import Disturbance
+from faultset.collector.agent.errors import AgentError
+from faultset.collector.agent.impairments import NetworkImpairment
 from faultset.collector.agent.leases import Leases
 from faultset.collector.agent.networks import Network
 from faultset.collector.agent.pods import Pods
@@ -20,8 +20,8 @@ LEASE_S = 30.0
 TICK_S = 0.5
 
 
-class Holding:
-    """Holds the network namespaces that are disturbed at this moment, each by an open file.
+class ActiveImpairments:
+    """Holds the network namespaces that are impaired at this moment, each by an open file.
 
     An open namespace can be reached after the last process of its pod, and is never that of another pod.
 
@@ -36,12 +36,12 @@ class Holding:
         self._held: dict[str, int] = {}
         self._lock = threading.RLock()
 
-    def impair(self, uid: str, disturbance: Disturbance, lease_s: float) -> None:
-        """Disturb a pod until its lease runs out; in place of any disturbance before.
+    def impair(self, uid: str, impairment: NetworkImpairment, lease_s: float) -> None:
+        """Impair a pod until its lease runs out; in place of any impairment before.
 
         Raises
         ------
-        Refusal
+        AgentError
             The pod may not be touched, or the kernel does not take the rules; nothing is left behind then.
         """
         with self._lock:
@@ -50,8 +50,8 @@ class Holding:
             self._held[uid] = descriptor
             try:
                 self._leases.grant(uid, lease_s)
-                self._network(descriptor).disturb(disturbance)
-            except Refusal:
+                self._network(descriptor).impair(impairment)
+            except AgentError:
                 self.lift(uid)
                 raise
 
@@ -61,11 +61,11 @@ class Holding:
             return self._leases.renew(uids)
 
     def lift(self, uid: str) -> None:
-        """End the disturbance of a pod; nothing happens when there is none.
+        """End the impairment of a pod; nothing happens when there is none.
 
         Raises
         ------
-        Refusal
+        AgentError
             The rules could not be removed; it is tried again until they are.
         """
         with self._lock:
@@ -73,7 +73,7 @@ class Holding:
             if descriptor is not None:
                 try:
                     self._network(descriptor).lift()
-                except Refusal:
+                except AgentError:
                     self._leases.end(uid)
                     self._leases.grant(uid, TICK_S)
                     raise
@@ -81,13 +81,13 @@ class Holding:
             self._let_go(uid)
 
     def packets(self, uid: str) -> int:
-        """Return how many packets of a pod its disturbance has met so far; 0 without one."""
+        """Return how many packets of a pod its impairment has met so far; 0 without one."""
         with self._lock:
             descriptor = self._held.get(uid)
             return 0 if descriptor is None else self._network(descriptor).packets()
 
     def pods(self) -> list[str]:
-        """Return the uids of pods that are disturbed."""
+        """Return the uids of pods that are impaired."""
         with self._lock:
             return list(self._held)
 
@@ -107,7 +107,7 @@ class Holding:
         with self._lock:
             uids = {one.place.pod_uid for one in self._pods.processes()} & self._pods.names().keys()
             for uid in sorted(uids - self._held.keys()):
-                with contextlib.suppress(Refusal):
+                with contextlib.suppress(AgentError):
                     descriptor = self._pods.network_of(uid)
                     if self._network(descriptor).is_marked():
                         self._held[uid] = descriptor
@@ -121,9 +121,9 @@ class Holding:
         for uid in uids:
             try:
                 self.lift(uid)
-                logger.info("lifted what disturbed pod %s", uid)
-            except Refusal as refusal:
-                logger.warning("pod %s: %s", uid, refusal)
+                logger.info("lifted what impaired pod %s", uid)
+            except AgentError as error:
+                logger.warning("pod %s: %s", uid, error)
 
     def _let_go(self, uid: str) -> None:
         descriptor = self._held.pop(uid, None)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from faultset.collector.agent.errors import Refusal
-from faultset.collector.agent.impairments import KINDS, Disturbance
+from faultset.collector.agent.errors import AgentError
+from faultset.collector.agent.impairments import KINDS, NetworkImpairment
 from faultset.collector.agent.networks import Network
 
 VARIANTS = ("", "-legacy")
 _TRIALS = {
-    "loss": Disturbance(kind="loss", probability=0.5),
-    "partition": Disturbance(kind="partition"),
+    "loss": NetworkImpairment(kind="loss", probability=0.5),
+    "partition": NetworkImpairment(kind="partition"),
 }
 
 
@@ -24,34 +24,34 @@ class Abilities:
     variant
         Suffix of the iptables that works, empty or `-legacy`.
     reasons
-        Why kinds of disturbance, or `kill`, do not work.
+        Why kinds of impairment, or `kill`, do not work.
     """
 
     variant: str
     reasons: dict[str, str]
 
     def can(self, kind: str) -> bool:
-        """Say whether a kind of disturbance can be made."""
+        """Say whether a kind of impairment can be made."""
         return kind not in self.reasons
 
 
-def find_abilities(blindness: str = "") -> Abilities:
-    """Try every kind of disturbance; each is set where it does no harm, and removed.
+def find_abilities(unavailable_reason: str = "") -> Abilities:
+    """Try every kind of impairment; each is set where it does no harm, and removed.
 
     Parameters
     ----------
-    blindness
-        Why nothing can be done to other pods anyhow, see `Pods.blindness`.
+    unavailable_reason
+        Why nothing can be done to other pods anyhow, see `Pods.unavailable_reason`.
     """
-    if blindness:
-        return Abilities(variant="", reasons=dict.fromkeys((*KINDS, "kill"), blindness))
+    if unavailable_reason:
+        return Abilities(variant="", reasons=dict.fromkeys((*KINDS, "kill"), unavailable_reason))
     tried = {variant: _failing(variant) for variant in VARIANTS}
     variant = min(VARIANTS, key=lambda one: len(tried[one]))
     reasons = dict(tried[variant])
     try:
-        Network().try_queue(Disturbance(kind="delay", latency_s=0.001))
-    except Refusal as refusal:
-        reasons["delay"] = f"the kernel has no netem ({refusal})"
+        Network().try_queue(NetworkImpairment(kind="delay", latency_s=0.001))
+    except AgentError as error:
+        reasons["delay"] = f"the kernel has no netem ({error})"
     return Abilities(variant=variant, reasons=reasons)
 
 
@@ -60,6 +60,6 @@ def _failing(variant: str) -> dict[str, str]:
     for kind, trial in _TRIALS.items():
         try:
             Network(variant=variant).try_rules(trial)
-        except Refusal as refusal:
-            reasons[kind] = str(refusal)
+        except AgentError as error:
+            reasons[kind] = str(error)
     return reasons

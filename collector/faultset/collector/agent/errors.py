@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-class Refusal(Exception):
+class AgentError(Exception):
     """One sentence for the collector: what was asked and why it is not done."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.collector.agent.errors import Refusal
+from faultset.collector.agent.errors import AgentError
 
 OUT, IN = "FAULTSET-OUT", "FAULTSET-IN"
 HANDLE = "fa17:"
@@ -25,8 +25,8 @@ _QUEUE_PACKETS = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Disturbance:
-    """One kind of disturbance with its measure."""
+class NetworkImpairment:
+    """One kind of impairment with its measure."""
 
     kind: str
     probability: float = 1.0
@@ -34,48 +34,50 @@ class Disturbance:
     jitter_s: float = 0.0
 
 
-def read_disturbance(told: Any) -> Disturbance:
-    """Read a disturbance from its JSON form; raise Refusal when it is none."""
-    if not isinstance(told, Mapping) or told.get("kind") not in KINDS:
-        raise Refusal(f"an impairment has a kind of {', '.join(KINDS)}; found {told!r}")
-    match told["kind"]:
+def read_impairment(request: Any) -> NetworkImpairment:
+    """Read a impairment from its JSON form; raise AgentError when it is none."""
+    if not isinstance(request, Mapping) or request.get("kind") not in KINDS:
+        raise AgentError(f"an impairment has a kind of {', '.join(KINDS)}; found {request!r}")
+    match request["kind"]:
         case "loss":
-            return Disturbance(kind="loss", probability=_number(told, "probability", 0.0, 1.0))
+            return NetworkImpairment(kind="loss", probability=_number(request, "probability", 0.0, 1.0))
         case "delay":
-            jitter_s = _number(told, "jitter_s", -1.0, MOST_LATENCY_S) if told.get("jitter_s") else 0.0
-            return Disturbance(
-                kind="delay", latency_s=_number(told, "latency_s", 0.0, MOST_LATENCY_S), jitter_s=jitter_s
+            jitter_s = _number(request, "jitter_s", -1.0, MOST_LATENCY_S) if request.get("jitter_s") else 0.0
+            return NetworkImpairment(
+                kind="delay", latency_s=_number(request, "latency_s", 0.0, MOST_LATENCY_S), jitter_s=jitter_s
             )
-    return Disturbance(kind="partition")
+    return NetworkImpairment(kind="partition")
 
 
-def _number(told: Mapping[str, Any], name: str, above: float, most: float) -> float:
-    value = told.get(name)
+def _number(request: Mapping[str, Any], name: str, above: float, most: float) -> float:
+    value = request.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not (above < value <= most):
-        raise Refusal(f"{told['kind']} needs {name} above {max(above, 0):g} and at most {most:g}; found {value!r}")
+        raise AgentError(
+            f"{request['kind']} needs {name} above {max(above, 0):g} and at most {most:g}; found {value!r}"
+        )
     return float(value)
 
 
-def rules_of(disturbance: Disturbance) -> list[str]:
+def rules_of(impairment: NetworkImpairment) -> list[str]:
     """Return the rules of our chains, as `iptables-save` has them."""
-    match disturbance.kind:
+    match impairment.kind:
         case "loss":
-            share = f"{disturbance.probability:.11f}"
-            random = "" if disturbance.probability >= 1 else f" -m statistic --mode random --probability {share}"
+            share = f"{impairment.probability:.11f}"
+            random = "" if impairment.probability >= 1 else f" -m statistic --mode random --probability {share}"
             return [f"-A {OUT} ! -o lo{random} -j DROP"]
         case "partition":
             return [f"-A {OUT} ! -o lo -j DROP", f"-A {IN} ! -i lo -j DROP"]
     return []
 
 
-def restore_text(present: str, disturbance: Disturbance | None) -> str:
+def restore_text(present: str, impairment: NetworkImpairment | None) -> str:
     """Return what `iptables-restore --noflush` turns the present rules into, in one step.
 
     Parameters
     ----------
     present
         Answer to `iptables -S`.
-    disturbance
+    impairment
         What is wanted; None for nothing of ours.
 
     Returns
@@ -86,7 +88,7 @@ def restore_text(present: str, disturbance: Disturbance | None) -> str:
     lines = present.splitlines()
     chains = [chain for chain in (OUT, IN) if f"-N {chain}" in lines]
     jumps = [line for line in lines if line in _JUMPS]
-    wanted = rules_of(disturbance) if disturbance is not None else []
+    wanted = rules_of(impairment) if impairment is not None else []
     if not wanted and not chains and not jumps:
         return ""
     made = ["*filter"]
@@ -106,11 +108,11 @@ def is_marked(present: str) -> bool:
     return any(line in _JUMPS or line in (f"-N {OUT}", f"-N {IN}") for line in present.splitlines())
 
 
-def is_in_force(present: str, disturbance: Disturbance) -> bool:
-    """Say whether the rules that `iptables -S` shows are those of a disturbance, and are entered."""
+def is_in_force(present: str, impairment: NetworkImpairment) -> bool:
+    """Say whether the rules that `iptables -S` shows are those of a impairment, and are entered."""
     lines = present.splitlines()
     ours = [line for line in lines if line.startswith((f"-A {OUT} ", f"-A {IN} "))]
-    wanted = sorted(_essence(rule) for rule in rules_of(disturbance))
+    wanted = sorted(_essence(rule) for rule in rules_of(impairment))
     return all(jump in lines for jump in _JUMPS) and sorted(_essence(line) for line in ours) == wanted
 
 
@@ -132,10 +134,10 @@ def dropped_packets(listing: str) -> int:
     return count
 
 
-def netem_words(disturbance: Disturbance) -> list[str]:
+def netem_words(impairment: NetworkImpairment) -> list[str]:
     """Return the discipline as `tc qdisc` takes it."""
-    words = ["root", "handle", HANDLE, "netem", "limit", str(_QUEUE_PACKETS), "delay", _ms(disturbance.latency_s)]
-    return [*words, _ms(disturbance.jitter_s)] if disturbance.jitter_s else words
+    words = ["root", "handle", HANDLE, "netem", "limit", str(_QUEUE_PACKETS), "delay", _ms(impairment.latency_s)]
+    return [*words, _ms(impairment.jitter_s)] if impairment.jitter_s else words
 
 
 def _ms(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""The same disturbances from a container inside the pod, where nothing may run privileged on nodes.
+"""The same impairments from a container inside the pod, where nothing may run privileged on nodes.
 
 `watch` is what the container runs: it lifts what nobody renews. The other verbs are run beside it, one process each,
 and print a JSON object; what is refused is `{"error": SENTENCE}`. No request comes over the network of the pod, which
@@ -20,18 +20,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from faultset.collector.agent.capabilities import find_abilities
-from faultset.collector.agent.errors import Refusal
-from faultset.collector.agent.impairments import KINDS, read_disturbance
+from faultset.collector.agent.errors import AgentError
+from faultset.collector.agent.impairments import KINDS, read_impairment
 from faultset.collector.agent.leases import Leases
 from faultset.collector.agent.networks import Network
 
 FOLDER = Path("/tmp/faultset")
 _TICK_S = 0.5
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 
 
 class InPod:
-    """The disturbance of the pod around this process; its lease is a file that all processes of the container see.
+    """The impairment of the pod around this process; its lease is a file that all processes of the container see.
 
     Parameters
     ----------
@@ -44,15 +44,15 @@ class InPod:
     def __init__(self, folder: Path, network: Network):
         self._lease, self._lock, self._network = folder / "lease", folder / "lock", network
 
-    def impair(self, told: str, length_s: float) -> None:
-        """Disturb the pod until the lease runs out; raise Refusal, and leave nothing then."""
-        disturbance = read_disturbance(json.loads(told))
+    def impair(self, request: str, length_s: float) -> None:
+        """Impair the pod until the lease runs out; raise AgentError, and leave nothing then."""
+        impairment = read_impairment(json.loads(request))
         Leases().grant("", length_s)
         with self._locked():
             self._write(length_s)
             try:
-                self._network.disturb(disturbance)
-            except Refusal:
+                self._network.impair(impairment)
+            except AgentError:
                 self._lift()
                 raise
 
@@ -65,19 +65,19 @@ class InPod:
             return lease is not None
 
     def lift(self) -> None:
-        """End the disturbance; nothing happens when there is none."""
+        """End the impairment; nothing happens when there is none."""
         with self._locked():
             self._lift()
 
     def lift_expired(self) -> None:
-        """End the disturbance if its lease has run out."""
+        """End the impairment if its lease has run out."""
         with self._locked():
             lease = self._read()
             if lease is not None and lease[0] <= time.monotonic():
                 self._lift()
 
     def packets(self) -> int:
-        """Return how many packets the disturbance has met; 0 without one."""
+        """Return how many packets the impairment has met; 0 without one."""
         return self._network.packets() if self._read() is not None else 0
 
     def _lift(self) -> None:
@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _watch()
     try:
         answer = _answer(arguments)
-    except (Refusal, ValueError, OSError) as error:
+    except (AgentError, ValueError, OSError) as error:
         answer = {"error": str(error)}
     print(json.dumps(answer))
     return 0
@@ -143,13 +143,13 @@ def _answer(arguments: argparse.Namespace) -> dict[str, object]:
 
 def _variant() -> str:
     """Return which iptables works, as soon as the watching process has found out."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     while True:
         try:
             return (FOLDER / "variant").read_text()
         except FileNotFoundError:
             if time.monotonic() > deadline:
-                raise Refusal("nothing watches over leases in this pod") from None
+                raise AgentError("nothing watches over leases in this pod") from None
         time.sleep(_TICK_S)
 
 
@@ -165,9 +165,9 @@ def _watch() -> int:
     draft.rename(FOLDER / "variant")
     print(f"ready; cannot {abilities.reasons or 'nothing'}", flush=True)
     while not stop.wait(_TICK_S):
-        with contextlib.suppress(Refusal):
+        with contextlib.suppress(AgentError):
             inside.lift_expired()
-    with contextlib.suppress(Refusal):
+    with contextlib.suppress(AgentError):
         inside.lift()
     return 0
 

@@ -1,11 +1,11 @@
-"""Leases: what is disturbed stays so only while somebody keeps asking for it."""
+"""Leases: what is impaired stays so only while somebody keeps asking for it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
 
-from faultset.collector.agent.errors import Refusal
+from faultset.collector.agent.errors import AgentError
 
 LONGEST_S = 120.0
 
@@ -24,9 +24,9 @@ class Leases:
         self._ends: dict[str, tuple[float, float]] = {}
 
     def grant(self, uid: str, length_s: float) -> None:
-        """Begin a lease, or begin it anew; raise Refusal for a length that is none."""
+        """Begin a lease, or begin it anew; raise AgentError for a length that is none."""
         if isinstance(length_s, bool) or not isinstance(length_s, int | float) or not 0 < length_s <= LONGEST_S:
-            raise Refusal(f"a lease lasts more than 0 and at most {LONGEST_S:g} s; found {length_s!r}")
+            raise AgentError(f"a lease lasts more than 0 and at most {LONGEST_S:g} s; found {length_s!r}")
         self._ends[uid] = (self._clock() + length_s, length_s)
 
     def renew(self, uids: Iterable[str]) -> list[str]:

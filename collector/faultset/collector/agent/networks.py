@@ -1,4 +1,4 @@
-"""Sets, reads and removes disturbances in one network namespace, with the programs iptables and tc."""
+"""Sets, reads and removes impairments in one network namespace, with the programs iptables and tc."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import subprocess
 from collections.abc import Sequence
 
-from faultset.collector.agent.errors import Refusal
+from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import (
     HANDLE,
     IN,
     OUT,
-    Disturbance,
+    NetworkImpairment,
     delayed_packets,
     dropped_packets,
     is_in_force,
@@ -41,17 +41,17 @@ class Network:
     def __init__(self, descriptor: int | None = None, *, variant: str = ""):
         self._descriptor, self._variant = descriptor, variant
 
-    def disturb(self, disturbance: Disturbance) -> None:
-        """Put a disturbance in place of any before; raise Refusal when the kernel does not take it."""
-        if disturbance.kind == "delay":
+    def impair(self, impairment: NetworkImpairment) -> None:
+        """Put a impairment in place of any before; raise AgentError when the kernel does not take it."""
+        if impairment.kind == "delay":
             self._set_rules(None)
             for device in self._devices():
-                self._run("tc", "qdisc", "replace", "dev", device, *netem_words(disturbance))
+                self._run("tc", "qdisc", "replace", "dev", device, *netem_words(impairment))
         else:
             self._remove_queues()
-            self._set_rules(disturbance)
-        if not self.holds(disturbance):
-            raise Refusal(f"the rules for {disturbance.kind} were set but are not there")
+            self._set_rules(impairment)
+        if not self.holds(impairment):
+            raise AgentError(f"the rules for {impairment.kind} were set but are not there")
 
     def lift(self) -> None:
         """Remove all that is ours; nothing happens when there is nothing."""
@@ -62,39 +62,39 @@ class Network:
         """Say whether anything of ours is there."""
         return any(is_marked(self._rules(family)) for family in self._families()) or bool(self._queues())
 
-    def holds(self, disturbance: Disturbance) -> bool:
-        """Say whether a disturbance is in force."""
-        if disturbance.kind == "delay":
+    def holds(self, impairment: NetworkImpairment) -> bool:
+        """Say whether a impairment is in force."""
+        if impairment.kind == "delay":
             return len(self._queues()) == len(self._devices()) > 0
-        return all(is_in_force(self._rules(family), disturbance) for family in self._families())
+        return all(is_in_force(self._rules(family), impairment) for family in self._families())
 
     def packets(self) -> int:
-        """Return how many packets were disturbed since the present disturbance was set."""
+        """Return how many packets were impaired since the present impairment was set."""
         count = 0
         for family in self._families():
             if is_marked(self._rules(family)):
                 count += dropped_packets(self._run(self._iptables(family), "-w", "5", "-L", "-v", "-x", "-n"))
         return count + delayed_packets(self._disciplines())
 
-    def try_rules(self, disturbance: Disturbance) -> None:
-        """Set the rules of a disturbance where no packet comes along, and remove them; raise Refusal."""
-        rules = [rule.replace(OUT, _TRIED).replace(IN, _TRIED) for rule in rules_of(disturbance)]
+    def try_rules(self, impairment: NetworkImpairment) -> None:
+        """Set the rules of a impairment where no packet comes along, and remove them; raise AgentError."""
+        rules = [rule.replace(OUT, _TRIED).replace(IN, _TRIED) for rule in rules_of(impairment)]
         restore, empty = f"{self._iptables('')}-restore", f"*filter\n:{_TRIED} - [0:0]\n"
         try:
-            self._run(restore, "-w", "5", "--noflush", told="\n".join([f"{empty}{rules[0]}", *rules[1:], "COMMIT\n"]))
+            self._run(restore, "-w", "5", "--noflush", stdin="\n".join([f"{empty}{rules[0]}", *rules[1:], "COMMIT\n"]))
         finally:
-            self._run(restore, "-w", "5", "--noflush", told=f"{empty}-X {_TRIED}\nCOMMIT\n", allow_failure=True)
+            self._run(restore, "-w", "5", "--noflush", stdin=f"{empty}-X {_TRIED}\nCOMMIT\n", allow_failure=True)
 
-    def try_queue(self, disturbance: Disturbance) -> None:
-        """Delay the loopback interface for an instant; raise Refusal."""
-        self._run("tc", "qdisc", "replace", "dev", "lo", *netem_words(disturbance))
+    def try_queue(self, impairment: NetworkImpairment) -> None:
+        """Delay the loopback interface for an instant; raise AgentError."""
+        self._run("tc", "qdisc", "replace", "dev", "lo", *netem_words(impairment))
         self._run("tc", "qdisc", "del", "dev", "lo", "root")
 
-    def _set_rules(self, disturbance: Disturbance | None) -> None:
+    def _set_rules(self, impairment: NetworkImpairment | None) -> None:
         for family in self._families():
-            text = restore_text(self._rules(family), disturbance)
+            text = restore_text(self._rules(family), impairment)
             if text:
-                self._run(f"{self._iptables(family)}-restore", "-w", "5", "--noflush", told=text)
+                self._run(f"{self._iptables(family)}-restore", "-w", "5", "--noflush", stdin=text)
 
     def _rules(self, family: str) -> str:
         return self._run(self._iptables(family), "-w", "5", "-S")
@@ -122,14 +122,14 @@ class Network:
         for device in self._queues():
             self._run("tc", "qdisc", "del", "dev", device, "root")
 
-    def _run(self, *argv: str, told: str | None = None, allow_failure: bool = False) -> str:
+    def _run(self, *argv: str, stdin: str | None = None, allow_failure: bool = False) -> str:
         within, passed = [], ()
         if self._descriptor is not None:
             within, passed = ["nsenter", f"--net=/proc/self/fd/{self._descriptor}", "--"], (self._descriptor,)
         try:
             done = subprocess.run(
                 [*within, *argv],
-                input=told,
+                input=stdin,
                 capture_output=True,
                 text=True,
                 timeout=_TIMEOUT_S,
@@ -137,10 +137,10 @@ class Network:
                 env={**os.environ, "LC_ALL": "C"},
             )
         except FileNotFoundError:
-            raise Refusal(f"the image has no {argv[0]}") from None
+            raise AgentError(f"the image has no {argv[0]}") from None
         except subprocess.TimeoutExpired:
-            raise Refusal(f"{argv[0]} took longer than {_TIMEOUT_S:g} s") from None
+            raise AgentError(f"{argv[0]} took longer than {_TIMEOUT_S:g} s") from None
         if done.returncode and not allow_failure:
             said = " ".join((done.stderr or done.stdout).split())[:300]
-            raise Refusal(f"{' '.join(argv[:3])} failed with code {done.returncode}: {said}")
+            raise AgentError(f"{' '.join(argv[:3])} failed with code {done.returncode}: {said}")
         return done.stdout

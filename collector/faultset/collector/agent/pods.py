@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.collector.agent.cgroups import Place, place_of
-from faultset.collector.agent.errors import Refusal
+from faultset.collector.agent.errors import AgentError
 
 _TRIES = 4
 _PAUSE_S = 0.15
 
 
 @dataclass(frozen=True, kw_only=True)
-class Process:
+class PodProcess:
     """One process of a pod.
 
     Attributes
@@ -61,22 +61,22 @@ class Pods:
             return {part[2]: part[1] for part in parts if len(part) == 3 and part[0] == self.namespace}
         return {}
 
-    def blindness(self) -> str:
-        """Return why pods cannot be told apart here; empty when they can."""
+    def unavailable_reason(self) -> str:
+        """Return why pods cannot be request apart here; empty when they can."""
         own = self._place(os.getpid())
         if own is None:
             return "the agent's own control group names no pod"
         with contextlib.suppress(OSError):
             if any(entry.name.endswith(f"_{own.pod_uid}") for entry in self._logs.iterdir()):
                 return ""
-        return f"the kubelet keeps its logs elsewhere than in {self._logs}, so pods of others cannot be told apart"
+        return f"the kubelet keeps its logs elsewhere than in {self._logs}, so pods of others cannot be request apart"
 
     def check(self, uid: str) -> None:
-        """Raise Refusal for a pod that is not of the namespace."""
+        """Raise AgentError for a pod that is not of the namespace."""
         if uid not in self.names():
-            raise Refusal(f"pod {uid} is not one of namespace {self.namespace} on this node")
+            raise AgentError(f"pod {uid} is not one of namespace {self.namespace} on this node")
 
-    def processes(self, uid: str | None = None) -> list[Process]:
+    def processes(self, uid: str | None = None) -> list[PodProcess]:
         """Return the processes of one pod, or of all pods of the node."""
         return [found for found in self._scan() if uid is None or found.place.pod_uid == uid]
 
@@ -85,7 +85,7 @@ class Pods:
 
         Raises
         ------
-        Refusal
+        AgentError
             The pod is not of our namespace, has no process, or shares its network with processes that are not its.
         """
         self.check(uid)
@@ -97,13 +97,13 @@ class Pods:
                 first = self._first(uid)
                 strangers = self._strangers(first)
         if strangers:
-            raise Refusal(
+            raise AgentError(
                 f"pod {uid} shares its network with process {strangers[0]} outside of it, so nothing is done there"
             )
         descriptor = os.open(self._proc / str(first.pid) / "ns" / "net", os.O_RDONLY | os.O_CLOEXEC)
         if f"net:[{os.fstat(descriptor).st_ino}]" != first.network:
             os.close(descriptor)
-            raise Refusal(f"pod {uid} ended just now")
+            raise AgentError(f"pod {uid} ended just now")
         return descriptor
 
     def kill(self, uid: str, container_id: str, number: int = signal.SIGKILL) -> int:
@@ -111,7 +111,7 @@ class Pods:
 
         Raises
         ------
-        Refusal
+        AgentError
             The pod is not of our namespace, or the container has no process in it.
         """
         self.check(uid)
@@ -119,25 +119,25 @@ class Pods:
         inside = [one for one in self.processes(uid) if one.place.container_id == container_id]
         main = min(inside, key=lambda one: (not one.is_first, one.started), default=None)
         if main is None:
-            raise Refusal(f"container {container_id[:12]} of pod {uid} has no process on this node")
+            raise AgentError(f"container {container_id[:12]} of pod {uid} has no process on this node")
         handle = os.pidfd_open(main.pid)
         try:
             if self._place(main.pid) != main.place:
-                raise Refusal(f"container {container_id[:12]} of pod {uid} ended just now")
+                raise AgentError(f"container {container_id[:12]} of pod {uid} ended just now")
             signal.pidfd_send_signal(handle, number)
         except ProcessLookupError:
-            raise Refusal(f"container {container_id[:12]} of pod {uid} ended just now") from None
+            raise AgentError(f"container {container_id[:12]} of pod {uid} ended just now") from None
         finally:
             os.close(handle)
         return main.pid
 
-    def _first(self, uid: str) -> Process:
+    def _first(self, uid: str) -> PodProcess:
         first = min(self.processes(uid), key=lambda one: one.started, default=None)
         if first is None:
-            raise Refusal(f"pod {uid} has no process on this node")
+            raise AgentError(f"pod {uid} has no process on this node")
         return first
 
-    def _strangers(self, member: Process) -> list[int]:
+    def _strangers(self, member: PodProcess) -> list[int]:
         """Return processes that use a pod's network but are not in the pod; ours are there for a moment."""
         own = self._place(os.getpid())
         mine = {member.place.pod_uid, own.pod_uid if own else None} - {None}
@@ -150,13 +150,13 @@ class Pods:
                         found.append(pid)
         return found
 
-    def _scan(self) -> Iterator[Process]:
+    def _scan(self) -> Iterator[PodProcess]:
         for pid in self._pids():
             with contextlib.suppress(OSError, ValueError):
                 place = self._place(pid)
                 if place is not None:
                     folder = self._proc / str(pid)
-                    yield Process(
+                    yield PodProcess(
                         pid=pid,
                         place=place,
                         network=os.readlink(folder / "ns" / "net"),

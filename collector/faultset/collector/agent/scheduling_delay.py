@@ -8,13 +8,13 @@ import time
 _STEP_S = 0.05
 
 
-class Lateness:
+class SchedulingDelay:
     """Measures in a thread of its own until closed."""
 
     def __init__(self) -> None:
         self._worst_s = 0.0
         self._closed = threading.Event()
-        threading.Thread(target=self._measure, name="lateness", daemon=True).start()
+        threading.Thread(target=self._measure, name="delay", daemon=True).start()
 
     def worst_s(self, *, reset: bool = False) -> float:
         """Return the worst delay since the last reset, in seconds."""

@@ -20,14 +20,14 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from faultset.collector.agent import volumes
-from faultset.collector.agent.active_impairments import LEASE_S, TICK_S, Holding
+from faultset.collector.agent.active_impairments import LEASE_S, TICK_S, ActiveImpairments
 from faultset.collector.agent.capabilities import Abilities, find_abilities
-from faultset.collector.agent.errors import Refusal
-from faultset.collector.agent.impairments import KINDS, read_disturbance
+from faultset.collector.agent.errors import AgentError
+from faultset.collector.agent.impairments import KINDS, read_impairment
 from faultset.collector.agent.leases import Leases
 from faultset.collector.agent.networks import Network
 from faultset.collector.agent.pods import Pods
-from faultset.collector.agent.scheduling_delay import Lateness
+from faultset.collector.agent.scheduling_delay import SchedulingDelay
 
 PORT = 9465
 TOKEN_HEADER = "X-Faultset-Token"
@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 class Verbs:
     """What can be asked of the agent, by method and path."""
 
-    def __init__(self, pods: Pods, holding: Holding, abilities: Abilities, lateness: Lateness):
-        self._pods, self._holding, self._abilities, self._lateness = pods, holding, abilities, lateness
+    def __init__(self, pods: Pods, active: ActiveImpairments, abilities: Abilities, delay: SchedulingDelay):
+        self._pods, self._active, self._abilities, self._delay = pods, active, abilities, delay
         self.table: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             ("GET", "/capabilities"): self._capabilities,
             ("GET", "/counters"): self._counters,
@@ -55,69 +55,69 @@ class Verbs:
             ("POST", "/remove-volumes"): self._remove,
         }
 
-    def _capabilities(self, told: Mapping[str, Any]) -> dict[str, Any]:
+    def _capabilities(self, request: Mapping[str, Any]) -> dict[str, Any]:
         can = {act: self._abilities.can(act) for act in (*KINDS, "kill")}
         return {**can, "reasons": self._abilities.reasons, "namespace": self._pods.namespace}
 
-    def _counters(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        return {"packets": self._holding.packets(_text(told, "pod_uid"))}
+    def _counters(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"packets": self._active.packets(_text(request, "pod_uid"))}
 
-    def _stats(self, told: Mapping[str, Any]) -> dict[str, Any]:
+    def _stats(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "load_average": os.getloadavg()[0],
             "cores": os.cpu_count(),
-            "worst_delay_s": self._lateness.worst_s(reset=told.get("reset") == "true"),
+            "worst_delay_s": self._delay.worst_s(reset=request.get("reset") == "true"),
             "time_ns": time.time_ns(),
-            "impaired": self._holding.pods(),
+            "impaired": self._active.pods(),
         }
 
-    def _impair(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        uid, disturbance = _text(told, "pod_uid"), read_disturbance(told.get("impairment"))
-        if not self._abilities.can(disturbance.kind):
-            raise Refusal(f"{disturbance.kind} cannot be made here: {self._abilities.reasons[disturbance.kind]}")
-        self._holding.impair(uid, disturbance, told.get("lease_s", LEASE_S))
+    def _impair(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        uid, impairment = _text(request, "pod_uid"), read_impairment(request.get("impairment"))
+        if not self._abilities.can(impairment.kind):
+            raise AgentError(f"{impairment.kind} cannot be made here: {self._abilities.reasons[impairment.kind]}")
+        self._active.impair(uid, impairment, request.get("lease_s", LEASE_S))
         return {}
 
-    def _renew(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        return {"unknown": self._holding.renew(_texts(told, "pod_uids"))}
+    def _renew(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"unknown": self._active.renew(_texts(request, "pod_uids"))}
 
-    def _lift(self, told: Mapping[str, Any]) -> dict[str, Any]:
+    def _lift(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Lift by uid, or by the name of a pod whose uid the collector no longer knows."""
-        if "pod_uid" in told:
-            self._holding.lift(_text(told, "pod_uid"))
+        if "pod_uid" in request:
+            self._active.lift(_text(request, "pod_uid"))
         else:
-            name, names = _text(told, "pod"), self._pods.names()
-            for uid in self._holding.pods():
+            name, names = _text(request, "pod"), self._pods.names()
+            for uid in self._active.pods():
                 if names.get(uid) == name:
-                    self._holding.lift(uid)
+                    self._active.lift(uid)
         return {}
 
-    def _kill(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        number = told.get("signal", int(signal.SIGKILL))
+    def _kill(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        number = request.get("signal", int(signal.SIGKILL))
         if number not in (signal.SIGKILL, signal.SIGTERM):
-            raise Refusal(f"containers are sent signal 9 or 15; found {number!r}")
-        return {"pid": self._pods.kill(_text(told, "pod_uid"), _text(told, "container_id"), number)}
+            raise AgentError(f"containers are sent signal 9 or 15; found {number!r}")
+        return {"pid": self._pods.kill(_text(request, "pod_uid"), _text(request, "container_id"), number)}
 
-    def _prepare(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        volumes.prepare(_texts(told, "paths"))
+    def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        volumes.prepare(_texts(request, "paths"))
         return {}
 
-    def _remove(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        volumes.remove(_texts(told, "paths"))
+    def _remove(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        volumes.remove(_texts(request, "paths"))
         return {}
 
 
-def _text(told: Mapping[str, Any], name: str) -> str:
-    value = told.get(name)
+def _text(request: Mapping[str, Any], name: str) -> str:
+    value = request.get(name)
     if not isinstance(value, str) or not value:
-        raise Refusal(f"{name} is needed, as a text; found {value!r}")
+        raise AgentError(f"{name} is needed, as a text; found {value!r}")
     return value
 
 
-def _texts(told: Mapping[str, Any], name: str) -> list[str]:
-    value = told.get(name)
+def _texts(request: Mapping[str, Any], name: str) -> list[str]:
+    value = request.get(name)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise Refusal(f"{name} is needed, as a list of texts; found {value!r}")
+        raise AgentError(f"{name} is needed, as a list of texts; found {value!r}")
     return value
 
 
@@ -155,11 +155,13 @@ def make_server(verbs: Verbs, token: str, port: int = PORT) -> ThreadingHTTPServ
             if verb is None:
                 return self._answer(404, {"error": f"the agent has no verb {method} {url.path}"})
             try:
-                told = json.loads(body) if body else {name: values[-1] for name, values in parse_qs(url.query).items()}
-                if not isinstance(told, dict):
-                    raise Refusal("a request is an object")
-                return self._answer(200, verb(told))
-            except (Refusal, ValueError, OSError) as error:
+                request = (
+                    json.loads(body) if body else {name: values[-1] for name, values in parse_qs(url.query).items()}
+                )
+                if not isinstance(request, dict):
+                    raise AgentError("a request is an object")
+                return self._answer(200, verb(request))
+            except (AgentError, ValueError, OSError) as error:
                 return self._answer(200, {"error": str(error)})
 
         def _answer(self, status: int, answer: Mapping[str, Any]) -> None:
@@ -187,14 +189,14 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     pods = Pods(namespace)
-    abilities = find_abilities(pods.blindness())
-    holding = Holding(pods, Leases(), lambda descriptor: Network(descriptor, variant=abilities.variant))
-    left = holding.take_over()
-    server = make_server(Verbs(pods, holding, abilities, Lateness()), token)
+    abilities = find_abilities(pods.unavailable_reason())
+    active = ActiveImpairments(pods, Leases(), lambda descriptor: Network(descriptor, variant=abilities.variant))
+    left = active.take_over()
+    server = make_server(Verbs(pods, active, abilities, SchedulingDelay()), token)
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
     logger.info("ready; cannot %s; taken over: %s", abilities.reasons or "nothing", left or "nothing")
     while not stop.wait(TICK_S):
-        holding.lift_expired()
+        active.lift_expired()
     server.shutdown()
-    holding.lift_all()
+    active.lift_all()
     return 0

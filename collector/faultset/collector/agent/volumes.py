@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from faultset.collector.agent.errors import Refusal
+from faultset.collector.agent.errors import AgentError
 
 ROOT = Path("/var/lib/faultset")
 OWNER = 1000
@@ -28,14 +28,14 @@ def remove(paths: Sequence[str], *, root: Path = ROOT) -> None:
 
 
 def _checked(paths: Sequence[str], root: Path) -> list[Path]:
-    """Return the paths; raise Refusal when one is not truly below the root, before any is touched."""
+    """Return the paths; raise AgentError when one is not truly below the root, before any is touched."""
     checked = []
     if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
-        raise Refusal("paths are a list of texts")
+        raise AgentError("paths are a list of texts")
     for name in paths:
         path = Path(name)
         parts = path.relative_to(root).parts if path.is_relative_to(root) else ()
         if not parts or ".." in parts or path.resolve() != root.resolve() / Path(*parts):
-            raise Refusal(f"volumes lie below {root}; {name} does not")
+            raise AgentError(f"volumes lie below {root}; {name} does not")
         checked.append(path)
     return checked

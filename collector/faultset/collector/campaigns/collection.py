@@ -20,7 +20,7 @@ from faultset.collector.campaigns.records import campaign_file, code_changes, re
 from faultset.collector.campaigns.scheduler import CampaignProgress, EpisodeResult, run_episodes
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.faults.registry import get_fault
-from faultset.collector.faults.support import unsupported_faults
+from faultset.collector.faults.unsupported import unsupported_faults
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest, campaign_id, make_request, plan_campaign, requested_code
 from faultset.collector.platforms.hosts import PlatformHost, open_host

@@ -62,7 +62,7 @@ def doctor(
 
 def _faults(host: PlatformHost) -> Requirement:
     from faultset.collector.faults.registry import faults
-    from faultset.collector.faults.support import unsupported_faults
+    from faultset.collector.faults.unsupported import unsupported_faults
     from faultset.collector.platforms.api.requirements import Requirement
 
     known = faults()

@@ -14,7 +14,7 @@ from faultset.core.errors import PlatformError
 _TAIL_LINES = 3
 
 
-class Process:
+class HelperProcess:
     """One process that serves a socket.
 
     Parameters
@@ -54,9 +54,9 @@ class Process:
         """Raise PlatformError when the process has ended."""
         code = self._process.poll()
         if code is not None:
-            raise PlatformError(f"{self.name} ended with code {code}; it said last: {self.last_words()}")
+            raise PlatformError(f"{self.name} ended with code {code}; it said last: {self.last_lines()}")
 
-    def last_words(self) -> str:
+    def last_lines(self) -> str:
         """Return the last lines that the process printed."""
         return tail(self._log)
 

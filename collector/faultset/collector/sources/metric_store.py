@@ -14,7 +14,7 @@ from faultset.collector.sources.columns import (
     frozen,
     name_array,
 )
-from faultset.collector.sources.series import Series
+from faultset.collector.sources.series import SeriesKey
 from faultset.datasets.format.schemas import METRICS, TIME, without_episode
 
 SCHEMA = without_episode(METRICS)
@@ -27,13 +27,13 @@ class MetricStore:
         self._times = array("q")
         self._numbers = array("i")
         self._values = array("d")
-        self._series: list[Series] = []
-        self._index: dict[Series, int] = {}
+        self._series: list[SeriesKey] = []
+        self._index: dict[SeriesKey, int] = {}
 
     def __len__(self) -> int:
         return len(self._times)
 
-    def number(self, series: Series) -> int:
+    def number(self, series: SeriesKey) -> int:
         """Return the number under which samples of a series are added."""
         number = self._index.setdefault(series, len(self._series))
         if number == len(self._series):
@@ -57,7 +57,7 @@ class MetricStore:
 class MetricWindow:
     """Samples of one window."""
 
-    def __init__(self, times: Numbers, numbers: Numbers, values: Numbers, series: Sequence[Series]):
+    def __init__(self, times: Numbers, numbers: Numbers, values: Numbers, series: Sequence[SeriesKey]):
         self._times = times
         self._numbers = numbers
         self._values = values
@@ -75,7 +75,7 @@ class MetricWindow:
             series if series.service or series.pod is None else series._replace(service=services.get(series.pod))
             for series in self._series
         ]
-        for field in Series._fields:
+        for field in SeriesKey._fields:
             words = Words()
             codes = np.array([words.number(getattr(series, field)) for series in resolved] or [-1], dtype=np.int32)
             columns[field] = name_array(codes[numbers], words.words)

@@ -11,7 +11,7 @@ DROPPED_LABELS = frozenset({"namespace", "instance", "id"})
 """Labels that name the place instead of the series; they differ between runs of the same application."""
 
 
-class Series(NamedTuple):
+class SeriesKey(NamedTuple):
     """Everything of a metrics row but its time and value; `service` may be filled in from the pod later."""
 
     service: str | None

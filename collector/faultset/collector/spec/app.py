@@ -16,7 +16,7 @@ from faultset.core.suggestions import unknown_name
 Kind = Literal["frontend", "logic", "cache", "database", "infrastructure"]
 
 
-class Entry(NamedTuple):
+class AppEntry(NamedTuple):
     """Where clients send their requests."""
 
     service: str
@@ -185,7 +185,7 @@ class AppSpec(FrozenModel):
     trace_sampling: float = Field(default=1.0, ge=0.0, le=1.0)
     registry: str | None = None
     load: LoadSpec = LoadSpec()
-    entry: Entry
+    entry: AppEntry
     services: Annotated[dict[str, ServiceSpec], BeforeValidator(_named)]
     requests: dict[str, RequestSpec]
     mixes: dict[str, Mix] = Field(min_length=1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 COLLECT = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()"]
 SHORT = ["--warmup", "6s", "--baseline", "25s", "--fault", "25s", "--cooldown", "1s", "--platform", "kubernetes"]
-_PATIENCE_S = 240
+_TIMEOUT_S = 240
 
 
 def await_phase(out: Path, phase: str, process: subprocess.Popen, said: Callable[[], str]) -> None:
@@ -24,7 +24,7 @@ def await_phase(out: Path, phase: str, process: subprocess.Popen, said: Callable
     said
         Returns what the process has printed, for when the phase does not come.
     """
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         for note in (out / ".running").glob("*.json"):
             journal = Path(json.loads(note.read_text())["folder"]) / "journal.jsonl"

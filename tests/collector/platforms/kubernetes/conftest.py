@@ -300,7 +300,7 @@ def api_server() -> ApiServer:
 def connect(serve: Callable[[Handler], JsonServer], tmp_path: Path) -> Callable[..., Api]:
     """Serve an API server and return a connection to it."""
 
-    def start(answer: Handler, *, patience_s: float = 0.0) -> Api:
+    def start(answer: Handler, *, retry_timeout_s: float = 0.0) -> Api:
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -311,7 +311,7 @@ def connect(serve: Callable[[Handler], JsonServer], tmp_path: Path) -> Callable[
         }
         file = tmp_path / "kubeconfig"
         file.write_text(yaml.safe_dump(config), encoding="utf-8")
-        return Api(str(file), patience_s=patience_s)
+        return Api(str(file), retry_timeout_s=retry_timeout_s)
 
     return start
 
@@ -321,7 +321,7 @@ def api() -> Api:
     """The cluster of KUBECONFIG; without one the test is skipped."""
     if not os.environ.get("KUBECONFIG"):
         pytest.skip("needs a cluster in KUBECONFIG")
-    return Api(patience_s=10.0)
+    return Api(retry_timeout_s=10.0)
 
 
 @pytest.fixture

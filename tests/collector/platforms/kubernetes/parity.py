@@ -32,7 +32,7 @@ LATE_S = 12.0
 """What first happens so shortly before the end of one view may lie behind the end of the other one."""
 
 
-class Seen:
+class HalvedEpisode:
     """One episode, cut at its onset."""
 
     def __init__(self, path: Path):
@@ -152,7 +152,7 @@ def _states(texts: pd.Series) -> set[tuple[str, str | int]]:
     return found - {("waits", reason) for reason in PASSING}
 
 
-def unmatched(here: Seen, there: Seen) -> dict[str, set[str]]:
+def unmatched(here: HalvedEpisode, there: HalvedEpisode) -> dict[str, set[str]]:
     """Return the services that have clearly moved on one side, and on the other in no such way, not half as much."""
     return {
         service: how
@@ -169,9 +169,11 @@ def comparable(here: dict[str, float], there: dict[str, float]) -> tuple[list[st
     return first, second
 
 
-def by_plan(root: Path) -> dict[str, Seen]:
+def by_plan(root: Path) -> dict[str, HalvedEpisode]:
     """Return the episodes of a dataset by what they do: the fault, or the kind of episode without one."""
-    found = [Seen(path) for path in sorted((root / "episodes").iterdir()) if not path.name.endswith(".incomplete")]
+    found = [
+        HalvedEpisode(path) for path in sorted((root / "episodes").iterdir()) if not path.name.endswith(".incomplete")
+    ]
     return {seen.label.fault or f"noop-{seen.label.no_fault_kind}": seen for seen in found}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import images
 import pytest
-from parity import Seen, by_plan, comparable, lacking, unmatched
+from parity import HalvedEpisode, by_plan, comparable, lacking, unmatched
 
 from faultset.collector.runtime.builds import TAGS
 from faultset.datasets.checks.findings import Finding
@@ -81,13 +81,13 @@ def on_this_machine(api: object, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture(scope="module")
-def pairs(on_this_machine: Path, on_cluster: Path) -> Mapping[str, tuple[Seen, Seen]]:
+def pairs(on_this_machine: Path, on_cluster: Path) -> Mapping[str, tuple[HalvedEpisode, HalvedEpisode]]:
     here, there = by_plan(on_this_machine), by_plan(on_cluster)
     return {name: (here[name], there[name]) for name in here if name in there}
 
 
 @pytest.mark.parametrize("name", [*PLANS, "noop-plain"])
-def test_both_platforms_show_the_same(name: str, pairs: Mapping[str, tuple[Seen, Seen]]) -> None:
+def test_both_platforms_show_the_same(name: str, pairs: Mapping[str, tuple[HalvedEpisode, HalvedEpisode]]) -> None:
     here, there = pairs[name]
     assert here.label.targets == there.label.targets
     assert here.verdict() == there.verdict()
@@ -108,7 +108,7 @@ def test_both_platforms_show_the_same(name: str, pairs: Mapping[str, tuple[Seen,
 _BY_CONSUMERS = frozenset({"auth-missing", "revoke-auth", "user-unregistered", "redeploy-without-pv"})
 
 
-def _consumers(seen: Seen) -> list[str]:
+def _consumers(seen: HalvedEpisode) -> list[str]:
     return [caller for caller, callee in seen.view.calls if callee == seen.target]
 
 

@@ -25,7 +25,7 @@ from faultset.datasets.format.schemas import TABLES
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 QUERY = "/hotels?inDate=2015-04-10&outDate=2015-04-12&lat=37.7867&lon=-122.4112"
 
 
@@ -45,7 +45,7 @@ class Hotel:
             return False
 
     def until(self, condition, what: str = "what the test waits for") -> None:
-        self.platform.wait(condition, timeout_s=PATIENCE_S, what=what)
+        self.platform.wait(condition, timeout_s=TIMEOUT_S, what=what)
 
     def pod(self, service: str) -> dict:
         found = self.platform.list("Pod", {"io.kompose.service": service})
@@ -162,7 +162,7 @@ def test_nothing_is_left_when_the_runner_is_killed(tmp_path):
         family = psutil.Process(runner.pid).children(recursive=True)
         assert len(family) >= 24
         os.kill(runner.pid, signal.SIGKILL)
-    _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
+    _, alive = psutil.wait_procs(family, timeout=TIMEOUT_S)
     assert alive == []
     addresses = AddressBlock(block)
     addresses.release()

@@ -41,7 +41,7 @@ mixes:
 default_mix: default
 """
 FACTOR = 0.02
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 class Shop:
@@ -71,7 +71,7 @@ class Shop:
         return self.pods(service)[-1]["status"]["containerStatuses"][0]
 
     def until(self, condition, what: str = "what the test waits for") -> None:
-        self.platform.wait(condition, timeout_s=PATIENCE_S, what=what)
+        self.platform.wait(condition, timeout_s=TIMEOUT_S, what=what)
 
     def leader(self) -> str | None:
         """Ask the registry as a client would; None when it is refused."""
@@ -379,9 +379,9 @@ def test_when_the_node_dies_its_pods_die_too_and_teardown_finds_the_rest(tmp_pat
     assert len(family) == 3
     os.kill(node.pid, 9)
     with pytest.raises(PlatformError, match="node"):
-        shop.platform.wait(lambda: False, timeout_s=PATIENCE_S, what="the end of the node")
+        shop.platform.wait(lambda: False, timeout_s=TIMEOUT_S, what="the end of the node")
     shop.platform.teardown()
-    _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
+    _, alive = psutil.wait_procs(family, timeout=TIMEOUT_S)
     assert alive == []
     shop.journal.close()
 
@@ -395,6 +395,6 @@ def test_when_the_relay_dies_every_verb_says_so(tmp_path):
     ]
     os.kill(relay.pid, 9)
     with pytest.raises(PlatformError, match="relay ended with code -9"):
-        shop.platform.wait(lambda: False, timeout_s=PATIENCE_S, what="the end of the relay")
+        shop.platform.wait(lambda: False, timeout_s=TIMEOUT_S, what="the end of the relay")
     shop.platform.teardown()
     shop.journal.close()

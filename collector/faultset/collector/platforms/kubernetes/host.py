@@ -50,7 +50,7 @@ class KubernetesHost:
     @cached_property
     def api(self) -> Api:
         """A connection to the cluster; raises PlatformError when there is none."""
-        return Api(self._settings.kubeconfig, context=self._settings.context, patience_s=10.0)
+        return Api(self._settings.kubeconfig, context=self._settings.context, retry_timeout_s=10.0)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -23,11 +23,11 @@ from faultset.collector.platforms.journal.undo import undo_all
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
 from faultset.collector.platforms.kubernetes.api.namespaces import (
+    APP_NAMESPACE,
     EPISODE,
-    PAIR,
     PRIVILEGED,
     RENEW_S,
-    Pair,
+    EpisodeNamespaces,
     make_namespace,
     remove_namespaces,
     remove_volumes,
@@ -39,7 +39,7 @@ from faultset.collector.platforms.kubernetes.impairments.ephemeral_containers im
 from faultset.collector.platforms.kubernetes.impairments.impairer import Impairer
 from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents, agent_manifests
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
-from faultset.collector.platforms.kubernetes.telemetry.discovery import Telemetry, discover
+from faultset.collector.platforms.kubernetes.telemetry.discovery import TelemetryServers, discover
 from faultset.collector.platforms.kubernetes.telemetry.jaeger.source import JaegerSource
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.source import PrometheusSource
 from faultset.collector.platforms.kubernetes.undo import ClusterUndoExecutor
@@ -87,24 +87,26 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         self.folder = Path(folder).absolute()
         self._episode, self._settings = episode, settings
         self.api = Api(settings.kubeconfig, context=settings.context)
-        self.pair = Pair.draw(app.name, app.deployed.namespace if app.deployed else None)
-        self._objects = objects_of(self.api, app, self.pair.app)
-        self._control = Objects(self.api, self.pair.control)
+        self.namespaces = EpisodeNamespaces.draw(app.name, app.deployed.namespace if app.deployed else None)
+        self._objects = objects_of(self.api, app, self.namespaces.app)
+        self._control = Objects(self.api, self.namespaces.control)
         self._made = False
-        self._telemetry: Telemetry | None = None
+        self._telemetry: TelemetryServers | None = None
         self._sources: dict[str, Source] = {}
         self._closing = threading.Event()
         self._worst_delay_s = 0.0
         self._load_wanted = False
         services = frozenset(app.services)
-        self._logs = LogStreams(self.api, self.pair.app, self.folder / "logs")
+        self._logs = LogStreams(self.api, self.namespaces.app, self.folder / "logs")
         self._observer = Observer(
             self._objects, label_key=app.label_key, services=services, pod_changed=self._logs.pod_changed
         )
         image = with_repository(app.image, settings.image)
         self._image = image
-        self._agents = NodeAgents(self.api, self.pair.control, secrets.token_hex(16)) if settings.privileged else None
-        inside = EphemeralImpairer(self.api, self.pair.app, image)
+        self._agents = (
+            NodeAgents(self.api, self.namespaces.control, secrets.token_hex(16)) if settings.privileged else None
+        )
+        inside = EphemeralImpairer(self.api, self.namespaces.app, image)
         self._inside = None if settings.privileged else inside
         self._impairer: Impairer = self._agents or inside
         self._load = LoadPod(self._control, app, image=image, folder=self.folder / "load")
@@ -117,14 +119,14 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         is_ours = self.app.deployed is None
         if not is_ours:
             check_deployed(self._objects, self.app)
-        pair = {"app": self.pair.app, "control": self.pair.control}
-        self._journal.note("namespaces", [self.pair.app], **pair, made=is_ours)
+        names = {"app": self.namespaces.app, "control": self.namespaces.control}
+        self._journal.note("namespaces", [self.namespaces.app], **names, made=is_ours)
         self._made = True
         try:
-            labels = {EPISODE: self._episode, PAIR: self.pair.app}
-            make_namespace(self.api, self.pair.control, {**labels, **(PRIVILEGED if self._agents else {})})
+            labels = {EPISODE: self._episode, APP_NAMESPACE: self.namespaces.app}
+            make_namespace(self.api, self.namespaces.control, {**labels, **(PRIVILEGED if self._agents else {})})
             if is_ours:
-                make_namespace(self.api, self.pair.app, {**labels, **({} if self._agents else PRIVILEGED)})
+                make_namespace(self.api, self.namespaces.app, {**labels, **({} if self._agents else PRIVILEGED)})
             threading.Thread(target=self._stay_alive, name="renew", daemon=True).start()
             if self._agents is not None:
                 self._apply_agents(self._agents.token)
@@ -153,7 +155,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         if self.app.deployed is not None and self.app.deployed.url:
             return self.app.deployed.url
         name = self.app.services[self.app.entry.service].objects.get("Service", self.app.entry.service)
-        return f"http://{name}.{self.pair.app}:{self.app.entry.port}"
+        return f"http://{name}.{self.namespaces.app}:{self.app.entry.port}"
 
     def step_load(self, factor: float) -> None:
         """Change the load to `factor` times its planned rate, from now on; nothing happens without a load."""
@@ -166,7 +168,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
 
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Create or replace objects; not journaled."""
-        for wanted in placed(objects, self.app, self.pair.app, repository=self._settings.image):
+        for wanted in placed(objects, self.app, self.namespaces.app, repository=self._settings.image):
             self._objects.apply(wanted)
 
     def get(self, kind: str, name: str) -> Object:
@@ -180,7 +182,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
     def run_command(self, pod: str, argv: Sequence[str]) -> str:
         """Run a command in the pod's main container and return its output; not journaled."""
         container = self.get("Pod", pod)["spec"]["containers"][0]["name"]
-        return run_in_pod(self.api, self.pair.app, pod, container, argv)
+        return run_in_pod(self.api, self.namespaces.app, pod, container, argv)
 
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         self._objects.patch(kind, name, with_images_of(change, self._settings.image))
@@ -233,14 +235,14 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
                 LoadRequests(self._load),
                 PrometheusSource(
                     self._telemetry.prometheus,
-                    self.pair.app,
+                    self.namespaces.app,
                     service_of_pod=seen.service_of_pod,
                     service_of_object=seen.service_of,
                     pods_seen=seen.pods_seen,
                 ),
                 JaegerSource(
                     self._telemetry.jaeger,
-                    self.pair.app,
+                    self.namespaces.app,
                     tuple(self.app.services),
                     service_of_pod=seen.service_of_pod,
                     service_of_reported=self._service_of_reported,
@@ -281,13 +283,13 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
             return
         if self.app.deployed is None and self._agents is not None:
             with contextlib.suppress(PlatformError):
-                self._agents.remove_volumes([f"{VOLUME_ROOT}/{self.pair.app}"])
+                self._agents.remove_volumes([f"{VOLUME_ROOT}/{self.namespaces.app}"])
         self._impairer.close()
         if self.app.deployed is None:
-            remove_namespaces(self.api, (self.pair.app, self.pair.control))
-            remove_volumes(self.api, self.pair.app)
+            remove_namespaces(self.api, (self.namespaces.app, self.namespaces.control))
+            remove_volumes(self.api, self.namespaces.app)
         else:
-            remove_namespaces(self.api, (self.pair.control,))
+            remove_namespaces(self.api, (self.namespaces.control,))
         self._made = False
 
     def _service_of_reported(self, reported: str) -> str | None:
@@ -303,7 +305,9 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
             self._load.check()
 
     def _apply_agents(self, token: str) -> None:
-        made = agent_manifests(namespace=self.pair.control, image=self._image, token=token, app_namespace=self.pair.app)
+        made = agent_manifests(
+            namespace=self.namespaces.control, image=self._image, token=token, app_namespace=self.namespaces.app
+        )
         for wanted in made:
             self._control.apply(wanted)
 
@@ -317,5 +321,5 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
             if time.monotonic() >= next_renewal:
                 next_renewal = time.monotonic() + RENEW_S
                 with contextlib.suppress(PlatformError):
-                    renew(self.api, self.pair.control)
-                    renew(self.api, self.pair.app)
+                    renew(self.api, self.namespaces.control)
+                    renew(self.api, self.namespaces.app)

@@ -11,7 +11,7 @@ from faultset.collector.platforms.journal.undo import undo_all
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
 from faultset.collector.platforms.kubernetes.api.namespaces import (
-    PAIR,
+    APP_NAMESPACE,
     is_abandoned,
     ours,
     remove_namespaces,
@@ -33,14 +33,14 @@ def recover_episode(api: Api, path: Path) -> None:
         notes = {record["verb"]: record["args"] for record in journal.records if record["state"] == "note"}
         if "namespaces" not in notes:
             return
-        pair = notes["namespaces"]
-        if pair["made"]:
-            remove_namespaces(api, (pair["app"], pair["control"]))
-            remove_volumes(api, pair["app"])
+        namespaces = notes["namespaces"]
+        if namespaces["made"]:
+            remove_namespaces(api, (namespaces["app"], namespaces["control"]))
+            remove_volumes(api, namespaces["app"])
             return
         plan = notes["plan"]
-        _undo(api, journal, plan.get("app_file") or plan["app"], pair["app"])
-        remove_namespaces(api, (pair["control"],))
+        _undo(api, journal, plan.get("app_file") or plan["app"], namespaces["app"])
+        remove_namespaces(api, (namespaces["control"],))
     finally:
         journal.close()
 
@@ -65,6 +65,6 @@ def remove_orphans(api: Api) -> list[str]:
         if is_abandoned(namespace):
             name = namespace["metadata"]["name"]
             remove_namespaces(api, (name,))
-            remove_volumes(api, namespace["metadata"]["labels"].get(PAIR, name))
+            remove_volumes(api, namespace["metadata"]["labels"].get(APP_NAMESPACE, name))
             removed.append(f"namespace {name}")
     return removed

@@ -21,7 +21,7 @@ class Occurrence:
     count: int
 
 
-class EventLog:
+class EventRecorder:
     """All occurrences, in the order in which they were recorded.
 
     Parameters

@@ -23,7 +23,7 @@ from faultset.datasets.imports.nezha.days import (
     service_of,
 )
 from faultset.datasets.imports.nezha.labels import (
-    Seen,
+    ServiceTelemetry,
     answer_of,
     app_of,
     evidence_of,
@@ -105,10 +105,10 @@ def _episode(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
     spans = read_spans(day.reference_files("trace"))
     service = service_of(fault["inject_pod"])
     answer = answer_of(fault, answers)
-    shown = Seen(logs=read_logs(day.reference_files("log")), spans=spans)
+    shown = ServiceTelemetry(logs=read_logs(day.reference_files("log")), spans=spans)
     sign = first_sign_ns(
         answer,
-        _of(service, own, Seen(logs=read_logs(logs), spans=read_spans(traces))),
+        _of(service, own, ServiceTelemetry(logs=read_logs(logs), spans=read_spans(traces))),
         _of(service, Part(start_ns=healthy[0], end_ns=healthy[1]), shown),
     )
     services, calls = _services(day), _calls(spans)
@@ -148,9 +148,9 @@ def _healthy(day: Day) -> tuple[int, int]:
     return healthy_window(int(times.min()), int(times.max()), collector_runs(day.construct))
 
 
-def _of(service: str, part: Part, seen: Seen) -> Seen:
+def _of(service: str, part: Part, seen: ServiceTelemetry) -> ServiceTelemetry:
     lines, spans = seen.logs, seen.spans
-    return Seen(
+    return ServiceTelemetry(
         logs=lines[(lines["service"] == service) & part.inside(lines["time"].to_numpy())],
         spans=spans[(spans["service"] == service) & part.inside(spans["start"].to_numpy())],
     )

@@ -70,7 +70,7 @@ def answer_of(fault: Mapping[str, str], answers: Mapping[str, Any]) -> str | Non
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class ServiceTelemetry:
     """What a service showed in a stretch of time."""
 
     logs: pd.DataFrame
@@ -79,7 +79,7 @@ class Seen:
     """Spans with `start`, `TraceID`, `SpanID`, `ParentID` and `OperationName`."""
 
 
-def first_sign_ns(answer: str | None, own: Seen, healthy: Seen) -> int | None:
+def first_sign_ns(answer: str | None, own: ServiceTelemetry, healthy: ServiceTelemetry) -> int | None:
     """Return the time of the first request in which two events are no longer neighbours.
 
     Requests whose way to the first event is one on which the second does not follow when healthy are left out, and
@@ -103,7 +103,7 @@ def first_sign_ns(answer: str | None, own: Seen, healthy: Seen) -> int | None:
     return int(found["time"].to_numpy()[lasting][0]) if lasting.any() else None
 
 
-def _orders(first: str, second: str, seen: Seen) -> pd.DataFrame:
+def _orders(first: str, second: str, seen: ServiceTelemetry) -> pd.DataFrame:
     """Return each first event with its `time`, the `way` that led to it and whether the second did not follow."""
     import pandas as pd
 

@@ -33,7 +33,7 @@ _QUARTER_NS = 900 * SECOND_NS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Windows:
+class DatapackWindows:
     """When a datapack's two windows are, in UTC nanoseconds, and by how much its own words were wrong."""
 
     start_ns: int
@@ -79,7 +79,7 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path} is no JSON ({error}); restore it or leave the datapack out") from None
 
 
-def windows_of(pack: Path) -> Windows:
+def windows_of(pack: Path) -> DatapackWindows:
     """Return a datapack's windows: as its environment says, moved to where its telemetry is."""
     first, last = _extent(pack, "normal"), _extent(pack, "abnormal")
     measured = [extent for extent in (first, last) if extent is not None]
@@ -95,7 +95,7 @@ def windows_of(pack: Path) -> Windows:
                 f"{pack / ENVIRONMENT} does not say when the windows were, and one of them has no telemetry; "
                 "leave the datapack out"
             ) from None
-        return Windows(start_ns=first[0], onset_ns=last[0], end_ns=last[1] + 1, shift_ns=0)
+        return DatapackWindows(start_ns=first[0], onset_ns=last[0], end_ns=last[1] + 1, shift_ns=0)
     except (TypeError, ValueError):
         raise DataError(f"{pack / ENVIRONMENT} must hold {', '.join(names)} as seconds since 1970") from None
     start, onset, end = said
@@ -103,7 +103,7 @@ def windows_of(pack: Path) -> Windows:
     shift = round(offset / _QUARTER_NS) * _QUARTER_NS
     if not start < onset < end:
         raise DataError(f"{pack / ENVIRONMENT}: {', '.join(names)} are not in this order; leave the datapack out")
-    return Windows(start_ns=start + shift, onset_ns=onset + shift, end_ns=end + shift, shift_ns=shift)
+    return DatapackWindows(start_ns=start + shift, onset_ns=onset + shift, end_ns=end + shift, shift_ns=shift)
 
 
 def stage_files(pack: Path, kind: str) -> list[Path]:

@@ -12,7 +12,7 @@ from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.columns import epoch_ns, read_parquet
-from faultset.datasets.imports.rcabench.discovery import INJECTION, Windows, read_json
+from faultset.datasets.imports.rcabench.discovery import INJECTION, DatapackWindows, read_json
 
 FAULTS = (
     "PodKill", "PodFailure", "ContainerKill", "MemoryStress", "CPUStress", "HTTPRequestAbort", "HTTPResponseAbort",
@@ -41,7 +41,7 @@ _HOUR_NS = 3_600 * SECOND_NS
 _NEAR_NS = 900 * SECOND_NS
 
 
-def label_of(pack: Path, key: str, windows: Windows) -> dict[str, Any]:
+def label_of(pack: Path, key: str, windows: DatapackWindows) -> dict[str, Any]:
     """Return the label of a datapack; raise DataError when it names no fault or no service."""
     path = pack / INJECTION
     record = read_json(path)
@@ -69,7 +69,7 @@ def label_of(pack: Path, key: str, windows: Windows) -> dict[str, Any]:
     }
 
 
-def onset_of(record: Mapping[str, Any], windows: Windows) -> int:
+def onset_of(record: Mapping[str, Any], windows: DatapackWindows) -> int:
     """Return when the injection began; where its time is not inside the view, the start of the abnormal window."""
     said = _instant(record.get("start_time"))
     if said is None:

@@ -91,7 +91,7 @@ def test_missing_and_conflicting_objects_have_errors_of_their_own(
 
 
 def test_a_server_that_cannot_be_reached_is_waited_for_and_then_named(tmp_path: Path) -> None:
-    api = Api(_config(tmp_path, "http://127.0.0.1:9"), patience_s=0.3)
+    api = Api(_config(tmp_path, "http://127.0.0.1:9"), retry_timeout_s=0.3)
     with pytest.raises(PlatformError, match=r"API server http://127.0.0.1:9 cannot be reached .* check the kubeconfig"):
         api.get("/version")
     assert api.requests["GET"] >= 2

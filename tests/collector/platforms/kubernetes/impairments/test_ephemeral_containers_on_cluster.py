@@ -1,4 +1,4 @@
-"""Disturbances by an ephemeral container, and where Pod Security lets it in."""
+"""Impairments by an ephemeral container, and where Pod Security lets it in."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from fake_agent import GEO, TOKEN, Agent
 
-from faultset.collector.agent.errors import Refusal
-from faultset.collector.agent.impairments import Disturbance
+from faultset.collector.agent.errors import AgentError
+from faultset.collector.agent.impairments import NetworkImpairment
 from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.impairments.impairer import NodeCapabilities, common
@@ -23,7 +23,7 @@ from faultset.core.errors import PlatformError
 def agent() -> Iterator[Agent]:
     made = Agent()
     yield made
-    made.lateness.close()
+    made.delay.close()
 
 
 class Cluster:
@@ -50,8 +50,8 @@ class Cluster:
         told = json.loads(body) if body else {name: values[0] for name, values in params.items()}
         try:
             return self.agent.verbs.table[(method, asked[2])](told)
-        except Refusal as refusal:
-            return {"error": str(refusal)}
+        except AgentError as error:
+            return {"error": str(error)}
 
     refused: Any = None
 
@@ -65,7 +65,7 @@ def cluster(agent: Agent, refused: Any) -> Cluster:
 
 @pytest.fixture
 def agents(cluster: Cluster, connect: Callable[..., Api]) -> NodeAgents:
-    return NodeAgents(connect(cluster, patience_s=5.0), "control", TOKEN)
+    return NodeAgents(connect(cluster, retry_timeout_s=5.0), "control", TOKEN)
 
 
 def pod(uid: str = GEO) -> dict[str, Any]:
@@ -75,20 +75,20 @@ def pod(uid: str = GEO) -> dict[str, Any]:
 
 def test_the_collector_impairs_counts_and_lifts_through_the_api_server(agents: NodeAgents, agent: Agent) -> None:
     agents.impair(pod(), Loss(probability=0.25))
-    assert agent.held.disturbed == {GEO: (Disturbance(kind="loss", probability=0.25), 30.0)}
+    assert agent.held.impaired == {GEO: (NetworkImpairment(kind="loss", probability=0.25), 30.0)}
     assert agents.impaired_packets(pod()) == 42
     agents.lift("geo-1")
     agents.lift("geo-1")
-    assert agent.held.disturbed == {}
+    assert agent.held.impaired == {}
 
 
 def test_renewal_sets_again_what_an_agent_has_lost(agents: NodeAgents, agent: Agent) -> None:
     agents.impair(pod(), Partition())
     agents.renew()
     assert agent.held.renewed == [[GEO]]
-    agent.held.disturbed.clear()
+    agent.held.impaired.clear()
     agents.renew()
-    assert agent.held.disturbed == {GEO: (Disturbance(kind="partition"), 30.0)}
+    assert agent.held.impaired == {GEO: (NetworkImpairment(kind="partition"), 30.0)}
 
 
 def test_an_agent_that_was_replaced_is_found_again(agents: NodeAgents, agent: Agent, cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from faultset.collector.ipc.helper_processes import Process
+from faultset.collector.ipc.helper_processes import HelperProcess
 from faultset.collector.platforms.local.controllers.commands import Exited
 from faultset.collector.platforms.local.node.messages import (
     ContainerSample,
@@ -43,7 +43,7 @@ class Pods:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.process = Process("node", NODE, [[]], sockets=folder, logs=folder)
+        self.process = HelperProcess("node", NODE, [[]], sockets=folder, logs=folder)
         self.channel = self.process.connect()
         self.ended: list[Exited | JobExited] = []
 
@@ -243,10 +243,10 @@ def test_nothing_is_left_when_the_parent_of_the_node_is_killed(tmp_path):
 import os, sys, time
 from pathlib import Path
 sys.path.insert(0, os.environ["HERE"])
-from faultset.collector.ipc.helper_processes import Process
+from faultset.collector.ipc.helper_processes import HelperProcess
 from faultset.collector.platforms.local.node.messages import Execute, SpawnContainer
 folder = Path(os.environ["FOLDER"])
-node = Process("node", "faultset.collector.platforms.local.node.node:main", [[]], sockets=folder, logs=folder)
+node = HelperProcess("node", "faultset.collector.platforms.local.node.node:main", [[]], sockets=folder, logs=folder)
 channel = node.connect()
 about = dict(pod="p", container="main", attempt=0, env={"PATH": os.defpath}, folder=folder)
 channel.call(SpawnContainer(uid="1", argv=("sleep", "300"), log=folder / "1.log", **about))
@@ -283,7 +283,7 @@ def _below(folder: Path) -> list[psutil.Process]:
 
 
 def test_a_process_that_does_not_come_up_says_why(tmp_path):
-    process = Process("broken", "faultset.nowhere:main", [], sockets=tmp_path, logs=tmp_path)
+    process = HelperProcess("broken", "faultset.nowhere:main", [], sockets=tmp_path, logs=tmp_path)
     with pytest.raises(
         PlatformError, match=r"broken ended with code 1; it said last: .*No module named 'faultset.nowhere'"
     ):
@@ -293,10 +293,10 @@ def test_a_process_that_does_not_come_up_says_why(tmp_path):
 
 def test_a_thread_that_starts_the_node_may_not_end_before_it(tmp_path):
     """The kernel counts the thread that made a child as its parent, so the control thread makes them all."""
-    made: list[Process] = []
+    made: list[HelperProcess] = []
 
     def start() -> None:
-        made.append(Process("node", NODE, [[]], sockets=tmp_path, logs=tmp_path))
+        made.append(HelperProcess("node", NODE, [[]], sockets=tmp_path, logs=tmp_path))
         made[0].connect().close()
 
     thread = threading.Thread(target=start)

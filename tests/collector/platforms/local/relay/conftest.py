@@ -24,8 +24,8 @@ from faultset.collector.platforms.local.relay.messages import (
     PodCounters,
     PodImpairment,
     ReadCounters,
+    RelayRoute,
     RelayState,
-    Route,
     Target,
 )
 
@@ -115,7 +115,7 @@ class Lab:
         return self.channel.call(
             ConfigureRelay(
                 pods={self.client_ip: "client-1", self.target_ip: "server-1", self.spare_ip: "server-2"},
-                routes=(Route(name="server", ip=ip, port=port, targets=self.targets),),
+                routes=(RelayRoute(name="server", ip=ip, port=port, targets=self.targets),),
                 impairments=self.impairments,
                 seed=seed,
             )

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from faultset.collector.platforms.local.relay.schedule import CLEAR, Flow, Road, Step, packets
+from faultset.collector.platforms.local.relay.schedule import CLEAR, Flow, FlowStep, Link, packets
 
-CUT = Road(cut=True)
+CUT = Link(cut=True)
 
 
 class Draws(Random):
@@ -24,17 +24,17 @@ class Draws(Random):
 
 
 LOST, PASSED = 0.0, 1.0
-LOSSY = Road(loss=0.5)
+LOSSY = Link(loss=0.5)
 
 
-def retries(flow: Flow, road: Road, count: int) -> list[float]:
+def retries(flow: Flow, link: Link, count: int) -> list[float]:
     """Return the instants of the next `count` retransmissions."""
     instants = []
     for _ in range(count):
         due_s = flow.due_s()
         assert due_s is not None
         instants.append(due_s)
-        flow.step(due_s, road)
+        flow.step(due_s, link)
     return instants
 
 
@@ -82,7 +82,7 @@ def test_only_the_missing_packets_of_a_chunk_are_sent_again() -> None:
     assert (first.passed, first.lost) == (2, 2)
     assert flow.step(0.2, LOSSY).lost == 1
     assert flow.due_s() == pytest.approx(0.6)
-    assert flow.step(0.61, LOSSY) == Step(passed=1, delivered=1)
+    assert flow.step(0.61, LOSSY) == FlowStep(passed=1, delivered=1)
 
 
 def test_progress_starts_the_time_out_again() -> None:
@@ -95,7 +95,7 @@ def test_progress_starts_the_time_out_again() -> None:
 
 def test_delay_shifts_and_keeps_order() -> None:
     flow = Flow(Random(3))
-    jittery = Road(latency_s=1.0, jitter_s=0.9)
+    jittery = Link(latency_s=1.0, jitter_s=0.9)
     for tenth in range(20):
         flow.send(tenth / 10, 1, jittery)
     arrivals = []
@@ -117,15 +117,15 @@ def test_after_a_cut_is_lifted_the_next_retransmission_arrives() -> None:
 
 def test_a_cut_receiver_cuts_the_road_but_its_loss_does_not() -> None:
     assert CLEAR.towards(CUT).cut
-    assert CLEAR.towards(Road(loss=0.9)) == CLEAR
-    assert LOSSY.towards(CUT) == Road(loss=0.5, cut=True)
+    assert CLEAR.towards(Link(loss=0.9)) == CLEAR
+    assert LOSSY.towards(CUT) == Link(loss=0.5, cut=True)
 
 
 def test_the_share_of_lost_packets_is_the_probability() -> None:
     rng = Random(7)
-    lost = Road(loss=0.3).lost(rng, 20_000)
+    lost = Link(loss=0.3).lost(rng, 20_000)
     assert 0.28 < lost / 20_000 < 0.32
-    assert Road(loss=1.0).lost(rng, 100) == 100
+    assert Link(loss=1.0).lost(rng, 100) == 100
     assert CLEAR.lost(rng, 100) == 0
 
 
@@ -133,20 +133,20 @@ def test_nearly_nothing_passes_at_99_percent() -> None:
     arrived = 0
     for seed in range(200):
         flow = Flow(Random(seed))
-        road = Road(loss=0.99)
-        flow.send(0.0, 1, road)
+        link = Link(loss=0.99)
+        flow.send(0.0, 1, link)
         while (due_s := flow.due_s()) is not None and due_s < 5.0:
-            arrived += flow.step(due_s, road).delivered
+            arrived += flow.step(due_s, link).delivered
     assert arrived < 20
 
 
 def test_one_seed_gives_one_course() -> None:
     def course(seed: int) -> list[float]:
-        flow, road, arrivals = Flow(Random(seed)), Road(loss=0.4, latency_s=0.1, jitter_s=0.05), []
+        flow, link, arrivals = Flow(Random(seed)), Link(loss=0.4, latency_s=0.1, jitter_s=0.05), []
         for count in range(1, 9):
-            flow.send(0.0, count, road)
+            flow.send(0.0, count, link)
         while (due_s := flow.due_s()) is not None:
-            arrivals += [due_s] * flow.step(due_s, road).delivered
+            arrivals += [due_s] * flow.step(due_s, link).delivered
         return arrivals
 
     assert course(4) == course(4) != course(5)

@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.platforms.api.impairments import Partition
-from faultset.collector.platforms.local.relay.messages import ConfigureRelay, PodImpairment, Route, Target
+from faultset.collector.platforms.local.relay.messages import ConfigureRelay, PodImpairment, RelayRoute, Target
 from faultset.collector.platforms.local.telemetry.messages import (
     ConfigureTelemetry,
     ReadHealth,
@@ -138,8 +138,8 @@ def test_scrapes_and_spans_go_through_the_relay_and_stop_with_a_partition(
     pods, metrics = {pod_ip: "geo-1"}, Target(pod="geo-1", ip=pod_ip, port=port)
     receiver = Target(pod=None, ip=RECEIVER[0], port=RECEIVER[1])
     routes = (
-        Route(name="m", ip=scrape_ip, port=port, targets=(metrics,)),
-        Route(name="spans", ip=spans_ip, port=4318, targets=(receiver,)),
+        RelayRoute(name="m", ip=scrape_ip, port=port, targets=(metrics,)),
+        RelayRoute(name="spans", ip=spans_ip, port=4318, targets=(receiver,)),
     )
 
     def last(metric: str) -> float | None:

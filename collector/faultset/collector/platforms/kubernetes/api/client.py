@@ -1,4 +1,4 @@
-"""Requests to a cluster's API server, with the patience that a long campaign needs.
+"""Requests to a cluster's API server, repeated while the server is away.
 
 An API server may restart, ask to wait (429), be overloaded (5xx) or no longer accept a token that has expired;
 none of these ends a campaign. What it refuses for good becomes one sentence.
@@ -26,7 +26,7 @@ from faultset.core.errors import PlatformError
 
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
-PATIENCE_S = 60.0
+RETRY_TIMEOUT_S = 60.0
 TIMEOUT_S = 30.0
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -55,13 +55,15 @@ class Api:
     kubeconfig
         File to read instead of the one that KUBECONFIG or the home folder names; inside a pod, its service account
         is used when there is neither.
-    patience_s
+    retry_timeout_s
         How long to try again when the server cannot be reached or has no time.
     """
 
-    def __init__(self, kubeconfig: str | None = None, *, context: str | None = None, patience_s: float = PATIENCE_S):
+    def __init__(
+        self, kubeconfig: str | None = None, *, context: str | None = None, retry_timeout_s: float = RETRY_TIMEOUT_S
+    ):
         self._kubeconfig, self._context = kubeconfig, context
-        self.patience_s = patience_s
+        self.retry_timeout_s = retry_timeout_s
         self.requests: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._client = self._connect()
@@ -122,7 +124,7 @@ class Api:
         content_type: str = JSON,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = TIMEOUT_S,
-        patience_s: float | None = None,
+        retry_timeout_s: float | None = None,
     ) -> bytes:
         """Send one request, again while the server is away or busy, and return the body of the answer.
 
@@ -131,10 +133,10 @@ class Api:
         NotFound, Conflict, Expired
             The server says 404, 409 or 410.
         PlatformError
-            It refuses, or was away for longer than our patience.
+            It refuses, or was away for longer than `retry_timeout_s`.
         """
-        patience_s = self.patience_s if patience_s is None else patience_s
-        deadline, pause_s, renewed = time.monotonic() + patience_s, 0.25, False
+        retry_timeout_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
+        deadline, pause_s, renewed = time.monotonic() + retry_timeout_s, 0.25, False
         while True:
             try:
                 response = self._send(method, path, query, body, content_type, headers, timeout_s, stream=False)

@@ -15,7 +15,7 @@ from faultset.core.errors import PlatformError
 MANAGED = {"app.kubernetes.io/managed-by": "faultset"}
 """Label of everything cluster-wide that is ours."""
 EPISODE = "faultset.dev/episode"
-PAIR = "faultset.dev/pair"
+APP_NAMESPACE = "faultset.dev/pair"
 RENEWED = "faultset.dev/renewed"
 PRIVILEGED = {f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")}
 
@@ -25,17 +25,17 @@ REMOVAL_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class EpisodeNamespaces:
     """Names of an episode's namespaces: the application's, which is recorded, and ours beside it."""
 
     app: str
     control: str
 
     @staticmethod
-    def draw(app: str, deployed: str | None = None) -> Pair:
+    def draw(app: str, deployed: str | None = None) -> EpisodeNamespaces:
         """Return new names, which tell nothing about the episode; `deployed` is where the application runs already."""
         name = f"{app}-{secrets.token_hex(4)}"
-        return Pair(app=deployed or name, control=f"{name}-control")
+        return EpisodeNamespaces(app=deployed or name, control=f"{name}-control")
 
 
 def make_namespace(api: Api, name: str, labels: Mapping[str, str]) -> None:
@@ -85,7 +85,7 @@ def remove_namespaces(api: Api, names: tuple[str, ...], *, timeout_s: float = RE
 
 def remove_volumes(api: Api, namespace: str) -> int:
     """Delete the volumes that were made for a namespace; return how many."""
-    answer = api.get(path_of("PersistentVolume", ""), {"labelSelector": f"{PAIR}={namespace}"})
+    answer = api.get(path_of("PersistentVolume", ""), {"labelSelector": f"{APP_NAMESPACE}={namespace}"})
     for item in answer["items"]:
         try:
             api.call("DELETE", path_of("PersistentVolume", "", item["metadata"]["name"]))

@@ -1,4 +1,4 @@
-"""Disturbances by an ephemeral container in every pod, where nothing may run privileged on nodes.
+"""Impairments by an ephemeral container in every pod, where nothing may run privileged on nodes.
 
 The container is in every pod of every episode, so that its presence tells nothing. It needs the capability NET_ADMIN,
 which the levels `baseline` and `restricted` of Pod Security forbid: the application's namespace must be at level
@@ -67,7 +67,7 @@ class EphemeralImpairer:
         while missing := self._missing(pod["metadata"]["name"] for pod in wanted):
             if time.monotonic() > deadline:
                 raise PlatformError(
-                    f"the container that disturbs networks did not start within {_START_TIMEOUT_S:g} s in "
+                    f"the container that impairs networks did not start within {_START_TIMEOUT_S:g} s in "
                     f"{', '.join(missing)}"
                 )
             time.sleep(_POLL_S)
@@ -93,14 +93,14 @@ class EphemeralImpairer:
         self._renewal.close()
 
     def impair(self, pod: Object, impairment: Impairment) -> None:
-        """Disturb all that the pod sends, in place of any disturbance before; raise PlatformError when it fails."""
+        """Impair all that the pod sends, in place of any impairment before; raise PlatformError when it fails."""
         with self._lock:
             self.prepare([pod])
             self._set(pod, impairment)
             self._impaired[uid_of(pod)] = (pod, impairment)
 
     def lift(self, pod: str) -> None:
-        """End the disturbance of a pod, by name or uid; nothing happens when there is none, or no pod any more."""
+        """End the impairment of a pod, by name or uid; nothing happens when there is none, or no pod any more."""
         with self._lock:
             for uid, (found, _) in list(self._impaired.items()):
                 if pod in (uid, found["metadata"]["name"]):
@@ -109,7 +109,7 @@ class EphemeralImpairer:
                     del self._impaired[uid]
 
     def impaired_packets(self, pod: Object) -> int:
-        """Return how many packets the disturbance has met so far; 0 without one."""
+        """Return how many packets the impairment has met so far; 0 without one."""
         return self._ask(pod["metadata"]["name"], "counters")["packets"]
 
     def kill(self, pod: Object, container: str) -> None:

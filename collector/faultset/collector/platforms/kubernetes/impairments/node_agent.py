@@ -34,7 +34,7 @@ VOLUME_ROOT = "/var/lib/faultset"
 LOGS = "/var/log/pods"
 
 _LABELS = {**MANAGED, "app.kubernetes.io/name": NAME}
-_RENEW_PATIENCE_S = 5.0
+_RENEW_TIMEOUT_S = 5.0
 _PAUSE_S = 0.5
 
 
@@ -146,7 +146,7 @@ class NodeAgents:
         Parameters
         ----------
         nodes_needed
-            On how many; as many as the cluster wants to run when it is not told.
+            On how many; as many as the cluster wants to run when it is not parameters.
         """
         try:
             status = self._api.get(path_of("DaemonSet", self._namespace, NAME)).get("status", {})
@@ -175,14 +175,14 @@ class NodeAgents:
         self._renewal.close()
 
     def impair(self, pod: Object, impairment: Impairment) -> None:
-        """Disturb all that the pod sends, in place of any disturbance before; raise PlatformError when it fails."""
+        """Impair all that the pod sends, in place of any impairment before; raise PlatformError when it fails."""
         made = _Impaired(name=pod["metadata"]["name"], node=_node_of(pod), impairment=impairment)
         with self._lock:
             self._set(uid_of(pod), made)
             self._impaired[uid_of(pod)] = made
 
     def lift(self, pod: str) -> None:
-        """End the disturbance of a pod, by name or uid; nothing happens when there is none, or no pod any more."""
+        """End the impairment of a pod, by name or uid; nothing happens when there is none, or no pod any more."""
         with self._lock:
             known = {uid: one for uid, one in self._impaired.items() if pod in (uid, one.name)}
             for uid, one in known.items():
@@ -194,7 +194,7 @@ class NodeAgents:
                 self._ask(node, "POST", "lift", {"pod": pod})
 
     def impaired_packets(self, pod: Object) -> int:
-        """Return how many packets the disturbance has met so far; 0 without one."""
+        """Return how many packets the impairment has met so far; 0 without one."""
         return self._ask(_node_of(pod), "GET", "counters", {"pod_uid": uid_of(pod)})["packets"]
 
     def kill(self, pod: Object, container: str) -> None:
@@ -246,8 +246,8 @@ class NodeAgents:
                     self._set(uid, self._impaired[uid], brief=True)
 
     def _set(self, uid: str, wanted: _Impaired, *, brief: bool = False) -> None:
-        told = {"pod_uid": uid, "impairment": impairment_record(wanted.impairment), "lease_s": LEASE_S}
-        self._ask(wanted.node, "POST", "impair", told, brief=brief)
+        parameters = {"pod_uid": uid, "impairment": impairment_record(wanted.impairment), "lease_s": LEASE_S}
+        self._ask(wanted.node, "POST", "impair", parameters, brief=brief)
 
     def _clock_offset_s(self, node: str) -> float:
         best: tuple[float, float] | None = None
@@ -278,17 +278,17 @@ class NodeAgents:
         return self._api.get(path_of("Pod", self._namespace), {"labelSelector": selector})["items"]
 
     def _ask(
-        self, node: str, method: str, verb: str, told: Mapping[str, Any] | None = None, *, brief: bool = False
+        self, node: str, method: str, verb: str, parameters: Mapping[str, Any] | None = None, *, brief: bool = False
     ) -> dict[str, Any]:
         """Ask the agent of a node; another that has taken the place of the known one is found."""
-        deadline = time.monotonic() + (_RENEW_PATIENCE_S if brief else self._api.patience_s)
+        deadline = time.monotonic() + (_RENEW_TIMEOUT_S if brief else self._api.retry_timeout_s)
         fresh = False
         while True:
             name = self._agents(fresh=fresh).get(node)
             try:
                 if name is None:
                     raise PlatformError(f"node {node} has no node agent that is ready")
-                answer = self._send(name, method, verb, told or {})
+                answer = self._send(name, method, verb, parameters or {})
             except PlatformError:
                 if time.monotonic() > deadline:
                     raise
@@ -299,13 +299,15 @@ class NodeAgents:
                 raise PlatformError(f"the agent on node {node} could not {verb}: {answer['error']}")
             return answer
 
-    def _send(self, name: str, method: str, verb: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    def _send(self, name: str, method: str, verb: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         path = f"{path_of('Pod', self._namespace)}/{name}:{AGENT_PORT}/proxy/{verb}"
-        if method == "GET" and told:
-            path = f"{path}?{urlencode(told)}"
-        body = json.dumps(dict(told)).encode() if method == "POST" else None
+        if method == "GET" and parameters:
+            path = f"{path}?{urlencode(parameters)}"
+        body = json.dumps(dict(parameters)).encode() if method == "POST" else None
         return json.loads(
-            self._api.call(method, path, body=body, headers={TOKEN_HEADER: self.token}, timeout_s=30.0, patience_s=0.0)
+            self._api.call(
+                method, path, body=body, headers={TOKEN_HEADER: self.token}, timeout_s=30.0, retry_timeout_s=0.0
+            )
         )
 
 

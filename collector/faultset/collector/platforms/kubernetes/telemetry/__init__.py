@@ -1,1 +1,1 @@
-"""Telemetry from a cluster's Prometheus and Jaeger, and how they are found."""
+"""TelemetryServers from a cluster's Prometheus and Jaeger, and how they are found."""

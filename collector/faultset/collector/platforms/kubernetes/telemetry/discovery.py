@@ -26,7 +26,7 @@ _IN_CLUSTER = re.compile(r"(?P<namespace>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)(:(?
 
 
 @dataclass(frozen=True, kw_only=True)
-class Telemetry:
+class TelemetryServers:
     """The servers that an episode's telemetry is read from.
 
     Attributes
@@ -94,7 +94,7 @@ def discover(
     prometheus_url: str | None = None,
     jaeger_url: str | None = None,
     otlp_url: str | None = None,
-) -> Telemetry:
+) -> TelemetryServers:
     """Find Prometheus, Jaeger and a receiver of spans, and make sure that they answer.
 
     Parameters
@@ -114,7 +114,7 @@ def discover(
     choices: list[str] = []
     prometheus = _prometheus(api, services, prometheus_url, choices)
     jaeger = _jaeger(api, services, jaeger_url, choices)
-    return Telemetry(
+    return TelemetryServers(
         prometheus=prometheus,
         jaeger=jaeger,
         otlp_http=otlp_url.rstrip("/") if otlp_url else _receiver(api, services, jaeger, choices),
@@ -174,7 +174,7 @@ def _answering(api: Api, services: Services, server: _Server) -> list[Endpoint]:
     for port in ports:
         for prefix in server.prefixes:
             place = port.namespace, port.service
-            if place not in made and _answers(server, _endpoint(api, port, server.what, prefix, patience_s=0.0)):
+            if place not in made and _answers(server, _endpoint(api, port, server.what, prefix, retry_timeout_s=0.0)):
                 made[place] = _endpoint(api, port, server.what, prefix)
     if not made:
         raise PlatformError(
@@ -208,7 +208,7 @@ def _receiver(api: Api, services: Services, jaeger: Endpoint, choices: list[str]
     )
 
 
-def _endpoint(api: Api, port: Port, what: str, prefix: str, patience_s: float | None = None) -> ProxiedEndpoint:
+def _endpoint(api: Api, port: Port, what: str, prefix: str, retry_timeout_s: float | None = None) -> ProxiedEndpoint:
     return ProxiedEndpoint(
         api,
         what=what,
@@ -217,7 +217,7 @@ def _endpoint(api: Api, port: Port, what: str, prefix: str, patience_s: float | 
         port=port.port,
         prefix=prefix,
         scheme=port.scheme,
-        patience_s=patience_s,
+        retry_timeout_s=retry_timeout_s,
     )
 
 
@@ -257,7 +257,7 @@ def _listens(api: Api, port: Port) -> bool:
     """Say whether something behind the port speaks HTTP; a receiver refuses a GET, but it answers."""
     path = f"/api/v1/namespaces/{port.namespace}/services/{port.service}:{port.port}/proxy/v1/traces"
     try:
-        api.call("GET", path, patience_s=0.0, timeout_s=5.0)
+        api.call("GET", path, retry_timeout_s=0.0, timeout_s=5.0)
     except PlatformError as error:
         return any(f"answered {status}" in str(error) for status in (400, 404, 405, 415))
     return True

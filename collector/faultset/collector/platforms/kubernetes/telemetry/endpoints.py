@@ -12,10 +12,10 @@ from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
 import urllib3
 
-from faultset.collector.platforms.kubernetes.api.client import PATIENCE_S, Api
+from faultset.collector.platforms.kubernetes.api.client import RETRY_TIMEOUT_S, Api
 from faultset.core.errors import PlatformError, UsageError
 
-FIRST_PATIENCE_S = 5.0
+FIRST_RETRY_TIMEOUT_S = 5.0
 TIMEOUT_S = 60.0
 _BUSY = (429, 502, 503, 504)
 _COMPRESSED = {"Accept": "application/json", "Accept-Encoding": "gzip"}
@@ -41,7 +41,7 @@ class Endpoint(Protocol):
         CutAnswer
             The answer is not whole.
         PlatformError
-            The server refuses, or was away for longer than our patience.
+            The server refuses, or was away for longer than `retry_timeout_s`.
         """
         ...
 
@@ -67,12 +67,12 @@ class ProxiedEndpoint:
         port: int | str,
         prefix: str = "",
         scheme: str = "http",
-        patience_s: float | None = None,
+        retry_timeout_s: float | None = None,
     ):
         self.name = f"{what} at service {namespace}/{service}:{port}{prefix.rstrip('/')}"
         self.namespace, self.service, self.prefix = namespace, service, prefix.rstrip("/")
         self._api = api
-        self._patience_s = patience_s
+        self._retry_timeout_s = retry_timeout_s
         reached = f"https:{service}:{port}" if scheme == "https" else f"{service}:{port}"
         self._root = f"/api/v1/namespaces/{namespace}/services/{reached}/proxy{self.prefix}"
 
@@ -85,7 +85,7 @@ class ProxiedEndpoint:
                 query=params,
                 headers=_COMPRESSED,
                 timeout_s=TIMEOUT_S,
-                patience_s=self._patience_s,
+                retry_timeout_s=self._retry_timeout_s,
             )
         except PlatformError as error:
             raise type(error)(f"{self.name} does not give {path}: {error}") from None
@@ -103,7 +103,7 @@ class UrlEndpoint:
         Environment variable that holds a bearer token, if the server wants one.
     """
 
-    def __init__(self, url: str, *, what: str, token_variable: str = "", patience_s: float = PATIENCE_S):
+    def __init__(self, url: str, *, what: str, token_variable: str = "", retry_timeout_s: float = RETRY_TIMEOUT_S):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f'an URL such as http://{what.lower()}.example:9090 is needed for {what}, not "{url}"')
@@ -116,9 +116,9 @@ class UrlEndpoint:
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         elif parts.username is not None:
-            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            self._headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
-        self._patience_s = patience_s
+            credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = "Basic " + base64.b64encode(credentials.encode()).decode()
+        self._retry_timeout_s = retry_timeout_s
         self._has_answered = False
         self._pool = urllib3.PoolManager(retries=False)
 
@@ -126,8 +126,10 @@ class UrlEndpoint:
         """Return the parsed answer; raise CutAnswer or PlatformError."""
         url = self._root + path + (f"?{urlencode(params, doseq=True)}" if params else "")
         # a server that has never answered is more likely misspelt than restarting
-        patience_s = self._patience_s if self._has_answered else min(FIRST_PATIENCE_S, self._patience_s)
-        deadline, pause_s = time.monotonic() + patience_s, 0.25
+        retry_timeout_s = (
+            self._retry_timeout_s if self._has_answered else min(FIRST_RETRY_TIMEOUT_S, self._retry_timeout_s)
+        )
+        deadline, pause_s = time.monotonic() + retry_timeout_s, 0.25
         while True:
             try:
                 response = self._pool.request("GET", url, headers=self._headers, timeout=TIMEOUT_S)

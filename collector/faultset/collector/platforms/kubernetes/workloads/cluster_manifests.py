@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.kubernetes.api.namespaces import MANAGED, PAIR
+from faultset.collector.platforms.kubernetes.api.namespaces import APP_NAMESPACE, MANAGED
 from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY, app_image, pause_image
 from faultset.collector.spec.app import AppSpec
 
@@ -28,7 +28,7 @@ def placed(objects: Iterable[Mapping[str, Any]], app: AppSpec, namespace: str, *
         found = with_images_of(wanted, repository)
         if found["kind"] == "PersistentVolume":
             labels = found["metadata"].setdefault("labels", {})
-            labels.update({**MANAGED, PAIR: namespace})
+            labels.update({**MANAGED, APP_NAMESPACE: namespace})
             found["spec"]["hostPath"]["path"] = f"{VOLUME_ROOT}/{namespace}/{found['metadata']['name']}"
         elif found["kind"] == "Deployment":
             _place_pods(found, app)

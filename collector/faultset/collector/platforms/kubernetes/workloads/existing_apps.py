@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
 from faultset.collector.platforms.kubernetes.api.kinds import path_of
-from faultset.collector.platforms.kubernetes.api.namespaces import PAIR, is_abandoned, ours
+from faultset.collector.platforms.kubernetes.api.namespaces import APP_NAMESPACE, is_abandoned, ours
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import PlatformError
@@ -41,7 +41,7 @@ def check_deployed(objects: Objects, app: AppSpec) -> None:
         )
     for other in ours(objects.api):
         labels = other["metadata"]["labels"]
-        if labels.get(PAIR) == namespace and not is_abandoned(other):
+        if labels.get(APP_NAMESPACE) == namespace and not is_abandoned(other):
             raise PlatformError(
                 f"namespace {namespace} is used by another episode at this moment; wait for its end, or run "
                 "'faultset recover --platform kubernetes' if its collector is dead"

@@ -118,7 +118,7 @@ class LoadPod:
             pod = self._control.get("Pod", NAME)
             if pod.get("status", {}).get("phase") == "Running":
                 with contextlib.suppress(PlatformError):
-                    self._api.call("GET", self._path("/stats"), patience_s=0)
+                    self._api.call("GET", self._path("/stats"), retry_timeout_s=0)
                     return
             if time.monotonic() > deadline:
                 raise PlatformError(f"the load's pod did not start within {_START_TIMEOUT_S:g} s: {_state(pod)}")

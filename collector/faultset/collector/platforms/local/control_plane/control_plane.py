@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.ipc.channel import Channel
-from faultset.collector.ipc.helper_processes import Process
+from faultset.collector.ipc.helper_processes import HelperProcess
 from faultset.collector.ipc.messages import AnswerT, Request
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
@@ -29,7 +29,7 @@ from faultset.collector.platforms.local.control_plane.routing import (
 )
 from faultset.collector.platforms.local.controllers.cluster import Cluster
 from faultset.collector.platforms.local.node.messages import JobExited, PollExits, ShutDown
-from faultset.collector.platforms.local.node.resource_usage import stragglers
+from faultset.collector.platforms.local.node.resource_usage import leftover_processes
 from faultset.collector.platforms.local.relay.messages import ConfigureRelay
 from faultset.collector.platforms.local.telemetry.messages import ConfigureTelemetry, ReplaceState
 from faultset.core.errors import PlatformError
@@ -85,7 +85,7 @@ class ControlPlane:
         self._failure: BaseException | None = None
         self._ready = threading.Event()
         self._stop = threading.Event()
-        self._processes: list[Process] = []
+        self._processes: list[HelperProcess] = []
         self._channels: dict[str, Channel] = {}
         self._worker: Worker | None = None
         self._published: dict[str, Any] = {}
@@ -238,8 +238,8 @@ class ControlPlane:
             self._channels[name] = node.connect()
         self._worker = Worker(self._channels["node"], self.root)
 
-    def _launch(self, name: str, function: str, arguments: list[Any]) -> Process:
-        process = Process(name, function, arguments, sockets=self.sockets, logs=self.root / "processes")
+    def _launch(self, name: str, function: str, arguments: list[Any]) -> HelperProcess:
+        process = HelperProcess(name, function, arguments, sockets=self.sockets, logs=self.root / "processes")
         self._processes.append(process)
         return process
 
@@ -271,7 +271,7 @@ class ControlPlane:
                 self._channels["commands"].call(ShutDown())
         for process in self._processes:
             process.stop()
-        for pid in stragglers(self.root):
+        for pid in leftover_processes(self.root):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

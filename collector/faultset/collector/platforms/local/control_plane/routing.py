@@ -9,7 +9,7 @@ from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
-from faultset.collector.platforms.local.relay.messages import ConfigureRelay, PodImpairment, Route, Target
+from faultset.collector.platforms.local.relay.messages import ConfigureRelay, PodImpairment, RelayRoute, Target
 from faultset.collector.platforms.local.telemetry.messages import ScrapeTarget
 
 SPANS_PORT = 4318
@@ -20,7 +20,7 @@ def relay_configuration(
 ) -> ConfigureRelay:
     """Return the full configuration of the relay; impairments are by the name of a pod."""
     spans = Target(pod=None, ip=addresses.spans_out, port=SPANS_PORT)
-    routes = [Route(name="spans", ip=addresses.spans_in, port=SPANS_PORT, targets=(spans,))]
+    routes = [RelayRoute(name="spans", ip=addresses.spans_in, port=SPANS_PORT, targets=(spans,))]
     for service in store.each("Service"):
         routes += _service_routes(store, service)
     for pod in _placed(store):
@@ -28,7 +28,9 @@ def relay_configuration(
         if port is not None:
             name, address = pod["metadata"]["name"], pod["status"]["podIP"]
             target = Target(pod=name, ip=address, port=port)
-            routes.append(Route(name=f"metrics of {name}", ip=addresses.scrape(address), port=port, targets=(target,)))
+            routes.append(
+                RelayRoute(name=f"metrics of {name}", ip=addresses.scrape(address), port=port, targets=(target,))
+            )
     return ConfigureRelay(
         pods={pod["status"]["podIP"]: pod["metadata"]["name"] for pod in _placed(store)},
         routes=tuple(routes),
@@ -37,7 +39,7 @@ def relay_configuration(
     )
 
 
-def _service_routes(store: ObjectStore, service: Object) -> list[Route]:
+def _service_routes(store: ObjectStore, service: Object) -> list[RelayRoute]:
     name, address = service["metadata"]["name"], service["spec"].get("clusterIP")
     endpoints = store.find("Endpoints", name)
     if not address or endpoints is None:
@@ -50,7 +52,7 @@ def _service_routes(store: ObjectStore, service: Object) -> list[Route]:
             for ready in subset["addresses"]
             if subset["ports"][place]["port"]
         )
-        made.append(Route(name=f"{name}:{port['port']}", ip=address, port=int(port["port"]), targets=targets))
+        made.append(RelayRoute(name=f"{name}:{port['port']}", ip=address, port=int(port["port"]), targets=targets))
     return made
 
 

@@ -15,7 +15,7 @@ from faultset.collector.platforms.local.controllers.kubelet import Kubelet
 from faultset.collector.platforms.local.controllers.replica_sets import reconcile_replica_sets
 from faultset.collector.platforms.local.controllers.scheduler import HOSTNAME_LABEL, NODE, Scheduler
 from faultset.collector.platforms.local.controllers.services import reconcile_services
-from faultset.collector.platforms.observation.events import EventLog
+from faultset.collector.platforms.observation.events import EventRecorder
 from faultset.collector.platforms.observation.object_changes import ChangeLog
 
 _MAX_ROUNDS = 50
@@ -57,7 +57,7 @@ class Cluster:
         rng = random.Random(seed)
         self._label_key = label_key
         self.store = ObjectStore(clock=clock, rng=rng, namespace=namespace)
-        self.events = EventLog(clock=clock, service_of=self.service_of)
+        self.events = EventRecorder(clock=clock, service_of=self.service_of)
         self.changes = ChangeLog(clock=clock, service_of=self.service_of)
         self.store.listen(self.changes.changed)
         self.context = Context(

@@ -11,7 +11,7 @@ from typing import Any
 
 from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 from faultset.collector.platforms.local.controllers.start_times import AT_ONCE, StartTimes
-from faultset.collector.platforms.observation.events import EventLog
+from faultset.collector.platforms.observation.events import EventRecorder
 from faultset.core.times import SECOND_NS
 
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"
@@ -22,7 +22,7 @@ class Context:
     """Shared state of one cluster's controllers."""
 
     store: ObjectStore
-    events: EventLog
+    events: EventRecorder
     clock: Callable[[], int]
     rng: random.Random
     service_address: Callable[[], str]

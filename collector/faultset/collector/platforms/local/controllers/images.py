@@ -33,11 +33,11 @@ class Images:
             self._pulls.next(key, now_ns if failed_ns is None else failed_ns, now_ns)
             self._failed_ns[key] = now_ns
             self._fail(state, container, image)
-        elif now_ns >= container.said_ns + self._context.scaled_ns(1):
+        elif now_ns >= container.reported_ns + self._context.scaled_ns(1):
             self._back_off(state, container, image)
-        soon_ns = container.said_ns + self._context.scaled_ns(1)
+        soon_ns = container.reported_ns + self._context.scaled_ns(1)
         if now_ns >= soon_ns:
-            soon_ns = container.said_ns + self._context.scaled_ns(RESYNC_S)
+            soon_ns = container.reported_ns + self._context.scaled_ns(RESYNC_S)
         self._context.requeue(min(self._pulls.until_ns(key, self._failed_ns[key]), soon_ns))
         return False
 
@@ -48,12 +48,12 @@ class Images:
         events.warning(pod, "Failed", f'Failed to pull image "{image}": {reason}')
         events.warning(pod, "Failed", "Error: ErrImagePull")
         container.waiting = {"reason": "ErrImagePull", "message": reason}
-        container.said_ns = self._context.now_ns
+        container.reported_ns = self._context.now_ns
 
     def _back_off(self, state: PodState, container: ContainerState, image: str) -> None:
         message = f'Back-off pulling image "{image}"'
         container.waiting = {"reason": "ImagePullBackOff", "message": message}
-        if self._context.now_ns >= container.said_ns + self._context.scaled_ns(RESYNC_S):
-            container.said_ns = self._context.now_ns - self._context.scaled_ns(1)
+        if self._context.now_ns >= container.reported_ns + self._context.scaled_ns(RESYNC_S):
+            container.reported_ns = self._context.now_ns - self._context.scaled_ns(1)
             self._context.events.normal(state.pod, "BackOff", message)
             self._context.events.warning(state.pod, "Failed", "Error: ImagePullBackOff")

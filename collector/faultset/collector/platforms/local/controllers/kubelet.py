@@ -212,12 +212,12 @@ class Kubelet:
             message = f"back-off {wait_s:g}s restarting failed container={container.name} pod={pod}"
             container.waiting = {"reason": "CrashLoopBackOff", "message": message}
             container.terminated_shown = False
-            container.said_ns = 0
-        if now_ns >= container.said_ns + context.scaled_ns(RESYNC_S):
-            container.said_ns = now_ns
+            container.reported_ns = 0
+        if now_ns >= container.reported_ns + context.scaled_ns(RESYNC_S):
+            container.reported_ns = now_ns
             message = f"Back-off restarting failed container {container.name} in pod {pod}"
             context.events.warning(state.pod, "BackOff", message)
-        context.requeue(min(until_ns, container.said_ns + context.scaled_ns(RESYNC_S)))
+        context.requeue(min(until_ns, container.reported_ns + context.scaled_ns(RESYNC_S)))
         return False
 
     def _start(self, state: PodState, container: ContainerState, spec: dict[str, Any], commands: list[Command]) -> None:
@@ -229,10 +229,10 @@ class Kubelet:
         except MissingReference as missing:
             container.waiting = {"reason": "CreateContainerConfigError", "message": str(missing)}
             container.terminated_shown = False
-            if context.now_ns >= container.said_ns + context.scaled_ns(RESYNC_S):
-                container.said_ns = context.now_ns
+            if context.now_ns >= container.reported_ns + context.scaled_ns(RESYNC_S):
+                container.reported_ns = context.now_ns
                 context.events.warning(pod, "Failed", f"Error: {missing}")
-            context.requeue(container.said_ns + context.scaled_ns(RESYNC_S))
+            context.requeue(container.reported_ns + context.scaled_ns(RESYNC_S))
             return
         container.attempt += 1
         container.starting, container.terminated_shown = True, False

@@ -27,7 +27,7 @@ class ContainerState:
     waiting: dict[str, Any] = field(default_factory=lambda: {"reason": "ContainerCreating"})
     terminated_shown: bool = False
     kill_at_ns: int | None = None
-    said_ns: int = 0
+    reported_ns: int = 0
 
     @property
     def ended(self) -> bool:

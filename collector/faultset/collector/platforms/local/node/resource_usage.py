@@ -109,7 +109,7 @@ def resident_bytes(pid: int) -> tuple[int, int]:
     return int(resident) * _PAGE, (int(resident) - int(shared)) * _PAGE
 
 
-def stragglers(folder: Path) -> list[int]:
+def leftover_processes(folder: Path) -> list[int]:
     """Return the processes that were executed in a container and work below `folder`."""
     found = []
     for pid in _processes():

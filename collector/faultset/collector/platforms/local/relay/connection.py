@@ -15,7 +15,7 @@ from faultset.collector.platforms.local.relay.ends import End
 from faultset.collector.platforms.local.relay.pods import Pod, drop
 from faultset.collector.platforms.local.relay.schedule import CLEAR, SET_UP_RETRIES_S
 
-_PATIENT_S = 1.0
+_TIMEOUT_S = 1.0
 _BIND_ADDRESS_NO_PORT = getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24)
 
 
@@ -44,14 +44,14 @@ class Connection:
         client = self._client
         await self._loop.connect_accepted_socket(lambda: client, accepted)
         try:
-            if (client.pod.road is not CLEAR or self._target.pod.road is not CLEAR) and not await self._pass():
+            if (client.pod.link is not CLEAR or self._target.pod.link is not CLEAR) and not await self._pass():
                 client.reset()
                 return True
-            patience = self._loop.call_later(_PATIENT_S, client.await_set_up, self._give_up)
+            timer = self._loop.call_later(_TIMEOUT_S, client.await_set_up, self._give_up)
             try:
                 await self._dial(client_ip, address)
             finally:
-                patience.cancel()
+                timer.cancel()
         except OSError:
             client.reset()
             return False
@@ -74,7 +74,7 @@ class Connection:
         client, target = self._client.pod, self._target.pod
         self._client.await_set_up(self._give_up)
         for wait_s in SET_UP_RETRIES_S:
-            there, back = client.road.towards(target.road), target.road.towards(client.road)
+            there, back = client.link.towards(target.link), target.link.towards(client.link)
             if there.lost(self._rng, 1):
                 drop(client, target, 1)
             elif back.lost(self._rng, 1):

@@ -15,8 +15,8 @@ from faultset.collector.platforms.local.relay.schedule import (
     CLEAR,
     PACKET_BYTES,
     Flow,
-    Road,
-    Step,
+    FlowStep,
+    Link,
     packets,
 )
 
@@ -109,7 +109,7 @@ class End(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._flow is None and self._on_early_close is None:
             pod, other = self.pod, self.other
-            if pod.road is CLEAR and other.pod.road is CLEAR:
+            if pod.link is CLEAR and other.pod.link is CLEAR:
                 size = len(data)
                 count = -(-size // PACKET_BYTES)
                 pod.transmit_bytes += size
@@ -160,8 +160,8 @@ class End(asyncio.Protocol):
             return
         other = self.other
         if self._flow is None:
-            if self.pod.road is CLEAR and other.pod.road is CLEAR:
-                self._count(Step(passed=packets(size)))
+            if self.pod.link is CLEAR and other.pod.link is CLEAR:
+                self._count(FlowStep(passed=packets(size)))
                 self._deliver(item)
                 return
             self._flow = Flow(self._rng)
@@ -226,10 +226,10 @@ class End(asyncio.Protocol):
                 self.transport.close()
                 other.transport.close()
 
-    def _road(self) -> Road:
-        return self.pod.road.towards(self.other.pod.road)
+    def _road(self) -> Link:
+        return self.pod.link.towards(self.other.pod.link)
 
-    def _count(self, step: Step) -> None:
+    def _count(self, step: FlowStep) -> None:
         self.pod.transmit_packets += step.passed
         if step.lost:
             drop(self.pod, self.other.pod, step.lost)

@@ -18,7 +18,7 @@ class Target(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Route(Message):
+class RelayRoute(Message):
     """An address to listen on, and the targets behind it."""
 
     name: str
@@ -64,7 +64,7 @@ class ConfigureRelay(Request[RelayState]):
     """
 
     pods: dict[str, str]
-    routes: tuple[Route, ...]
+    routes: tuple[RelayRoute, ...]
     impairments: tuple[PodImpairment, ...] = ()
     seed: int | None = None
 

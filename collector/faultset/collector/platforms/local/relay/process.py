@@ -14,7 +14,7 @@ from faultset.collector.ipc.channel import serve
 from faultset.collector.platforms.local.relay.forwards import Forward
 from faultset.collector.platforms.local.relay.listening_sockets import ListeningSockets
 from faultset.collector.platforms.local.relay.messages import ConfigureRelay, PodCounters, ReadCounters, RelayState
-from faultset.collector.platforms.local.relay.pods import Pod, road_of
+from faultset.collector.platforms.local.relay.pods import Pod, link_of
 from faultset.collector.platforms.local.relay.schedule import CLEAR
 from faultset.core.processes import die_with_parent
 
@@ -44,11 +44,11 @@ class Relay:
             self._seed = wanted.seed
             self._rng.seed(wanted.seed)
         impaired = {one.pod for one in wanted.impairments}
-        roads = {name: road_of(one.impairment for one in wanted.impairments if one.pod == name) for name in impaired}
+        links = {name: link_of(one.impairment for one in wanted.impairments if one.pod == name) for name in impaired}
         for name in self._pods.keys() - set(wanted.pods.values()):
-            self._pods.pop(name).road = CLEAR
+            self._pods.pop(name).link = CLEAR
         for name in wanted.pods.values():
-            self._pods.setdefault(name, Pod(name)).road = roads.get(name, CLEAR)
+            self._pods.setdefault(name, Pod(name)).link = links.get(name, CLEAR)
         self._by_ip = {ip: self._pods[name] for ip, name in wanted.pods.items()}
         routes = {(route.ip, route.port): route for route in wanted.routes}
         for address in self._forwards.keys() - routes.keys():

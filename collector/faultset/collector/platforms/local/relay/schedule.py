@@ -23,7 +23,7 @@ SET_UP_RETRIES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Road:
+class Link:
     """How what one pod sends fares on its way.
 
     Attributes
@@ -41,8 +41,8 @@ class Road:
     jitter_s: float = 0.0
     cut: bool = False
 
-    def towards(self, receiver: Road) -> Road:
-        """Return the road to a pod with a road of its own: only a cut there stops what arrives."""
+    def towards(self, receiver: Link) -> Link:
+        """Return the link to a pod with a link of its own: only a cut there stops what arrives."""
         return replace(self, cut=True) if receiver.cut and not self.cut else self
 
     def lost(self, rng: Random, packets: int) -> int:
@@ -59,7 +59,7 @@ class Road:
         return max(0.0, self.latency_s + jitter_s)
 
 
-CLEAR = Road()
+CLEAR = Link()
 
 
 def packets(size: int) -> int:
@@ -74,7 +74,7 @@ class _Chunk:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class FlowStep:
     """What happened on a flow at one instant."""
 
     passed: int = 0
@@ -102,15 +102,15 @@ class Flow:
     def __len__(self) -> int:
         return len(self._chunks)
 
-    def send(self, now_s: float, count: int, road: Road) -> Step:
-        """Put one chunk of `count` packets on the road."""
+    def send(self, now_s: float, count: int, link: Link) -> FlowStep:
+        """Put one chunk of `count` packets on the link."""
         chunk = _Chunk(missing=count)
         self._chunks.append(chunk)
-        lost = self._transmit(chunk, now_s, road)
+        lost = self._transmit(chunk, now_s, link)
         if lost and self._retry_at_s is None:
             self._retry_s = FIRST_RETRY_S
             self._retry_at_s = now_s + self._retry_s
-        return Step(passed=count - lost, lost=lost)
+        return FlowStep(passed=count - lost, lost=lost)
 
     def due_s(self) -> float | None:
         """Return the instant at which `step` has something to do, or None."""
@@ -121,7 +121,7 @@ class Flow:
             return self._retry_at_s
         return head.arrival_s if self._retry_at_s is None else min(head.arrival_s, self._retry_at_s)
 
-    def step(self, now_s: float, road: Road) -> Step:
+    def step(self, now_s: float, link: Link) -> FlowStep:
         """Send again what is due and count the chunks that have arrived."""
         passed = lost = 0
         if self._retry_at_s is not None and self._retry_at_s <= now_s:
@@ -130,7 +130,7 @@ class Flow:
             for chunk in self._chunks:
                 if chunk.missing:
                     sent = chunk.missing
-                    failed = self._transmit(chunk, now_s, road)
+                    failed = self._transmit(chunk, now_s, link)
                     passed, lost = passed + sent - failed, lost + failed
             missing = any(chunk.missing for chunk in self._chunks)
             self._retry_s = min(2 * self._retry_s, LAST_RETRY_S) if stuck and head.missing else FIRST_RETRY_S
@@ -139,11 +139,11 @@ class Flow:
         while self._chunks and not self._chunks[0].missing and self._chunks[0].arrival_s <= now_s:
             self._chunks.popleft()
             delivered += 1
-        return Step(passed=passed, lost=lost, delivered=delivered)
+        return FlowStep(passed=passed, lost=lost, delivered=delivered)
 
-    def _transmit(self, chunk: _Chunk, now_s: float, road: Road) -> int:
-        chunk.missing = road.lost(self._rng, chunk.missing)
+    def _transmit(self, chunk: _Chunk, now_s: float, link: Link) -> int:
+        chunk.missing = link.lost(self._rng, chunk.missing)
         if not chunk.missing:
-            chunk.arrival_s = max(now_s + road.travel_s(self._rng), self._last_arrival_s)
+            chunk.arrival_s = max(now_s + link.travel_s(self._rng), self._last_arrival_s)
             self._last_arrival_s = chunk.arrival_s
         return chunk.missing

@@ -29,7 +29,7 @@ from faultset.core.processes import die_with_parent
 _BATCH_ROWS = 1 << 16
 
 
-class Telemetry:
+class TelemetryServer:
     """What the process does. Needs a running event loop."""
 
     def __init__(self, *, node: Peer | None, relay: Peer | None, interval_s: float, folder: Path):
@@ -117,7 +117,7 @@ async def _run(
 ) -> None:
     node = None if node_socket is None else Peer(Path(node_socket))
     relay = None if relay_socket is None else Peer(Path(relay_socket))
-    telemetry = Telemetry(node=node, relay=relay, interval_s=interval_s, folder=Path(folder))
+    telemetry = TelemetryServer(node=node, relay=relay, interval_s=interval_s, folder=Path(folder))
     await telemetry.run(otlp_ip, otlp_port, Path(socket_path))
 
 

@@ -18,7 +18,7 @@ from faultset.collector.platforms.local.telemetry.messages import ScrapeTarget, 
 from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.sources.exposition import ExpositionReader
 from faultset.collector.sources.metric_store import MetricStore
-from faultset.collector.sources.series import Series, canonical_labels
+from faultset.collector.sources.series import SeriesKey, canonical_labels
 from faultset.core.errors import PlatformError
 
 _TIMEOUT_SHARE = 0.8
@@ -87,7 +87,7 @@ class Scraper:
         numbers: list[int] = []
         values: list[float] = []
         for one in samples:
-            series = Series(one.service, one.pod, one.container, one.metric, canonical_labels(one.labels), one.kind)
+            series = SeriesKey(one.service, one.pod, one.container, one.metric, canonical_labels(one.labels), one.kind)
             numbers.append(self._store.number(series))
             values.append(one.value)
         self._state = (numbers, values)
@@ -132,7 +132,7 @@ class Scraper:
 
     def _scraped(self, name: str, service: str | None, container: str | None) -> Scraped:
         def register(metric: str, labels: str, kind: str) -> int:
-            return self._store.number(Series(service, name, container, metric, labels, kind))
+            return self._store.number(SeriesKey(service, name, container, metric, labels, kind))
 
         return Scraped(
             pod=name,
@@ -170,7 +170,7 @@ class Scraper:
             key = (one.pod, one.container, one.metric, *one.labels.items())
             number = known.get(key)
             if number is None:
-                series = Series(None, one.pod, one.container, one.metric, canonical_labels(one.labels), one.kind)
+                series = SeriesKey(None, one.pod, one.container, one.metric, canonical_labels(one.labels), one.kind)
                 number = known[key] = self._store.number(series)
             numbers.append(number)
             values.append(one.value)
@@ -185,7 +185,7 @@ class Scraper:
                 number = known.get((pod, counter))
                 if number is None:
                     metric = f"container_network_{counter}_total"
-                    series = Series(None, pod, None, metric, _NETWORK_LABELS, "counter")
+                    series = SeriesKey(None, pod, None, metric, _NETWORK_LABELS, "counter")
                     number = known[pod, counter] = self._store.number(series)
                 numbers.append(number)
                 values.append(float(value))

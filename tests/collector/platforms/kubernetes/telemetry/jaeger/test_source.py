@@ -66,7 +66,7 @@ def source(serve, jaeger) -> Callable[..., JaegerSource]:
     def make(**options: Any) -> JaegerSource:
         owners = {pod: service for service, pod in MINE.items()}
         return JaegerSource(
-            UrlEndpoint(serve(jaeger).url, what="Jaeger", patience_s=0.0),
+            UrlEndpoint(serve(jaeger).url, what="Jaeger", retry_timeout_s=0.0),
             "shop",
             ("frontend", "geo"),
             service_of_pod=owners.get,
@@ -145,7 +145,7 @@ def test_another_episode_is_left_out_at_the_server_where_spans_name_their_namesp
     ]
     server = serve(jaeger)
     made = JaegerSource(
-        UrlEndpoint(server.url, what="Jaeger", patience_s=0.0),
+        UrlEndpoint(server.url, what="Jaeger", retry_timeout_s=0.0),
         "shop",
         ("frontend", "geo"),
         service_of_pod=lambda pod: None,

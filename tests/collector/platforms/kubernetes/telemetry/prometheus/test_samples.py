@@ -18,7 +18,7 @@ MINE = 'namespace="shop"'
 
 
 def _reader(server: Any, **options: Any) -> SampleReader:
-    return SampleReader(UrlEndpoint(server.url, what="Prometheus", patience_s=0.0), **options)
+    return SampleReader(UrlEndpoint(server.url, what="Prometheus", retry_timeout_s=0.0), **options)
 
 
 def _filled(prometheus: Any, families: int = 3, seconds: int = 100) -> None:
@@ -139,7 +139,7 @@ def test_a_server_that_restarts_is_waited_for(serve, prometheus, refused) -> Non
             raise refused(503, b"Service Unavailable")
 
     prometheus.before_answer = restarting
-    endpoint = UrlEndpoint(serve(prometheus).url, what="Prometheus", patience_s=30.0)
+    endpoint = UrlEndpoint(serve(prometheus).url, what="Prometheus", retry_timeout_s=30.0)
     assert len(SampleReader(endpoint).series(MINE, ["metric_0"], T0 * SECOND, (T0 + 9) * SECOND)) == 1
 
 
@@ -150,7 +150,7 @@ def test_what_prometheus_itself_refuses_is_not_tried_again(serve, prometheus, re
     prometheus.before_answer = timing_out
     server = serve(prometheus)
     with pytest.raises(PlatformError, match="answered 503"):
-        UrlEndpoint(server.url, what="Prometheus", patience_s=60.0).get("/api/v1/query", {"query": "x"})
+        UrlEndpoint(server.url, what="Prometheus", retry_timeout_s=60.0).get("/api/v1/query", {"query": "x"})
     assert len(server.requests) == 1
 
 
@@ -160,7 +160,7 @@ def test_a_missing_server_is_named_in_one_sentence(serve, prometheus) -> None:
     with pytest.raises(
         PlatformError, match=r"Prometheus at http://127.0.0.1:\d+ cannot be reached .*check the address"
     ):
-        UrlEndpoint(server.url, what="Prometheus", patience_s=0.0).get("/api/v1/targets")
+        UrlEndpoint(server.url, what="Prometheus", retry_timeout_s=0.0).get("/api/v1/targets")
 
 
 def test_a_page_of_another_server_is_no_answer(serve) -> None:

@@ -34,7 +34,7 @@ def source(serve, prometheus) -> Callable[..., PrometheusSource]:
             ("PersistentVolume", "geo-pv"): "mongodb-geo",
         }
         return PrometheusSource(
-            UrlEndpoint(serve(prometheus).url, what="Prometheus", patience_s=0.0),
+            UrlEndpoint(serve(prometheus).url, what="Prometheus", retry_timeout_s=0.0),
             "shop",
             service_of_pod=lambda pod: pod.rsplit("-", 2)[0] if pod.count("-") == 2 else None,
             service_of_object=lambda kind, name: owners.get((kind, name)),

@@ -21,7 +21,7 @@ _NOTHING = "nothing"
 _FIRST_STEP_US, _LEAST_STEP_US = 12_000_000, 1
 _TAIL_NS = 10_000_000_000
 _SETTLED_NS = 60_000_000_000
-_PATIENCE_S, _PAUSE_S = 15.0, 2.0
+_TIMEOUT_S, _PAUSE_S = 15.0, 2.0
 _US = 1_000
 _READY_US = 60_000_000
 
@@ -84,7 +84,7 @@ class JaegerSource:
         reading = _Reading(start_ns, end_ns)
         tail_ns = max(start_ns, end_ns - _TAIL_NS) if time.time_ns() < end_ns + _SETTLED_NS else end_ns
         self._read(reading, start_ns, tail_ns)
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         before = -1
         while tail_ns < end_ns:
             self._read(reading, tail_ns, end_ns)

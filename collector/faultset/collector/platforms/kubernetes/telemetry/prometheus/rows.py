@@ -13,7 +13,7 @@ import pyarrow as pa
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.series import Named
 from faultset.collector.sources.kube_states import TERMINATED_REASONS, WAITING_REASONS
 from faultset.collector.sources.metric_store import MetricWindow
-from faultset.collector.sources.series import Series, canonical_labels
+from faultset.collector.sources.series import SeriesKey, canonical_labels
 
 Times = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
@@ -26,14 +26,14 @@ ENDPOINT_EXISTS = "kube_endpoint_info"
 class Samples:
     """The samples of one row name in order of time."""
 
-    series: Series
+    series: SeriesKey
     times: Times
     values: Values
 
 
 def merged(found: Iterable[Named]) -> list[Samples]:
     """Return one entry for each name: copies of a series once, parts of a value added up."""
-    groups: dict[Series, dict[tuple[str, ...], list[Named]]] = {}
+    groups: dict[SeriesKey, dict[tuple[str, ...], list[Named]]] = {}
     for one in found:
         groups.setdefault(one.series, {}).setdefault(one.part, []).append(one)
     made = []
@@ -74,7 +74,7 @@ def with_absent_states(found: Iterable[Samples]) -> list[Samples]:
 
     It has no series for a reason that is not the container's, and none for the addresses of a Service without any.
     """
-    by_metric: dict[str, dict[Series, Samples]] = {}
+    by_metric: dict[str, dict[SeriesKey, Samples]] = {}
     for one in found:
         by_metric.setdefault(one.series.metric, {})[one.series] = one
     for rule in (_addresses, _waiting, _terminated, _unschedulable):
@@ -93,8 +93,8 @@ def with_absent_states(found: Iterable[Samples]) -> list[Samples]:
     return [one for family in by_metric.values() for one in family.values()]
 
 
-_Known = dict[str, dict[Series, Samples]]
-_Absent = Iterator[tuple[Series, Times]]
+_Known = dict[str, dict[SeriesKey, Samples]]
+_Absent = Iterator[tuple[SeriesKey, Times]]
 
 
 def _addresses(known: _Known) -> _Absent:
@@ -102,7 +102,7 @@ def _addresses(known: _Known) -> _Absent:
         endpoint = json.loads(series.labels).get("endpoint")
         for ready in ("false", "true"):
             labels = canonical_labels({"endpoint": endpoint, "ready": ready})
-            yield Series(series.service, None, None, "kube_endpoint_address", labels, "gauge"), one.times
+            yield SeriesKey(series.service, None, None, "kube_endpoint_address", labels, "gauge"), one.times
 
 
 def _waiting(known: _Known) -> _Absent:

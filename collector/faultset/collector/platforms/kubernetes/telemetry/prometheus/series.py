@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from faultset.collector.platforms.kubernetes.impairments.impairer import EPHEMERAL
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.samples import RawSeries
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.targets import MetricTypes, Targets
-from faultset.collector.sources.series import Series, canonical_labels
+from faultset.collector.sources.series import SeriesKey, canonical_labels
 
 _CONTAINER_LABELS = frozenset("cpu failure_type interface operation scope state tcp_state udp_state ulimit".split())
 """Labels that cAdvisor gives to say what is measured, not where."""
@@ -70,7 +70,7 @@ class Named:
         Preference among series that measure the same thing; lower is better.
     """
 
-    series: Series
+    series: SeriesKey
     raw: RawSeries
     part: tuple[str, ...] = ()
     rank: int = 0
@@ -141,7 +141,7 @@ class Naming:
             rank = 0 if "id" in labels else 1
         else:
             rank = 2
-        series = Series(
+        series = SeriesKey(
             self._service_of_pod(pod), pod, container or None, metric, canonical_labels(kept), types.kind(metric, kept)
         )
         return Named(series=series, raw=raw, part=part, rank=rank)
@@ -175,7 +175,7 @@ class Naming:
             if name is not None and about in _KINDS:
                 service = self._service_of_object(_KINDS[about], name)
         part = tuple(kept.pop(name) for name in sorted(_SUMMED_LABELS & kept.keys()))
-        series = Series(service, pod, container, metric, canonical_labels(kept), types.kind(metric, kept))
+        series = SeriesKey(service, pod, container, metric, canonical_labels(kept), types.kind(metric, kept))
         return Named(series=series, raw=raw, part=part)
 
     def _of_pod(self, metric: str, raw: RawSeries, targets: Targets, types: MetricTypes) -> Named | None:
@@ -195,7 +195,7 @@ class Naming:
         service = self._service_of_pod(pod) if pod else None
         if pod is None and claim is not None:
             service = self._service_of_object("PersistentVolumeClaim", claim)
-        series = Series(service, pod, container or None, metric, canonical_labels(kept), types.kind(metric, kept))
+        series = SeriesKey(service, pod, container or None, metric, canonical_labels(kept), types.kind(metric, kept))
         return Named(series=series, raw=raw)
 
 
