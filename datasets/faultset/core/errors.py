@@ -10,7 +10,14 @@ Anything else is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+import sysconfig
+import traceback
+from pathlib import Path
 from typing import ClassVar
+
+import faultset
+
+_STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 
 
 class FaultsetError(Exception):
@@ -35,3 +42,35 @@ class PlatformError(FaultsetError):
     """A platform that cannot run the application, or an application that does not become healthy."""
 
     exit_code = 4
+
+
+def in_one_sentence(error: BaseException) -> str:
+    """Say what an exception is; with the file and line where it was raised when it is none of ours.
+
+    The place is in a plug-in's code, if there is any on the way.
+    """
+    if isinstance(error, FaultsetError):
+        return str(error)
+    reason = str(error).strip().partition("\n")[0]
+    words = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return words
+    place = _place(frames)
+    return f"{words} ({place.filename}, line {place.lineno})"
+
+
+def _place(frames: list[traceback.FrameSummary]) -> traceback.FrameSummary:
+    """Return the innermost frame in the package that was called from ours, or the innermost at all."""
+    outside = [frame for frame in frames if not any(Path(frame.filename).is_relative_to(p) for p in faultset.__path__)]
+    foreign = [frame for frame in outside if _package(frame.filename) != _STANDARD_LIBRARY] or outside
+    own = [frame for frame in foreign if _package(frame.filename) == _package(foreign[0].filename)]
+    return (own or frames)[-1]
+
+
+def _package(filename: str) -> Path:
+    path = Path(filename)
+    for folder in path.parents:
+        if folder.parent.name in ("site-packages", "dist-packages"):
+            return folder
+    return _STANDARD_LIBRARY if path.is_relative_to(_STANDARD_LIBRARY) else path.parent

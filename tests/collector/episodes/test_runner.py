@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -18,8 +20,15 @@ from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.sources.recorder import SourceRecorder
+from faultset.collector.sources.registry import source_spec
+from faultset.collector.sources.sampling import SampledSource
 from faultset.core.errors import PlatformError
+from faultset.datasets.checks.verification import verify
+from faultset.datasets.format.schemas import AddedColumn
 from faultset.datasets.format.truth import read_evidence, read_label
+from faultset.datasets.format.versions import create_version
+from faultset.datasets.metrics.roles import MetricRole
 from faultset.datasets.views import EpisodeView
 
 SECOND = 1_000_000_000
@@ -186,3 +195,55 @@ def test_an_application_that_answers_too_slowly_is_not_healthy(tmp_path: Path) -
     subject = runner(tmp_path, latency_ms=1500)
     subject.machine.warm_grace_s = 0.0
     assert "took more than 1.5 s; the host may have too much to do" in subject.run().failure
+
+
+class Meter(SampledSource):
+    """What the machine draws."""
+
+    table = "power"
+    columns = (AddedColumn(name="watts", type="double", unit="W", meaning="drawn power"),)
+
+    def sample(self) -> Iterator[dict[str, Any]]:
+        yield {"watts": 80.0}
+
+
+class Jump(SampledSource):
+    """A series of the target that jumps when the fault begins."""
+
+    table = "metrics"
+    metric_roles = (MetricRole(source="jump", metric="jump", role="saturation", unit="1", kind="gauge", combine="sum"),)
+    begin_ns = 0
+
+    def sample(self) -> Iterator[dict[str, Any]]:
+        self.begin_ns = self.begin_ns or time.time_ns()
+        yield {"metric": "jump", "service": "geo", "value": 1e6 * (time.time_ns() > self.begin_ns + 2 * SECOND)}
+
+
+class Broken(Meter):
+    """Nothing, because it breaks."""
+
+    table = "broken"
+
+    def start(self) -> None:
+        raise OSError("no such meter")
+
+
+def test_added_sources_are_part_of_the_episode_and_not_of_its_verdict(tmp_path: Path) -> None:
+    specs = [source_spec(one.__name__.lower(), one) for one in (Meter, Jump, Broken)]
+    outcome = runner(tmp_path, replace(PLAN, step_s=0.1), sources=SourceRecorder(specs, tmp_path / "sources")).run()
+    assert outcome.failure == ""
+    assert outcome.verdict == "silent", "a verdict is made from what every campaign measures"
+    assert list(outcome.source_failures) == ["broken"]
+    view = EpisodeView(tmp_path / "data" / "episodes" / "abc")
+    assert view.tables[-2:] == ("power", "broken")
+    assert 20 <= len(view.table("power")) <= 31
+    assert len(view.table("broken")) == 0
+    assert view.context.source_intervals_s["power"] == 0.1
+    assert view.wide(0.5)["geo", "jump"].max() == 1e6
+    assert view.catalogue.role_of("jump") == "saturation"
+    evidence = read_evidence(tmp_path / "data" / "episodes" / "abc")
+    seen = evidence[evidence["check"] == "source"].set_index("subject")
+    assert seen["passed"].to_dict() == {"meter": True, "jump": True, "broken": False}
+    assert "could not start: OSError: no such meter" in seen["detail"]["broken"]
+    create_version(tmp_path / "data", provenance={})
+    assert [str(one) for one in verify(tmp_path / "data") if one.severity == "error"] == []

@@ -101,6 +101,7 @@ def as_options(record: Mapping[str, Any]) -> dict[str, Any]:
     request = dict(record["request"])
     phases = request.pop("phases")
     request["rate"], request["step"] = request.pop("rate_rps"), f"{request.pop('step_s'):.12g}s"
+    request["source"] = request.pop("sources", [])
     if request["profile"] == "custom":
         del request["profile"]
         request |= {name.removesuffix("_s"): f"{length:.12g}s" for name, length in phases.items()}

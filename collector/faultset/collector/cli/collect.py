@@ -30,18 +30,22 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     from faultset.collector.campaigns.config import read_config
     from faultset.core.errors import UsageError
 
-    names = {
-        option.lstrip("-"): other.name
+    options_of = {
+        option.lstrip("-"): other
         for other in context.command.params
         if other is not parameter and not other.is_eager
         for option in other.opts
         if option.startswith("--")
     }
     try:
-        options = read_config(path, names)
+        options = read_config(path, options_of)
     except UsageError as error:
         raise click.UsageError(str(error), context) from None
-    context.default_map = {**(context.default_map or {}), **{names[name]: value for name, value in options.items()}}
+    defaults = {
+        options_of[name].name: value.split(",") if options_of[name].multiple else value
+        for name, value in options.items()
+    }
+    context.default_map = {**(context.default_map or {}), **defaults}
 
 
 @command("collect")
@@ -97,6 +101,14 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     show_default=True,
     help="Share of requests whose spans are kept.",
 )
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_names("faultset.sources"),
+    help="Source of telemetry to add to those of the platform; may be given more than once.",
+)
 @cluster_options
 @click.option("--dry-run", is_flag=True, help="Print the plans and touch nothing.")
 @click.option("--fresh", is_flag=True, help="Run all plans anew, as a new campaign, instead of resuming.")
@@ -120,6 +132,7 @@ def collect(
     as_json: bool,
     step: float,
     trace_sampling: float,
+    sources: tuple[str, ...],
     context: str | None,
     prometheus_url: str | None,
     jaeger_url: str | None,
@@ -156,6 +169,7 @@ def collect(
         mix=mix,
         step_s=step,
         trace_sampling=trace_sampling,
+        sources=_names(",".join(sources)),
         **{f"{name}_s": value for name, value in lengths.items()},
     )
     if dry_run:

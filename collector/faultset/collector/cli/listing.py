@@ -1,4 +1,4 @@
-"""`faultset list faults` and `faultset list apps`."""
+"""`faultset list faults`, `faultset list apps` and `faultset list sources`."""
 
 from __future__ import annotations
 
@@ -82,3 +82,35 @@ def apps(as_json: bool) -> None:
         for name, spec in load_apps().items()
     ]
     show_records(rows, columns=["app", "title", "runs", "services", "mixes", "default_mix"], as_json=as_json)
+
+
+@command("sources")
+@json_option
+def sources(as_json: bool) -> None:
+    """List the sources of telemetry that a campaign can add to those of its platform.
+
+    \b
+    Example:
+      faultset list sources --json
+    """
+    from faultset.collector.sources.registry import load_sources
+    from faultset.core.output import show_records
+
+    rows = [
+        {
+            "source": name,
+            "records": spec.table if spec.added_table else f"rows of {spec.table}",
+            "columns": [
+                f"{column.name} ({column.unit})" if column.unit else column.name
+                for column in (spec.added_table.columns if spec.added_table else ())
+            ]
+            or [f"{role.metric} ({role.unit})" for role in spec.metric_roles],
+            "summary": spec.summary,
+            "from": spec.origin.partition(" of ")[2],
+        }
+        for name, spec in load_sources().items()
+    ]
+    if not rows and not as_json:
+        click.echo("no source is installed; docs/extend/source.md says how to write one", err=True)
+        return
+    show_records(rows, columns=["source", "records", "columns", "summary", "from"], as_json=as_json)

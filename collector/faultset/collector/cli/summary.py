@@ -31,6 +31,7 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
                 "healthy again after s": label and _seconds(label.healthy_again_ns, label.recover_start_ns),
                 "attempts": one.attempts if one else 0,
                 "why": failure,
+                "source failures": dict(one.outcome.source_failures) if one else {},
             }
         )
     if as_json:
@@ -46,15 +47,29 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
             }
         )
         return
-    hidden = {"attempts"} | ({"why"} if not any(row["why"] for row in rows) else set())
+    hidden = {"attempts", "source failures"} | ({"why"} if not any(row["why"] for row in rows) else set())
     show_records(rows, columns=[name for name in rows[0] if name not in hidden])
     click.echo(_false_positives(result, labels))
     done, total = len(labels), len(result.plans)
     click.echo(
         f"{done} of {total} episodes in {result.wall_s / 60:.1f} min; dataset {result.root}, version {result.version}"
     )
+    for sentence in _source_failures(result):
+        click.echo(sentence, err=True)
     if done:
         click.echo(f"next: evaluate {result.root}")
+
+
+def _source_failures(result: CampaignResult) -> list[str]:
+    failures: dict[str, list[str]] = {}
+    for one in result.episodes:
+        for name, reason in one.outcome.source_failures.items():
+            failures.setdefault(name, []).append(reason)
+    count = len(result.episodes)
+    return [
+        f"the source {name} has recorded nothing in {len(reasons)} of {count} episodes; first: {reasons[0]}"
+        for name, reasons in failures.items()
+    ]
 
 
 def _seconds(end_ns: int | None, start_ns: int | None) -> float | None:

@@ -55,6 +55,8 @@ class EpisodeOutcome(Message):
         The command's exit code for this kind of failure.
     logs
         Folder with the logs and the journal of a failed episode.
+    source_failures
+        Name of each added source that failed, with the reason.
     """
 
     episode: str
@@ -67,6 +69,7 @@ class EpisodeOutcome(Message):
     sli_fires: bool = False
     latent_fires: bool = False
     logs: Path | None = None
+    source_failures: dict[str, str] = field(default_factory=dict)
 
 
 EpisodeMessage = PhaseReport | EpisodeOutcome

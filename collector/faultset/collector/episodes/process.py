@@ -26,7 +26,9 @@ from faultset.collector.episodes.working_folders import FAILED, MARKER, WorkingF
 from faultset.collector.ipc.messages import decode
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.core.errors import DataError, FaultsetError
+from faultset.collector.sources.recorder import SourceRecorder
+from faultset.collector.sources.registry import load_source
+from faultset.core.errors import DataError, FaultsetError, in_one_sentence
 from faultset.core.processes import die_with_parent
 
 TRACEBACK = "traceback.txt"
@@ -54,8 +56,7 @@ def main() -> None:
         outcome = EpisodeOutcome(episode=plan.episode, failure=str(error), exit_code=error.exit_code)
     except Exception as error:
         (working.folder / TRACEBACK).write_text(traceback.format_exc())
-        failure = f"{type(error).__name__}: {error} ({_origin(error)})"
-        outcome = EpisodeOutcome(episode=plan.episode, failure=failure, retriable=False)
+        outcome = EpisodeOutcome(episode=plan.episode, failure=in_one_sentence(error), retriable=False)
     finally:
         journal.close()
     if stopping:
@@ -79,11 +80,13 @@ def _run(
     platform = host.create_platform(
         app, working.folder, journal, episode=plan.episode, seed=plan.seed, step_s=plan.step_s
     )
+    sources = SourceRecorder([load_source(name) for name in plan.sources], working.folder / "sources")
     runner = EpisodeRunner(
         plan,
         platform,
         journal,
         assignment.root,
+        sources=sources,
         report=lambda phase, end_ns: send(PhaseReport(phase=str(phase), end_ns=end_ns)),
         interrupted=lambda: bool(stopping) or os.getppid() != assignment.parent,
         parallel=assignment.parallel,
@@ -91,6 +94,7 @@ def _run(
     try:
         return runner.run()
     finally:
+        sources.close()
         platform.teardown()
 
 
@@ -131,17 +135,6 @@ def _sender() -> Callable[[EpisodeMessage], None]:
             output.flush()
 
     return send
-
-
-def _origin(error: BaseException) -> str:
-    """Return the file and line where an exception was raised, preferably in a plug-in's code."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = Path(__file__).parents[1]
-    injected = [frame for frame in frames if not Path(frame.filename).is_relative_to(ours)]
-    libraries = ("site-packages", "dist-packages", f"python{sys.version_info.major}.{sys.version_info.minor}")
-    own = [frame for frame in injected if not {*Path(frame.filename).parts} & {*libraries}]
-    frame = (own or frames)[-1]
-    return f"{frame.filename}, line {frame.lineno}"
 
 
 def _keep_for_diagnosis(working: WorkingFolder, root: Path) -> Path | None:

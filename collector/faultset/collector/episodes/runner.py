@@ -19,6 +19,7 @@ from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.objects import ObjectNotFound
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.verdicts.verdict import Judgement
 from faultset.core.errors import FaultsetError, PlatformError, UsageError
 from faultset.core.times import SECOND_NS
@@ -37,6 +38,8 @@ class EpisodeRunner:
 
     Parameters
     ----------
+    sources
+        The sources that the campaign adds.
     report
         Called with the phase and its expected end (ns) whenever they change.
     interrupted
@@ -52,11 +55,13 @@ class EpisodeRunner:
         journal: Journal,
         root: Path,
         *,
+        sources: SourceRecorder | None = None,
         report: Callable[[Phase, int | None], None] = lambda phase, end: None,
         interrupted: Callable[[], bool] = lambda: False,
         parallel: int = 1,
     ):
         self.plan, self.platform, self.journal, self.root = plan, platform, journal, root
+        self.sources = sources or SourceRecorder((), root)
         fault = get_fault(plan.fault) if plan.fault else None
         self.record = EpisodeRecord(plan=plan, fault=fault, parallel=parallel)
         self.draws = draw(plan)
@@ -107,6 +112,7 @@ class EpisodeRunner:
             durations_s=self.record.durations_s,
             sli_fires=bool(judgement and judgement.sli_fires),
             latent_fires=bool(judgement and judgement.latent_fires),
+            source_failures=self.sources.failures,
         )
 
     def _perform(self, command: Command) -> tuple[Event, BaseException | None]:
@@ -146,6 +152,7 @@ class EpisodeRunner:
         self.platform.wait(is_ready, timeout_s=self.platform.ready_timeout_s, what=f"{self.plan.app} to become ready")
 
     def _start_load(self) -> None:
+        self.sources.start(self.platform, self.plan.step_s)
         self.platform.start_load(seed=self.draws.load_seed, rate_rps=self.plan.rate_rps, mix=self.plan.mix)
 
     def _check_warm(self) -> None:
@@ -251,7 +258,8 @@ class EpisodeRunner:
             reference_end_ns=self.machine.reference_end_ns,
             end_ns=self.machine.view_end_ns,
         )
-        self._judgement = write_episode(self.root, self.record, bounds, self.platform, self.journal)
+        self._judgement = write_episode(self.root, self.record, bounds, self.platform, self.journal, self.sources)
 
     def _teardown(self) -> None:
+        self.sources.close()
         self.platform.teardown()

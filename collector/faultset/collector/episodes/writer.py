@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.sources.recorder import SourceRecorder, SourceRows
 from faultset.collector.verdicts.sli import as_seen_at
 from faultset.collector.verdicts.verdict import Judgement, judge
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, EpisodeWriter
 from faultset.datasets.format.run_digests import WRITTEN, run_digest
 from faultset.datasets.format.schemas import TABLES, time_column, without_episode
+from faultset.datasets.metrics.roles import Catalogue
 from faultset.datasets.views import EpisodeView
 
 
@@ -32,14 +37,33 @@ def _table(platform: EpisodePlatform, name: str, start_ns: int, end_ns: int) -> 
         yield _finished(batch, end_ns) if name == "spans" else batch
 
 
+def _added(added: Sequence[SourceRows], name: str, end_ns: int) -> Iterator[pa.RecordBatch]:
+    for one in added:
+        if one.spec.table == name:
+            for batch in one.rows.to_batches():
+                yield _finished(batch, end_ns) if name == "spans" else batch
+
+
 def _seen_requests(requests: pa.Table, end_ns: int) -> pa.Table:
     schema = without_episode(TABLES["requests"])
     frame = as_seen_at(requests.to_pandas(), end_ns)
     return pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
 
 
+def _measured_by_platform(wide: pd.DataFrame, added: Sequence[SourceRows]) -> pd.DataFrame:
+    """Leave out what added sources measured: verdicts of all campaigns are made from the same metrics."""
+    roles = Catalogue(role for one in added for role in one.spec.metric_roles)
+    names = [str(metric).partition("{")[0] for _, metric in wide.columns]
+    return wide.loc[:, [roles.find(name) is None and roles.role_of(name) == "other" for name in names]]
+
+
 def write_episode(
-    root: Path, record: EpisodeRecord, bounds: ViewBounds, platform: EpisodePlatform, journal: Journal
+    root: Path,
+    record: EpisodeRecord,
+    bounds: ViewBounds,
+    platform: EpisodePlatform,
+    journal: Journal,
+    sources: SourceRecorder,
 ) -> Judgement:
     """Write the episode's telemetry, context and truth into the dataset and return the verdict.
 
@@ -51,15 +75,24 @@ def write_episode(
         The dataset's folder.
     journal
         The episode's journal, which becomes part of the truth.
+    sources
+        The sources that the campaign adds; what failed of them is part of the evidence.
     """
     plan, app = record.plan, platform.app
-    with EpisodeWriter(root, plan.episode) as writer:
+    added = sources.read(bounds.start_ns, bounds.end_ns)
+    for one in added:
+        record.add_evidence("source", one.spec.name, not one.failure, one.failure or f"{len(one.rows)} rows")
+    added_tables = [one.spec.added_table for one in added if one.spec.added_table]
+    with EpisodeWriter(root, plan.episode, added_tables=added_tables) as writer:
         schema = without_episode(TABLES["requests"])
         requests = pa.Table.from_batches(_table(platform, "requests", bounds.start_ns, bounds.end_ns), schema=schema)
         platform.stop_load()
         written = {"requests": writer.write_table("requests", [_seen_requests(requests, bounds.end_ns)])}
         for name in ("metrics", "spans", "logs", "events", "objects"):
-            written[name] = writer.write_table(name, _table(platform, name, bounds.start_ns, bounds.end_ns))
+            own = _table(platform, name, bounds.start_ns, bounds.end_ns)
+            written[name] = writer.write_table(name, chain(own, _added(added, name, bounds.end_ns)))
+        for table in added_tables:
+            written[table.name] = writer.write_table(table.name, _added(added, table.name, bounds.end_ns))
         times = {name: rows[time_column(name)] for name, rows in written.items()}
         del written
         writer.write_context(
@@ -70,16 +103,19 @@ def write_episode(
                 view_start_ns=bounds.start_ns,
                 view_end_ns=bounds.end_ns,
                 reference_end_ns=bounds.reference_end_ns,
-                source_intervals_s={name: source.interval_s for name, source in platform.sources.items()},
+                source_intervals_s={name: source.interval_s for name, source in platform.sources.items()}
+                | {one.spec.table: one.interval_s for one in added if one.spec.added_table},
                 services=tuple(app.services),
                 calls=tuple(app.calls),
                 workload_entry=app.entry[0],
+                metric_roles=tuple(asdict(role) for one in added for role in one.spec.metric_roles),
+                added_tables=tuple(added_tables),
             )
         )
         view = EpisodeView(root / EPISODES / f"{plan.episode}{INCOMPLETE}")
         judgement = judge(
             requests.to_pandas(),
-            view.wide(plan.step_s),
+            _measured_by_platform(view.wide(plan.step_s), added),
             targets=(plan.target,) if plan.target else tuple(app.services),
             start_ns=bounds.start_ns,
             reference_end_ns=bounds.reference_end_ns,

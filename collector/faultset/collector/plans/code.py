@@ -11,14 +11,16 @@ from faultset.collector.faults.registry import GROUP as FAULTS
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.load.driver import GROUP as LOAD_DRIVERS
 from faultset.collector.platforms.hosts import GROUP as PLATFORMS
+from faultset.collector.sources.registry import GROUP as SOURCES
 from faultset.core.identity import CodeIdentity, code_identity, path_identity, plugin_identity
 from faultset.core.plugins import plugins
 
-SOURCES = "faultset.sources"
 _FAULTS_PACKAGE = "faultset.collector.faults"
 
 
-def campaign_code(faults: list[FaultSpec], apps: tuple[str, ...], platform: str) -> dict[str, str]:
+def campaign_code(
+    faults: list[FaultSpec], apps: tuple[str, ...], platform: str, sources: tuple[str, ...] = ()
+) -> dict[str, str]:
     """Return "fault NAME", "app NAME" and so on -> identity of its code.
 
     Platforms, sources and load drivers that come with faultset are not named: its version says which they are.
@@ -27,13 +29,16 @@ def campaign_code(faults: list[FaultSpec], apps: tuple[str, ...], platform: str)
     ----------
     apps
         Names of applications, or paths of their folders or files.
+    sources
+        Names of the sources that the campaign adds.
     """
     announced = plugins(FAULTS)
     found = {
         f"fault {spec.name}": code_identity(spec.inject, announced.get(spec.name), within=_FAULTS_PACKAGE)
         for spec in faults
     }
-    drivers, used = plugins(LOAD_DRIVERS), [plugins(PLATFORMS).get(platform), *plugins(SOURCES).values()]
+    drivers, added = plugins(LOAD_DRIVERS), plugins(SOURCES)
+    used = [plugins(PLATFORMS).get(platform), *(added.get(name) for name in sources)]
     for name in apps:
         app = load_app(name)
         found[f"app {app.name}"] = app_identity(name)

@@ -49,6 +49,8 @@ class Plan:
     trace_sampling: float = 1.0
     app_file: str | None = None
     """Where the application's description lies when it does not come with the product."""
+    sources: tuple[str, ...] = ()
+    """Names of the sources of telemetry that are added to those of the platform."""
 
     @property
     def title(self) -> str:
@@ -63,7 +65,8 @@ class Plan:
     def from_json(text: str | Mapping[str, Any]) -> Plan:
         """Read a plan that `to_json` wrote."""
         record = dict(json.loads(text) if isinstance(text, str) else text)
-        return Plan(**{**record, "phases": Phases(**record["phases"])})
+        sources = tuple(record.get("sources", ()))
+        return Plan(**{**record, "phases": Phases(**record["phases"]), "sources": sources})
 
 
 @dataclass(frozen=True, kw_only=True)

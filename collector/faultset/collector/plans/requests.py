@@ -17,6 +17,7 @@ from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.plan import NoFaultKind, Plan, profile_phases
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
+from faultset.collector.sources.registry import check_together, load_source
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.json_text import canonical_json
@@ -51,6 +52,8 @@ class CampaignRequest:
         Interval of metrics in seconds.
     trace_sampling
         Share of client requests whose spans are kept.
+    sources
+        Sources of telemetry that are added to those of the platform.
     """
 
     faults: tuple[str, ...]
@@ -66,6 +69,7 @@ class CampaignRequest:
     mix: str | None
     step_s: float
     trace_sampling: float = 1.0
+    sources: tuple[str, ...] = ()
 
 
 def make_request(
@@ -86,6 +90,7 @@ def make_request(
     mix: str | None = None,
     step_s: float = 1.0,
     trace_sampling: float = 1.0,
+    sources: Sequence[str] = (),
 ) -> CampaignRequest:
     """Return a request for a campaign; see `CampaignRequest` for what is not described here.
 
@@ -124,6 +129,7 @@ def make_request(
         mix=mix,
         step_s=float(step_s),
         trace_sampling=float(trace_sampling),
+        sources=tuple(dict.fromkeys(sources)),
     )
 
 
@@ -214,6 +220,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     check_phases(request.phases, request.step_s)
     if not request.rate_rps > 0:
         raise UsageError(f"--rate must be more than 0 requests per second, but is {request.rate_rps:g}")
+    check_together([load_source(name) for name in request.sources])
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 1]))
     drafts: list[_Draft] = []
     files: dict[str, str] = {}
@@ -259,6 +266,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
                 mix=request.mix or app.default_mix,
                 step_s=request.step_s,
                 trace_sampling=request.trace_sampling,
+                sources=request.sources,
             )
         )
     return tuple(plans)
@@ -267,7 +275,8 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
 def campaign_id(request: CampaignRequest) -> str:
     """Return an id that the same request of the same code always gets, so that running it again resumes it."""
     # the text must never change, or campaigns that an earlier release began could not be resumed
-    values = ", ".join(f"{field.name}={getattr(request, field.name)!r}" for field in fields(request))
+    given = [field.name for field in fields(request) if field.name != "sources" or request.sources]
+    values = ", ".join(f"{name}={getattr(request, name)!r}" for name in given)
     code = canonical_json(requested_code(request))
     return hashlib.sha256(f"Request({values}) {code}".encode()).hexdigest()[:12]
 
@@ -275,7 +284,7 @@ def campaign_id(request: CampaignRequest) -> str:
 def requested_code(request: CampaignRequest) -> dict[str, str]:
     """Return which code a campaign runs; see `campaign_code`."""
     specs = {spec.name: spec for name in request.apps for spec in chosen_faults(request.faults, load_app(name))}
-    return campaign_code(list(specs.values()), request.apps, request.platform)
+    return campaign_code(list(specs.values()), request.apps, request.platform, request.sources)
 
 
 def _opaque_id(campaign: str, index: int, run: int) -> str:

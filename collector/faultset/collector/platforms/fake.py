@@ -15,11 +15,11 @@ import pyarrow as pa
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object, ObjectNotFound
-from faultset.collector.platforms.api.sources import Source
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
 from faultset.collector.platforms.journal.undo import UndoExecutor, undo_all
 from faultset.collector.platforms.journal.undo_operations import merge
+from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError

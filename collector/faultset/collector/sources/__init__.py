@@ -1,1 +1,1 @@
-"""Telemetry rows: how samples and spans of any source become tables."""
+"""Sources of telemetry: the contract of those that a campaign adds, and how samples and spans become tables."""

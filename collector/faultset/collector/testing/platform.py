@@ -19,7 +19,7 @@ from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.api.pod_state import is_active, is_ready
 from faultset.collector.platforms.hosts import PlatformHost
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.testing.source import check_source
+from faultset.collector.testing.source import check_platform_source
 from faultset.core.errors import PlatformError
 
 _ABSENT = "there-is-no-such-object"
@@ -228,5 +228,5 @@ def _check_sources(platform: EpisodePlatform, start_ns: int) -> None:
         assert table in platform.sources, f"there is no source of {table}"
     for table, source in platform.sources.items():
         assert source.table == table, f"the source of {table} says that it is of {source.table}"
-        check_source(source, start_ns, end_ns)
+        check_platform_source(source, start_ns, end_ns)
     assert platform.clock_offsets_s().keys() <= platform.sources.keys(), "clock_offsets_s names tables without a source"

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.platforms.api.sources import SeriesReader
+from faultset.collector.sources.contract import SeriesReader
 
 
 def _samples(platform: Platform, pod: str, metric: str, window_s: float) -> pa.Table:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.sources import Source
+from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 
 

@@ -16,7 +16,6 @@ import psutil
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.sources import Source
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
 from faultset.collector.platforms.journal.undo import undo_all
@@ -56,6 +55,7 @@ from faultset.collector.platforms.kubernetes.workloads.images import missing_ima
 from faultset.collector.platforms.kubernetes.workloads.load_pod import LoadPod, LoadRequests
 from faultset.collector.platforms.kubernetes.workloads.readiness import images_missing, unready
 from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
+from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError

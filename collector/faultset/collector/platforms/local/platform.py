@@ -12,7 +12,6 @@ from faultset.collector.load.source import RequestSource
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.sources import Source
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
 from faultset.collector.platforms.journal.undo import undo_all
@@ -31,6 +30,7 @@ from faultset.collector.platforms.local.telemetry.source import TelemetrySource
 from faultset.collector.platforms.local.undo import LocalUndoExecutor
 from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.runtime.stores.redis_driver import redis_programs
+from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError

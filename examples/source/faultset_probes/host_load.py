@@ -1,0 +1,30 @@
+"""A further series of the table of metrics: how many processes of the machine want to run."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from faultset.collector.sources.sampling import SampledSource
+from faultset.datasets.metrics.roles import MetricRole
+
+
+class HostLoad(SampledSource):
+    """The load average of the machine that collects."""
+
+    table = "metrics"
+    metric_roles = (
+        MetricRole(
+            source="host-load",
+            metric="host_load1",
+            role="saturation",
+            unit="1",
+            kind="gauge",
+            combine="mean",
+            meaning="processes that want to run, averaged over a minute",
+        ),
+    )
+
+    def sample(self) -> list[dict[str, Any]]:
+        """Ask the kernel."""
+        return [{"metric": "host_load1", "value": os.getloadavg()[0]}]

@@ -1,0 +1,33 @@
+"""A table of its own: one probe of the application's entry at every interval."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from faultset.collector.sources.sampling import SampledSource
+from faultset.datasets.format.schemas import AddedColumn
+
+
+class Probes(SampledSource):
+    """Whether the entry accepts a TCP connection, and how soon."""
+
+    table = "probes"
+    columns = (
+        AddedColumn(name="service", type="string", meaning="the Service that was dialled"),
+        AddedColumn(name="connect_s", type="double", unit="s", nullable=True, meaning="how long; null when refused"),
+    )
+
+    def sample(self) -> Iterator[dict[str, Any]]:
+        """Dial the entry once."""
+        service, port = self.target.platform.app.entry
+        address = self.target.platform.get("Service", service)["spec"]["clusterIP"]
+        began = time.monotonic()
+        try:
+            socket.create_connection((address, port), timeout=1.0).close()
+        except OSError:
+            yield {"service": service, "connect_s": None}
+        else:
+            yield {"service": service, "connect_s": time.monotonic() - began}

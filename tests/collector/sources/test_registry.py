@@ -1,0 +1,83 @@
+"""What the class of an added source declares is checked before a campaign begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from faultset.collector.sources.registry import GROUP, check_together, load_source, load_sources, source_spec
+from faultset.collector.sources.sampling import SampledSource
+from faultset.collector.testing import check_source
+from faultset.core.errors import UsageError
+from faultset.core.plugins import plugins
+from faultset.datasets.format.schemas import AddedColumn
+from faultset.datasets.metrics.roles import MetricRole
+
+COLUMN = AddedColumn(name="watts", type="double", unit="W", meaning="drawn power")
+ROLE = MetricRole(source="meter", metric="drawn_watts", role="other", unit="W", kind="gauge", combine="sum")
+
+
+class Meter(SampledSource):
+    """What the machine draws."""
+
+    table = "power"
+    columns = (COLUMN,)
+
+    def sample(self) -> Iterator[dict[str, Any]]:
+        yield {"watts": 80.0}
+
+
+def like(**attributes: Any) -> type:
+    return type("Changed", (Meter,), {"__doc__": Meter.__doc__, **attributes})
+
+
+@pytest.mark.parametrize("name", plugins(GROUP))
+def test_every_installed_source_keeps_what_sources_promise(name: str) -> None:
+    check_source(name)
+
+
+def test_what_is_declared_becomes_the_schema_of_its_rows() -> None:
+    spec = source_spec("meter", Meter)
+    assert spec.schema.names == ["time", "watts"]
+    assert spec.added_table is not None
+    assert (spec.added_table.meaning, spec.schema.field("watts").metadata[b"unit"]) == ("What the machine draws.", b"W")
+
+
+@pytest.mark.parametrize(
+    ("loaded", "sentence"),
+    [
+        (3, "it must be a class with table, interval_s, start, snapshot, close; found 3"),
+        (dict, "found <class 'dict'>, which lacks table"),
+        (like(__doc__="no sentence"), "must begin with a sentence"),
+        (like(table="Power supply"), "cannot be the name of an added table"),
+        (like(columns=()), "has no columns beside its time"),
+        (like(table="requests", columns=()), "rows cannot be added to requests"),
+        (like(table="metrics"), "leave columns out"),
+        (like(table="metrics", columns=()), "declares what its metrics are"),
+        (like(table="logs", columns=(), metric_roles=(ROLE,)), "declares what its metrics are"),
+        (
+            like(table="metrics", columns=(), metric_roles=(MetricRole(**{**vars(ROLE), "metric": "up"}),)),
+            "the metrics up must have whole names",
+        ),
+    ],
+)
+def test_a_declaration_that_cannot_be_used_is_refused(loaded: Any, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        source_spec("meter", loaded)
+
+
+def test_two_sources_of_one_table_or_metric_do_not_fit_together() -> None:
+    series = like(table="metrics", columns=(), metric_roles=(ROLE,))
+    check_together([source_spec("a", Meter), source_spec("b", series), source_spec("c", like(table="more"))])
+    with pytest.raises(UsageError, match="the sources a and b both record the table power"):
+        check_together([source_spec("a", Meter), source_spec("b", Meter)])
+    with pytest.raises(UsageError, match="both record the metric drawn_watts"):
+        check_together([source_spec("a", series), source_spec("b", series)])
+
+
+def test_an_unknown_source_is_refused() -> None:
+    with pytest.raises(UsageError, match='unknown source "meter"'):
+        load_source("meter")
+    assert "meter" not in load_sources()
