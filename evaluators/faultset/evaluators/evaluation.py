@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
-from faultset.evaluators.execution.checkpoint import Checkpoint
+from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource, is_url, local_path, opened_dataset
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
 from faultset.evaluators.execution.planning.plan import EvaluationSettings, check_choice, codes_of, make_plan
-from faultset.evaluators.execution.runners.runner_process import RunLimits
+from faultset.evaluators.execution.runners.confinement import isolation
+from faultset.evaluators.execution.runners.outcomes import RunLimits
 from faultset.evaluators.leaderboards.formats import write_json, write_markdown
 from faultset.evaluators.leaderboards.frames import leaderboard_frame
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
 
 RESULTS_FILE = "results.parquet"
+FILES = (RESULTS_FILE, "leaderboard.json", "leaderboard.md", "report.html")
 DELAYS_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
 """The grid "auto": doubling, because the first seconds matter most."""
 Progress = Callable[[int, int], None]
@@ -119,7 +121,7 @@ class Evaluation:
 
         folder = Path(folder)
         check_writable(folder)
-        paths = tuple(folder / name for name in (RESULTS_FILE, "leaderboard.json", "leaderboard.md", "report.html"))
+        paths = tuple(folder / name for name in FILES)
         write_rows(self.rows, paths[0])
         write_json(self.board, paths[1])
         write_markdown(self.board, paths[2])
@@ -233,7 +235,8 @@ def evaluate(
                 scheduling.remote_client(scheduler, None if source.url else str(source.folder))
             )
             workers = scheduling.remote_workers(client)
-        plan = make_plan(source, specs, settings, workers, get_baseline, kept=kept)
+        hidden = [] if folder is None else [folder / name for name in (*FILES, CHECKPOINT_FILE)]
+        plan = make_plan(source, specs, settings, workers, get_baseline, kept=kept, hidden=hidden)
         if started is not None:
             started(
                 EvaluationStart(
@@ -350,6 +353,7 @@ def _shown_settings(source: DatasetSource, settings: EvaluationSettings) -> dict
         "memory_limit_bytes": settings.limits.memory_bytes,
         "cluster_key": "application, fault, target",
         "scorers": scorer_codes(),
+        "isolation": isolation(),
         "source": source.url or str(source.folder),
         "machine": machine(),
     }

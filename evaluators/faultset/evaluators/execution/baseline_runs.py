@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from faultset.core.times import SECOND_NS
-from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, Action, Blob
-from faultset.evaluators.execution.runners.runner_process import RunLimits
+from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, Action, Blob, MethodProcess
+from faultset.evaluators.execution.runners.outcomes import RunLimits
 from faultset.evaluators.results.rows import Protocol, Status
 from faultset.evaluators.results.truth import Truth
 
@@ -47,6 +47,12 @@ class BaselineRun:
     """Hash of the settings that answers can depend on."""
     code: str
     """Distribution, version and hash of the baseline's code."""
+    built_in: bool
+    """Whether it comes with faultset."""
+    tables: tuple[str, ...]
+    """Tables that it may read."""
+    places: tuple[str, ...] = ()
+    """Files and folders that its code lies in, where it does not come with faultset."""
     trigger: str | None = None
     """Detector whose alarm this localizer was made for."""
     learns: bool = True
@@ -81,8 +87,36 @@ class RunContext:
     delays: tuple[float, ...]
     runs: tuple[BaselineRun, ...]
     """All runs, also of detectors that only raise the alarm for others."""
+    hidden: tuple[str, ...] = ()
+    """Files that no method may read: earlier results, which hold the truth."""
     majority_labels: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     """Fold -> system level and fault type that its training labels most often have."""
+
+
+def method_process(
+    run: BaselineRun, episodes: Sequence[str], shared: Sequence[str], context: RunContext
+) -> MethodProcess:
+    """Describe the process that a run is carried out in.
+
+    Parameters
+    ----------
+    episodes
+        Folders of the episodes that the run is given.
+    shared
+        Folders of the episodes that the batch is given, for methods that share a process.
+    """
+    if run.built_in:
+        return MethodProcess(
+            key="\n".join(shared), built_in=True, episodes=tuple(shared), tables=None, hidden=context.hidden
+        )
+    return MethodProcess(
+        key="\n".join((run.name, str(run.seed), *episodes)),
+        built_in=False,
+        episodes=tuple(episodes),
+        tables=run.tables,
+        code=run.places,
+        hidden=context.hidden,
+    )
 
 
 def expected_answers(run: BaselineRun, truth: Truth, context: RunContext) -> list[ExpectedAnswer]:

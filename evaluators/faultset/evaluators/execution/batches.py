@@ -17,6 +17,7 @@ from faultset.evaluators.execution.baseline_runs import (
     ModelKey,
     RunContext,
     expected_answers,
+    method_process,
 )
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, local_folders
 from faultset.evaluators.execution.runners.messages import (
@@ -26,8 +27,9 @@ from faultset.evaluators.execution.runners.messages import (
     FitRequest,
     TrainingLabel,
 )
+from faultset.evaluators.execution.runners.outcomes import RunnerOutcome
 from faultset.evaluators.execution.runners.runner_pool import machine_pool
-from faultset.evaluators.execution.runners.runner_process import RunnerOutcome, RunnerProcess, next_number
+from faultset.evaluators.execution.runners.runner_process import RunnerProcess, next_number
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.results.truth import Truth
@@ -62,7 +64,7 @@ class FitBatch:
             machine_pool().lend(f"fold {self.fold}") as runner,
         ):
             for run in chosen:
-                outcome = runner.run(self._request(run, folders), context.limits.for_fit())
+                outcome = runner.run(self._request(run, folders, context), context.limits.for_fit())
                 models[run.model(self.fold)] = FittedModel(
                     status=outcome.status,
                     blob=Blob.of(outcome.model) if outcome.status == "ok" else EMPTY_BLOB,
@@ -72,13 +74,15 @@ class FitBatch:
                 report_progress(1)
         return models
 
-    def _request(self, run: BaselineRun, folders: tuple[str, ...]) -> FitRequest:
+    def _request(self, run: BaselineRun, folders: tuple[str, ...], context: RunContext) -> FitRequest:
         labelled = "labels" in run.needs
+        episodes = folders if labelled else folders[: len(self.healthy)] if run.learns else ()
         return FitRequest(
             number=next_number(),
+            process=method_process(run, episodes, folders, context),
             spec=run.spec,
             seed=run.seed,
-            episodes=folders if labelled else folders[: len(self.healthy)] if run.learns else (),
+            episodes=episodes,
             labels=self.labels if labelled else (),
         )
 
@@ -182,6 +186,7 @@ class EpisodeEvaluator:
             return RunnerOutcome(status=model.status, reason=f"fit: {model.reason}", seconds=0.0)
         request = AnswerRequest(
             number=next_number(),
+            process=method_process(run, [self._folder], [self._folder], self._context),
             action=ACTIONS[run.task],
             spec=run.spec,
             seed=run.seed,

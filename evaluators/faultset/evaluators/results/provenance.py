@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faultset.core.identity import CodeIdentity, code_identity, own_digest, plugin_identity
+from faultset.core.code.identity import CodeIdentity, code_identity, code_places, own_digest, plugin_identity
 from faultset.core.plugins import plugins
 
 if TYPE_CHECKING:
@@ -45,6 +45,12 @@ def code_version() -> str:
 def method_code(spec: BaselineSpec) -> CodeIdentity:
     """Identify the code of a baseline by distribution, version and content."""
     return code_identity(spec.factory, plugins(BASELINES).get(spec.name), within="faultset.baselines")
+
+
+def method_places(spec: BaselineSpec) -> tuple[str, ...]:
+    """Return the files and folders that a baseline's code lies in, unless it comes with faultset."""
+    plugin = plugins(BASELINES).get(spec.name)
+    return tuple(map(str, code_places(spec.factory, plugin)))
 
 
 def scorer_codes() -> dict[str, str]:

@@ -31,9 +31,9 @@ def test_what_is_worked_out_of_an_episode_is_worked_out_once_and_forgotten_with_
     cache, calls = Cache(), []
     first, second = map(str, sorted((Path(example_dataset) / "episodes").iterdir())[:2])
     for path in (first, first, second):
-        SharedView(path, cache, sli=False).once("calls", lambda: calls.append(1))
+        SharedView(path, cache, tables=frozenset()).once("calls", lambda: calls.append(1))
     assert len(calls) == 2
-    SharedView(first, Cache(), sli=False).once("calls", lambda: calls.append(1))
+    SharedView(first, Cache(), tables=frozenset()).once("calls", lambda: calls.append(1))
     assert len(calls) == 3
 
 

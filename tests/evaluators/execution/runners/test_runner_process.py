@@ -14,8 +14,9 @@ import pytest
 
 from faultset.baselines.api.contract import Detection, Ranking
 from faultset.baselines.api.registry import BaselineSpec
-from faultset.evaluators.execution.runners.messages import Action, AnswerRequest, Blob, FitRequest
-from faultset.evaluators.execution.runners.runner_process import RunLimits, RunnerOutcome, RunnerProcess, next_number
+from faultset.evaluators.execution.runners.messages import Action, AnswerRequest, Blob, FitRequest, MethodProcess
+from faultset.evaluators.execution.runners.outcomes import RunLimits, RunnerOutcome
+from faultset.evaluators.execution.runners.runner_process import RunnerProcess, next_number
 
 
 class Calm:
@@ -147,13 +148,23 @@ def ask(
 ) -> RunnerOutcome:
     folder = next(iter(sorted((dataset / "episodes").iterdir())))
     spec = Blob.of(cloudpickle.dumps(spec_of(cls, *needs)))
+    tables = ("metrics", *(["requests"] if "sli" in needs else []))
+    places = (__file__,)
+    process = MethodProcess(key=cls.__name__, built_in=False, episodes=(str(folder),), tables=tables, code=places)
     request: FitRequest | AnswerRequest
     if kind == "fit":
-        request = FitRequest(number=next_number(), spec=spec, seed=0, episodes=(str(folder),))
+        request = FitRequest(number=next_number(), process=process, spec=spec, seed=0, episodes=(str(folder),))
     else:
         model = Blob.of(cloudpickle.dumps(cls()))
         request = AnswerRequest(
-            number=next_number(), action=kind, spec=spec, model=model, seed=0, episode=str(folder), alarm_ns=1
+            number=next_number(),
+            process=process,
+            action=kind,
+            spec=spec,
+            model=model,
+            seed=0,
+            episode=str(folder),
+            alarm_ns=1,
         )
     return runner.run(request, RunLimits(**{"timeout_s": 30.0, **limits}))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faultset.core.errors import DataError, UsageError
@@ -14,8 +15,15 @@ from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.planning.folds import CROSS, Fold, folds_of_split
 from faultset.evaluators.execution.planning.training_labels import label_of, majority_label_of
 from faultset.evaluators.execution.runners.messages import Blob
-from faultset.evaluators.execution.runners.runner_process import RunLimits
-from faultset.evaluators.results.provenance import code_version, library_versions, method_code, settings_hash
+from faultset.evaluators.execution.runners.outcomes import RunLimits
+from faultset.evaluators.execution.runners.views import readable_tables
+from faultset.evaluators.results.provenance import (
+    code_version,
+    library_versions,
+    method_code,
+    method_places,
+    settings_hash,
+)
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS, Key, ResultRow
 from faultset.evaluators.results.truth import Truth
 
@@ -87,11 +95,12 @@ def make_plan(
     find: Find,
     *,
     kept: Iterable[ResultRow] = (),
+    hidden: Iterable[Path] = (),
 ) -> EvaluationPlan:
     """Divide an evaluation into batches of work.
 
     `find` looks up detectors that are fitted and run for their alarm even when they are not among `specs`. Answers
-    that are among `kept` are left out.
+    that are among `kept` are left out. Methods cannot read the files `hidden`.
     """
     chosen = choose_answerable(source, specs, settings)
     folds = folds_of(source, settings)
@@ -108,6 +117,7 @@ def make_plan(
         protocols=settings.protocols,
         delays=settings.delays,
         runs=runs,
+        hidden=tuple(str(path) for path in hidden),
         majority_labels={
             number: label for number, truths in training.items() if (label := majority_label_of(truths)) is not None
         },
@@ -227,7 +237,8 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
     from faultset.baselines.api.contract import Untrained
 
     payload = Blob.of(cloudpickle.dumps(spec))
-    code = str(method_code(spec))
+    code = method_code(spec)
+    places = () if code.built_in else method_places(spec)
     seeds = range(settings.seed, settings.seed + SEEDS_OF_STOCHASTIC) if spec.stochastic else [0]
     return [
         BaselineRun(
@@ -238,7 +249,10 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
             seed=seed,
             spec=payload,
             settings=settings_hash({"baseline": spec.name, **settings.for_rows()}),
-            code=code,
+            code=str(code),
+            built_in=code.built_in,
+            tables=tuple(sorted(readable_tables(spec))),
+            places=places,
             trigger=spec.trigger,
             learns=getattr(spec.factory, "fit", None) is not Untrained.fit,
         )

@@ -1,9 +1,11 @@
-"""The process that runs baselines: fit, detect, localize and diagnose, one request at a time."""
+"""The process that runs a baseline: fit, detect, localize and diagnose, one request at a time."""
 
 from __future__ import annotations
 
 import os
 import random
+import sys
+import tempfile
 import time
 import traceback
 from multiprocessing.connection import Connection
@@ -11,31 +13,33 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.evaluators.execution.runners import process_trees
 from faultset.evaluators.execution.runners.messages import (
-    EMPTY_BLOB,
     AnswerRequest,
     Blob,
     CheckedAnswer,
     FitRequest,
-    RunnerReady,
+    MethodProcess,
     RunnerReply,
 )
+from faultset.evaluators.execution.runners.replies import reply_header
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
 
 
-def serve_requests(requests_fd: int, replies_fd: int) -> None:
-    """Carry out requests until their pipe is closed."""
-    import cloudpickle  # noqa: F401  imported before the first request, so that no method's time includes it
+def serve_requests(requests_fd: int, replies_fd: int, about: MethodProcess, scratch: str) -> None:
+    """Give up access to everything but what the method may reach, and carry out requests until their pipe is closed."""
     import numpy as np
 
-    from faultset.evaluators.execution.runners.views import prepare_pandas
+    from faultset.evaluators.execution.runners.confinement import confine_method
 
-    prepare_pandas()
+    peak = process_trees.PeakMemory()
+    os.chdir(scratch)
+    os.environ["TMPDIR"] = os.environ["JOBLIB_TEMP_FOLDER"] = tempfile.tempdir = scratch
+    confine_method(about, scratch)
     me = os.getpid()
-    worker = _BaselineWorker()
+    worker = _BaselineWorker(peak)
     requests, replies = Connection(requests_fd, writable=False), Connection(replies_fd, readable=False)
-    replies.send(RunnerReady())
+    imported = set(sys.modules)
     while True:
         try:
             request: FitRequest | AnswerRequest = requests.recv()
@@ -43,18 +47,20 @@ def serve_requests(requests_fd: int, replies_fd: int) -> None:
             return
         random.seed(request.seed)
         np.random.seed(request.seed % 2**32)
-        process_trees.reset_own_peak()
+        peak.reset()
         reply = worker.reply_to(request)
         if os.getpid() != me:
             # a baseline forked and its child came back here as well; only one of them may go on
             os._exit(0)
-        replies.send(reply)
+        replies.send_bytes(reply_header(reply, sys.modules.keys() - imported if about.built_in else ()))
+        replies.send_bytes(reply.model)
 
 
 class _Clock:
     """Elapsed and processor time of the method alone, without opening files and checking its answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, peak: process_trees.PeakMemory) -> None:
+        self._peak = peak
         self.seconds = self.cpu_seconds = 0.0
 
     def __enter__(self) -> None:
@@ -68,21 +74,21 @@ class _Clock:
         return {
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
-            "peak_bytes": process_trees.own_peak_bytes(),
+            "peak_bytes": self._peak.bytes(),
         }
 
 
 class _BaselineWorker:
-    def __init__(self) -> None:
+    def __init__(self, peak: process_trees.PeakMemory) -> None:
         from faultset.evaluators.execution.runners.cache import Cache
 
+        self._peak = peak
         self._cache = Cache()
-        self._blobs: dict[str, bytes] = {EMPTY_BLOB.digest: EMPTY_BLOB.data}
 
     def reply_to(self, request: FitRequest | AnswerRequest) -> RunnerReply:
         from faultset.evaluators.execution.runners.answers import InvalidAnswer
 
-        clock = _Clock()
+        clock = _Clock(self._peak)
         answer: CheckedAnswer | None = None
         model = b""
         try:
@@ -101,17 +107,15 @@ class _BaselineWorker:
     def _load(self, blob: Blob) -> Any:
         import pickle
 
-        if blob.data:
-            self._blobs[blob.digest] = blob.data
-        return pickle.loads(self._blobs[blob.digest])
+        return pickle.loads(blob.data)
 
     def _answer(self, request: AnswerRequest, spec: BaselineSpec, clock: _Clock) -> CheckedAnswer:
         from faultset.evaluators.execution.runners import answers
-        from faultset.evaluators.execution.runners.views import SharedView
+        from faultset.evaluators.execution.runners.views import SharedView, readable_tables
 
         # unpickled for every answer: what a method remembers must not reach the next episode
         method = self._load(request.model)
-        view = SharedView(request.episode, self._cache, sli="sli" in spec.needs)
+        view = SharedView(request.episode, self._cache, tables=readable_tables(spec))
         if request.action == "detect":
             with clock:
                 found = method.detect(view)
@@ -129,9 +133,9 @@ class _BaselineWorker:
 
         from faultset.baselines.api.contract import Labelled
         from faultset.evaluators.execution.runners.answers import InvalidAnswer
-        from faultset.evaluators.execution.runners.views import TrainingSet
+        from faultset.evaluators.execution.runners.views import TrainingSet, readable_tables
 
-        training: Any = TrainingSet(request.episodes, self._cache, sli="sli" in spec.needs)
+        training: Any = TrainingSet(request.episodes, self._cache, tables=readable_tables(spec))
         if "labels" in spec.needs:
             training = [
                 Labelled(view=view, **label._asdict()) for view, label in zip(training, request.labels, strict=True)

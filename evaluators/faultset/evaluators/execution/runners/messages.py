@@ -1,4 +1,8 @@
-"""What an evaluation and its runner processes send each other, pickled over a pair of pipes."""
+"""What an evaluation and its runner processes send each other.
+
+Requests go from the evaluation to the methods and are pickled. What comes back was in the hands of a method and is
+plain data: JSON, and bytes that nobody but the same method opens. `replies.py` reads it.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +46,33 @@ EMPTY_BLOB = Blob.of(b"")
 
 
 @dataclass(frozen=True, kw_only=True)
+class MethodProcess:
+    """The process that a request is carried out in, and what it can reach.
+
+    Requests of one method about one episode share a process. Methods that come with faultset share one for each
+    episode, so that its frames are made once.
+    """
+
+    key: str
+    """Requests with the same key are carried out in the same process while it lives."""
+    built_in: bool
+    """Whether only code of faultset runs in it."""
+    episodes: tuple[str, ...]
+    """Folders of the episodes whose context and telemetry can be read."""
+    tables: tuple[str, ...] | None
+    """Tables that can be read; None for all."""
+    code: tuple[str, ...] = ()
+    """Files and folders of the method's own code."""
+    hidden: tuple[str, ...] = ()
+    """Files and folders that cannot be read even where they lie in a folder that can."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FitRequest:
     """Build a baseline and fit it."""
 
     number: int
+    process: MethodProcess
     spec: Blob
     """The baseline's spec, by cloudpickle, so that baselines written in a notebook or test arrive too."""
     seed: int
@@ -60,6 +87,7 @@ class AnswerRequest:
     """Run a fitted baseline on one episode."""
 
     number: int
+    process: MethodProcess
     action: Action
     spec: Blob
     model: Blob
@@ -93,8 +121,3 @@ class RunnerReply:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class RunnerReady:
-    """The process has imported what it needs and waits for requests."""

@@ -1,7 +1,7 @@
-"""The runner process: a guard that outlives every baseline, and below it the process that runs them.
+"""The runner process: a guard that outlives every baseline, and below it the fork server that starts them.
 
 The guard imports nothing heavy and never runs foreign code. It adopts orphans and ends everything below it
-when the baseline process ends or when the evaluation goes away, which it learns from its standard input being
+when the fork server ends or when the evaluation goes away, which it learns from its standard input being
 closed. So nothing is left behind even if the evaluation is killed.
 """
 
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import sys
+import tempfile
 from typing import NoReturn
 
 from faultset.core.processes import adopt_orphans, die_with_parent
@@ -23,14 +25,15 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     adopt_orphans()
     guard = os.getpid()
-    worker = os.fork()
-    if worker == 0:
+    scratch = tempfile.mkdtemp(prefix=f"faultset-methods-{guard}-")
+    server = os.fork()
+    if server == 0:
         die_with_parent(guard)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
-        from faultset.evaluators.execution.runners.baseline_worker import serve_requests
+        from faultset.evaluators.execution.runners.fork_server import serve_forks
 
-        serve_requests(requests, replies)
+        serve_forks(requests, replies, scratch)
         os._exit(0)
     os.close(requests)
     os.close(replies)
@@ -38,17 +41,18 @@ def main() -> NoReturn:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
-    code = _watch(worker)
+    code = _watch(server)
     process_trees.kill_descendants(guard)
+    shutil.rmtree(scratch, ignore_errors=True)
     os._exit(code)
 
 
-def _watch(worker: int) -> int:
-    handle = os.pidfd_open(worker)
+def _watch(server: int) -> int:
+    handle = os.pidfd_open(server)
     while True:
         ready, _, _ = select.select([handle, 0], [], [])
         if handle in ready:
-            _, status = os.waitpid(worker, 0)
+            _, status = os.waitpid(server, 0)
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
         if not os.read(0, 1):

@@ -35,6 +35,15 @@ def kill_descendants(pid: int, timeout_s: float = 5.0) -> None:
         time.sleep(0.005)
 
 
+def kill_marked(variable: str) -> None:
+    """Kill every process that was started with an environment variable, given as NAME=value."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    kill(int(folder.name))
+
+
 def kill(pid: int) -> None:
     """Send SIGKILL; a process that is already gone is fine."""
     with contextlib.suppress(ProcessLookupError):
@@ -74,22 +83,35 @@ def proportional_bytes(pids: list[int]) -> int:
     return total
 
 
-def reset_own_peak() -> None:
-    """Start a new measurement of this process's peak memory, where the kernel allows it."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
+class PeakMemory:
+    """The peak resident memory of this process; made before it gives up access to files."""
 
+    def __init__(self) -> None:
+        self._switch: int | None = None
+        with contextlib.suppress(OSError):
+            self._switch = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
 
-def own_peak_bytes() -> int:
-    """Peak resident memory of this process since `reset_own_peak`; 0 where it cannot be read."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
+    def reset(self) -> None:
+        """Start a new measurement, where the kernel allows it."""
+        if self._switch is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._switch, b"5")
+
+    def bytes(self) -> int:
+        """Return the peak since `reset`; 0 where it cannot be read."""
+        try:
+            status = Path("/proc/self/status").read_text()
+        except OSError:
+            return 0
+        for line in status.splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
         return 0
-    for line in status.splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process started or adopted."""
+    return list(_children(pid))
 
 
 def _children(pid: int) -> Iterator[int]:

@@ -4,69 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+import uuid
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
+from typing import Any
 
 from faultset.evaluators.execution.runners import process_trees
-from faultset.evaluators.execution.runners.messages import (
-    AnswerRequest,
-    Blob,
-    CheckedAnswer,
-    FitRequest,
-    RunnerReady,
-    RunnerReply,
-)
+from faultset.evaluators.execution.runners.launch import MARK, start_guard
+from faultset.evaluators.execution.runners.messages import AnswerRequest, Blob, FitRequest
+from faultset.evaluators.execution.runners.outcomes import RunLimits, RunnerOutcome, RunnerStopped
+from faultset.evaluators.execution.runners.replies import HEADER_BYTES, MODEL_BYTES, UnreadableReply, read_reply
 from faultset.evaluators.results.rows import Status
 
 _LOOK_EVERY_S = 0.05
 _START_TIMEOUT_S = 120.0
 _OUTPUT_LIMIT = 8 << 20
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _TRANSFER_TIMEOUT_S = 60.0
 """For the rest of a reply whose beginning has arrived."""
+_MESSAGE_BYTES = 1 << 16
 _numbers = itertools.count(1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunLimits:
-    """What a baseline may use for one answer."""
-
-    timeout_s: float = 60.0
-    memory_bytes: int = 2 << 30
-
-    def for_fit(self) -> RunLimits:
-        """Limits for learning from many episodes at once."""
-        return RunLimits(timeout_s=5 * self.timeout_s, memory_bytes=self.memory_bytes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunnerOutcome:
-    """The result of one request, whatever happened to the process."""
-
-    status: Status
-    answer: CheckedAnswer | None = None
-    model: bytes = b""
-    """The fitted baseline, after a `FitRequest`."""
-    reason: str = ""
-    seconds: float = 0.0
-    cpu_seconds: float | None = None
-    """None where the process did not live to tell."""
-    peak_bytes: int = 0
-
-
-class RunnerStopped(Exception):
-    """The evaluation is being ended; no more requests are taken."""
-
-
 class RunnerProcess:
-    """A process that runs baselines, in a session of its own; started again after every failure.
+    """A process that starts method processes, in a session of its own; started again after every failure.
 
     Not thread-safe except for `stop`.
     """
@@ -81,33 +47,14 @@ class RunnerProcess:
         self._tail = b""
         self._written = 0
         self._sent: set[str] = set()
+        self._idle: tuple[int, ...] = ()
+        self._mark = uuid.uuid4().hex
 
     def start(self) -> None:
         """Start the process without waiting for its imports."""
         if self._process is not None or self._stopped:
             return
-        child_requests, requests = os.pipe()
-        replies, child_replies = os.pipe()
-        self._requests, self._replies = Connection(requests, readable=False), Connection(replies, writable=False)
-        try:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "faultset.evaluators.execution.runners.process_guard",
-                    str(child_requests),
-                    str(child_replies),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(child_requests, child_replies),
-                start_new_session=True,
-                env=_environment(),
-            )
-        finally:
-            os.close(child_requests)
-            os.close(child_replies)
+        self._process, self._requests, self._replies = start_guard(self._mark)
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)
@@ -157,7 +104,7 @@ class RunnerProcess:
         started = time.monotonic()
         while time.monotonic() - started < _START_TIMEOUT_S:
             message, over = self._read(_LOOK_EVERY_S)
-            if isinstance(message, RunnerReady):
+            if message is not None and message.get("kind") == "ready":
                 self._ready = True
                 return None
             if over or self._gone():
@@ -169,8 +116,15 @@ class RunnerProcess:
         peak = 0
         while True:
             message, over = self._read(_LOOK_EVERY_S)
-            if isinstance(message, RunnerReply) and message.number == number:
-                return self._answered(message, peak, limits)
+            kind = None if message is None or message.get("number") != number else message["kind"]
+            if kind == "running":
+                assert message is not None
+                self._idle = tuple(message["idle"])
+            if kind == "reply":
+                return self._answered(number, started, peak, limits)
+            if kind == "ended":
+                assert message is not None
+                return self._method_ended(message["code"], started, peak)
             if over or self._gone():
                 return self._ended(started, peak)
             peak = max(peak, self._memory(limits.memory_bytes))
@@ -184,11 +138,20 @@ class RunnerProcess:
                 reason = f"no answer after {limits.timeout_s:g} s"
                 return self._give_up("timeout", reason, started, peak)
 
-    def _answered(self, reply: RunnerReply, sampled_peak: int, limits: RunLimits) -> RunnerOutcome:
+    def _answered(self, number: int, started: float, sampled_peak: int, limits: RunLimits) -> RunnerOutcome:
+        elapsed = time.monotonic() - started
+        header, model = self._received(HEADER_BYTES), self._received(MODEL_BYTES)
+        if header is None or model is None:
+            return self._ended(started, sampled_peak)
+        try:
+            reply = read_reply(header, model, number)
+        except UnreadableReply as wrong:
+            reason = f"wrote something else than its answer ({wrong})"
+            return RunnerOutcome(status="error", reason=reason, seconds=elapsed, peak_bytes=sampled_peak)
+        # the method's own process measured: what it says cannot be more than what passed here
+        seconds, cpu_seconds = min(reply.seconds, elapsed), min(reply.cpu_seconds, elapsed * (os.cpu_count() or 1))
+        reply = replace(reply, seconds=seconds, cpu_seconds=cpu_seconds)
         peak = max(reply.peak_bytes, sampled_peak)
-        if self._leftovers():
-            # what a baseline leaves running would take time and memory from the next one
-            self._restart()
         if peak > limits.memory_bytes:
             self._restart()
             reason = f"used {peak / 2**20:.0f} MiB, the limit is {limits.memory_bytes / 2**20:.0f} MiB"
@@ -216,15 +179,24 @@ class RunnerProcess:
         except subprocess.TimeoutExpired:
             code = None
         self._read(0.0)
+        outcome = self._exit_outcome(code, started, peak)
+        # the guard, which ends everything below it, may itself have been killed
+        process_trees.kill_marked(f"{MARK}={self._mark}")
+        self._restart()
+        return outcome
+
+    def _method_ended(self, code: int | None, started: float, peak: int) -> RunnerOutcome:
+        self._read_output()
+        return self._exit_outcome(None if code is None else code if code >= 0 else 128 - code, started, peak)
+
+    def _exit_outcome(self, code: int | None, started: float, peak: int) -> RunnerOutcome:
         text = " ".join(self._tail.decode(errors="replace").split())[-200:]
         how = "its process ended" if code is None else _exit_words(code)
-        self._restart()
-        seconds = time.monotonic() - started
         reason = f"{how}; last output: {text}" if text else how
-        return RunnerOutcome(status="exit", reason=reason, seconds=seconds, peak_bytes=peak)
+        return RunnerOutcome(status="exit", reason=reason, seconds=time.monotonic() - started, peak_bytes=peak)
 
-    def _read(self, wait_s: float) -> tuple[RunnerReply | RunnerReady | None, bool]:
-        """Return the message that has arrived, if any, and whether the baseline process closed its side."""
+    def _read(self, wait_s: float) -> tuple[dict[str, Any] | None, bool]:
+        """Return the message that has arrived, if any, and whether the fork server closed its side."""
         watched = [
             *([self._replies] if self._replies is not None else []),
             *([self._output] if self._output >= 0 else []),
@@ -236,20 +208,35 @@ class RunnerProcess:
                 raise RunnerStopped from None
             raise
         if self._output in ready:
-            part = os.read(self._output, 1 << 16)
-            self._written += len(part)
-            self._tail = (self._tail + part)[-4096:]
-            if not part:
-                self._output = -1
+            self._read_output()
         if self._replies is None or self._replies not in ready:
             return None, False
+        message = self._received(_MESSAGE_BYTES)
+        return (None, True) if message is None else (json.loads(message), False)
+
+    def _read_output(self) -> None:
+        """Take what has been written to standard output and error since the last time."""
+        if self._output < 0:
+            return
+        try:
+            part = os.read(self._output, 1 << 16)
+        except BlockingIOError:
+            return
+        self._written += len(part)
+        self._tail = (self._tail + part)[-4096:]
+        if not part:
+            self._output = -1
+
+    def _received(self, most: int) -> bytes | None:
+        """Return the next bytes of the fork server; None when it is gone."""
+        assert self._replies is not None
         # a process that stops in the middle of a reply is ended, which ends the wait for the rest
         watchdog = threading.Timer(_TRANSFER_TIMEOUT_S, self._kill)
         watchdog.start()
         try:
-            return self._replies.recv(), False
+            return self._replies.recv_bytes(most)
         except (EOFError, OSError):
-            return None, True
+            return None
         finally:
             watchdog.cancel()
 
@@ -257,20 +244,17 @@ class RunnerProcess:
         return self._process is None or self._process.poll() is not None
 
     def _memory(self, limit: int) -> int:
+        """Return what the processes of the method at work take, without those that wait."""
         if self._process is None:
             return 0
-        pids = process_trees.descendants(self._process.pid)
+        known = {self._process.pid, *self._idle}
+        server = process_trees.children(self._process.pid)
+        pids = [pid for pid in process_trees.descendants(self._process.pid) if pid not in known and pid not in server]
         resident = process_trees.resident_bytes(pids)
         if resident > limit and len(pids) > 1:
             # forked processes share most of their pages; count those once before anybody is blamed
             return process_trees.proportional_bytes(pids)
         return resident
-
-    def _leftovers(self) -> bool:
-        if self._process is None:
-            return False
-        living = [pid for pid in process_trees.descendants(self._process.pid) if not process_trees.is_zombie(pid)]
-        return len(living) > 1
 
     def _restart(self) -> None:
         self._kill()
@@ -304,16 +288,6 @@ class RunnerProcess:
 def next_number() -> int:
     """Give a number that no other request of this process has."""
     return next(_numbers)
-
-
-def _environment() -> dict[str, str]:
-    environment = dict(os.environ)
-    environment |= dict.fromkeys(_ONE_THREAD, "1")
-    # the order of sets must not differ between two runs of one evaluation
-    environment["PYTHONHASHSEED"] = "0"
-    environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry and Path(entry).exists())
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    return environment
 
 
 def _exit_words(code: int) -> str:

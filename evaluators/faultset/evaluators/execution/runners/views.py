@@ -18,9 +18,18 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from faultset.baselines.api.registry import BaselineSpec
+
+REQUESTS = "requests"
+
 
 class UndeclaredTable(Exception):
-    """A baseline asked for requests of the clients without declaring that it needs them."""
+    """A baseline asked for a table that it did not declare."""
+
+
+def readable_tables(spec: BaselineSpec) -> frozenset[str]:
+    """Return the tables that a baseline declares: `tables`, and the clients' requests where it needs `sli`."""
+    return frozenset(spec.tables) | (frozenset({REQUESTS}) if "sli" in spec.needs else frozenset())
 
 
 class SharedView(EpisodeView):
@@ -29,13 +38,13 @@ class SharedView(EpisodeView):
     Every caller gets a frame of its own: pandas copies on write, so nobody can change what others see.
     """
 
-    def __init__(self, path: str, cache: Cache, *, sli: bool) -> None:
+    def __init__(self, path: str, cache: Cache, *, tables: frozenset[str]) -> None:
         # the parent would read the context again for every method
         self._context = cache.get_or_compute((path, "context"), lambda: read_context(Path(path)))
         self._telemetry = Path(path) / TELEMETRY
         self._path = path
         self._cache = cache
-        self._sli = sli
+        self._tables = tables
 
     @property
     def catalogue(self) -> Catalogue:
@@ -52,6 +61,7 @@ class SharedView(EpisodeView):
         return self._shared(key, lambda: super(SharedView, self).table(name, columns))
 
     def wide(self, step_s: float = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
+        self._check("metrics")
         chosen = None if roles is None else frozenset(roles)
         make = lambda: super(SharedView, self).wide(step_s, chosen)  # noqa: E731
         return self._shared(("wide", float(step_s), chosen), make).copy(deep=False)
@@ -64,8 +74,10 @@ class SharedView(EpisodeView):
         return self._shared(("frame", name), lambda: super(SharedView, self)._frame(name)).copy(deep=False)
 
     def _check(self, name: str) -> None:
-        if name == "requests" and not self._sli:
+        if name == REQUESTS and name not in self._tables:
             raise UndeclaredTable('reads the table "requests" but does not declare needs = {"sli"}')
+        if name not in self._tables:
+            raise UndeclaredTable(f'reads the table "{name}" but does not declare it in tables')
 
     def _shared(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         return self._cache.get_or_compute((self._path, *key), make)
@@ -74,8 +86,8 @@ class SharedView(EpisodeView):
 class TrainingSet(Sequence[SharedView]):
     """Views of training episodes, made when they are looked at: most methods never do."""
 
-    def __init__(self, folders: Sequence[str], cache: Cache, *, sli: bool) -> None:
-        self._folders, self._cache, self._sli = tuple(folders), cache, sli
+    def __init__(self, folders: Sequence[str], cache: Cache, *, tables: frozenset[str]) -> None:
+        self._folders, self._cache, self._tables = tuple(folders), cache, tables
 
     def __len__(self) -> int:
         return len(self._folders)
@@ -83,7 +95,7 @@ class TrainingSet(Sequence[SharedView]):
     def __getitem__(self, number: Any) -> Any:
         if isinstance(number, slice):
             return [self[i] for i in range(len(self))[number]]
-        return SharedView(self._folders[number], self._cache, sli=self._sli)
+        return SharedView(self._folders[number], self._cache, tables=self._tables)
 
 
 class RememberingCatalogue(Catalogue):

@@ -12,7 +12,14 @@ from types import ModuleType
 
 import pytest
 
-from faultset.core.identity import UNINSTALLED, CodeIdentity, code_identity, own_digest, path_identity, plugin_identity
+from faultset.core.code.identity import (
+    UNINSTALLED,
+    CodeIdentity,
+    code_identity,
+    own_digest,
+    path_identity,
+    plugin_identity,
+)
 from faultset.core.plugins import plugins
 
 METHOD = "from {package} import helper\n\nclass Method:\n    def answer(self):\n        return helper.VALUE\n"

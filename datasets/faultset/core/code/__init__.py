@@ -1,0 +1,1 @@
+"""Which code an extension is, and in which files it lies."""

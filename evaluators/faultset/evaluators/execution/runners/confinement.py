@@ -1,0 +1,98 @@
+"""What the process of a method can reach: the code, the system's files, and the view of its episodes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from faultset.core.landlock import confine, landlock_version
+from faultset.datasets.cache.folder import FOLDER as CACHE_FOLDER
+from faultset.datasets.format.context import CONTEXT_FILE
+from faultset.datasets.format.episodes import EPISODES, TELEMETRY
+from faultset.datasets.format.versions import VERSIONS
+from faultset.evaluators.execution.runners.messages import MethodProcess
+
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/sys", "/nix/store", "/run/current-system")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+_WRITABLE_DEVICES = ("/dev/null",)
+_OF_DATASET = (EPISODES, VERSIONS, CACHE_FOLDER, "campaigns", "README.md", ".failed", ".running")
+
+
+def isolation() -> str:
+    """Say in a few words what keeps methods from everything but their view."""
+    if landlock_version():
+        return "every method in a process of its own that can read its view only"
+    return "not isolated: this kernel has no Landlock, so a method could read the truth or change the data"
+
+
+def confine_method(process: MethodProcess, scratch: str) -> None:
+    """Take from this process what its method must not reach; nothing happens where the kernel cannot.
+
+    Parameters
+    ----------
+    scratch
+        Folder that the process may write to.
+    """
+    hidden = [os.path.realpath(path) for path in _hidden(process)]
+    installed = {sys.prefix, sys.base_prefix, sys.exec_prefix, *(entry for entry in sys.path if entry), *process.code}
+    roots = {os.path.realpath(path) for path in (*_SYSTEM, *installed)}
+    read: list[str] = [*_DEVICES]
+    listed: list[str] = []
+    for root in sorted(roots):
+        allowed, passed = _without(root, hidden)
+        read += allowed
+        listed += passed
+    for episode in process.episodes:
+        read += _of_episode(Path(episode), process.tables)
+        listed.append(os.path.join(episode, TELEMETRY))
+    write = [scratch, *_WRITABLE_DEVICES]
+    caches = {Path(episode).parent.parent / CACHE_FOLDER for episode in process.episodes}
+    for cache in caches:
+        if not cache.is_symlink() and cache.is_dir():
+            if process.built_in:
+                write.append(str(cache))
+            elif process.tables is None or "metrics" in process.tables:
+                read += _frames(cache, process.episodes)
+    confine(read, write, listed)
+
+
+def _hidden(process: MethodProcess) -> Iterator[str]:
+    yield from process.hidden
+    for root in {Path(episode).parent.parent for episode in process.episodes}:
+        yield from (str(root / name) for name in _OF_DATASET)
+
+
+def _without(root: str, hidden: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return what can be allowed of a folder without what is hidden in it, and the folders passed on the way."""
+    inside = [path for path in hidden if path == root or path.startswith(root.rstrip("/") + "/")]
+    if not inside:
+        return [root], []
+    if root in inside:
+        return [], []
+    allowed, passed = [], [root]
+    try:
+        entries = sorted(os.listdir(root))
+    except OSError:
+        return [], []
+    for name in entries:
+        more = _without(os.path.realpath(os.path.join(root, name)), inside)
+        allowed += more[0]
+        passed += more[1]
+    return allowed, passed
+
+
+def _of_episode(episode: Path, tables: tuple[str, ...] | None) -> list[str]:
+    telemetry = episode / TELEMETRY
+    if tables is None:
+        return [str(episode / CONTEXT_FILE), str(telemetry)]
+    return [str(episode / CONTEXT_FILE), *(str(telemetry / f"{table}.parquet") for table in tables)]
+
+
+def _frames(cache: Path, episodes: Iterable[str]) -> list[str]:
+    names = {Path(episode).name for episode in episodes}
+    try:
+        return [str(path) for path in cache.iterdir() if path.name.partition("-")[0] in names]
+    except OSError:
+        return []

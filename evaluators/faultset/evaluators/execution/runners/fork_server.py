@@ -1,0 +1,198 @@
+"""The fork server of a runner: imports what methods need, and starts a process for each of them by a fork.
+
+It runs no code of a method. Method processes answer it over pipes of their own, and what they write is passed on
+unread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+
+from faultset.core.processes import adopt_orphans, die_with_parent
+from faultset.evaluators.execution.runners import process_trees
+from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, AnswerRequest, Blob, FitRequest, MethodProcess
+from faultset.evaluators.execution.runners.replies import HEADER_BYTES, MODEL_BYTES, imported_modules
+
+_PRELOADED = (
+    "cloudpickle",
+    "numpy",
+    "pandas",
+    "pyarrow.parquet",
+    "faultset.baselines.api.contract",
+    "faultset.baselines.api.registry",
+    "faultset.datasets.metrics.frame_cache",
+    "faultset.datasets.metrics.frames",
+    "faultset.evaluators.execution.runners.answers",
+    "faultset.evaluators.execution.runners.baseline_worker",
+    "faultset.evaluators.execution.runners.confinement",
+    "faultset.evaluators.execution.runners.views",
+)
+_ENDING_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class _Child:
+    """A method process, as its parent knows it."""
+
+    pid: int
+    requests: Connection
+    replies: Connection
+    about: MethodProcess
+    scratch: str
+
+    def end(self) -> None:
+        """Kill the process with everything below it, and remove what it wrote."""
+        process_trees.kill_descendants(self.pid)
+        process_trees.kill(self.pid)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        self.requests.close()
+        self.replies.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+class ForkServer:
+    """Passes requests on to method processes, and their replies back."""
+
+    def __init__(self, requests: Connection, replies: Connection, scratch: str) -> None:
+        self._requests, self._replies, self._scratch = requests, replies, scratch
+        self._blobs: dict[str, bytes] = {EMPTY_BLOB.digest: EMPTY_BLOB.data}
+        self._shared: _Child | None = None
+        self._single: _Child | None = None
+
+    def serve(self) -> None:
+        """Carry out requests until their pipe is closed."""
+        for name in _PRELOADED:
+            importlib.import_module(name)
+        from faultset.evaluators.execution.runners.views import prepare_pandas
+
+        prepare_pandas()
+        self._say({"kind": "ready"})
+        while True:
+            try:
+                request: FitRequest | AnswerRequest = self._requests.recv()
+            except EOFError:
+                return
+            self._carry_out(self._with_blobs(request))
+
+    def _carry_out(self, request: FitRequest | AnswerRequest) -> None:
+        child = self._child_for(request.process)
+        idle = [other.pid for other in (self._shared, self._single) if other is not None and other is not child]
+        self._say({"kind": "running", "number": request.number, "pid": child.pid, "idle": idle})
+        with contextlib.suppress(OSError):
+            child.requests.send(request)
+        parts = _reply_of(child)
+        if parts is None:
+            self._say({"kind": "ended", "number": request.number, "code": self._forget(child)})
+        else:
+            self._say({"kind": "reply", "number": request.number})
+            for part in parts:
+                self._replies.send_bytes(part)
+            if child.about.built_in:
+                # the next process need not import them again
+                for name in imported_modules(parts[0]):
+                    with contextlib.suppress(ImportError):
+                        importlib.import_module(name)
+        self._tidy()
+
+    def _child_for(self, about: MethodProcess) -> _Child:
+        child = self._shared if about.built_in else self._single
+        if child is not None and child.about == about:
+            return child
+        if child is not None:
+            child.end()
+        child = self._start(about)
+        if about.built_in:
+            self._shared = child
+        else:
+            self._single = child
+        return child
+
+    def _start(self, about: MethodProcess) -> _Child:
+        """Fork a process that waits for requests, with no descriptor of this one but its own pipes."""
+        scratch = tempfile.mkdtemp(prefix="method-", dir=self._scratch)
+        theirs_in, ours_out = os.pipe()
+        ours_in, theirs_out = os.pipe()
+        server = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            die_with_parent(server)
+            for held in (ours_out, ours_in, self._requests.fileno(), self._replies.fileno()):
+                os.close(held)
+            for other in (self._shared, self._single):
+                if other is not None and not other.replies.closed:
+                    os.close(other.requests.fileno())
+                    os.close(other.replies.fileno())
+            from faultset.evaluators.execution.runners.baseline_worker import serve_requests
+
+            try:
+                serve_requests(theirs_in, theirs_out, about, scratch)
+            finally:
+                os._exit(1)
+        os.close(theirs_in)
+        os.close(theirs_out)
+        requests, replies = Connection(ours_out, readable=False), Connection(ours_in, writable=False)
+        return _Child(pid, requests, replies, about, scratch)
+
+    def _forget(self, child: _Child) -> int | None:
+        """Return how a process ended; None where it closed its pipe and lives on, which it then does no longer."""
+        code = None
+        handle = os.pidfd_open(child.pid)
+        if wait([handle], _ENDING_TIMEOUT_S):
+            code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+        os.close(handle)
+        child.end()
+        self._shared = None if child is self._shared else self._shared
+        self._single = None if child is self._single else self._single
+        return code
+
+    def _tidy(self) -> None:
+        """End what a method left running: it would take time and memory from the next one."""
+        known = {child.pid for child in (self._shared, self._single) if child is not None}
+        others = [pid for pid in process_trees.descendants(os.getpid()) if pid not in known]
+        strays = [pid for pid in others if not process_trees.is_zombie(pid)]
+        if strays and self._single is not None:
+            self._single.end()
+            self._single = None
+        for pid in strays:
+            process_trees.kill(pid)
+        for pid in others:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0 if pid in strays else os.WNOHANG)
+
+    def _with_blobs(self, request: FitRequest | AnswerRequest) -> FitRequest | AnswerRequest:
+        """Put in the bytes that were sent before."""
+        if isinstance(request, FitRequest):
+            return replace(request, spec=self._known(request.spec))
+        return replace(request, spec=self._known(request.spec), model=self._known(request.model))
+
+    def _known(self, blob: Blob) -> Blob:
+        if blob.data:
+            self._blobs[blob.digest] = blob.data
+        return Blob(digest=blob.digest, data=self._blobs[blob.digest])
+
+    def _say(self, message: dict[str, object]) -> None:
+        self._replies.send_bytes(json.dumps(message).encode())
+
+
+def _reply_of(child: _Child) -> tuple[bytes, bytes] | None:
+    """Read the two parts of a reply; None when the process ended or wrote something else."""
+    try:
+        return child.replies.recv_bytes(HEADER_BYTES), child.replies.recv_bytes(MODEL_BYTES)
+    except (EOFError, OSError):
+        return None
+
+
+def serve_forks(requests: int, replies: int, scratch: str) -> None:
+    """Run a fork server on two inherited pipes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    adopt_orphans()
+    ForkServer(Connection(requests, writable=False), Connection(replies, readable=False), scratch).serve()
