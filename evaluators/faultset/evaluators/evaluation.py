@@ -268,7 +268,7 @@ def evaluate(
 
 
 def results_folder(dataset: str) -> Path:
-    """Return the folder for the results of a local dataset when none is named.
+    """Return the folder for the results of a local dataset when none is named: `results/NAME` beside it.
 
     Raises
     ------
@@ -277,7 +277,8 @@ def results_folder(dataset: str) -> Path:
     """
     if is_url(dataset):
         raise UsageError(f"results cannot be written beside {dataset}; give a local folder with --out")
-    return local_path(dataset).resolve().parent / "results"
+    folder = local_path(dataset).resolve()
+    return folder.parent / "results" / folder.name
 
 
 def check_writable(folder: Path) -> None:

@@ -275,7 +275,7 @@ def test_the_command_writes_all_results(example_dataset: Path, tmp_path: Path):
 
     result = CliRunner().invoke(evaluate, [str(copy), "--baselines", "ksigma,max-z"])
     assert result.exit_code == 0, result.output
-    written = {path.name for path in (tmp_path / "results").iterdir()}
+    written = {path.name for path in (tmp_path / "results" / "data").iterdir()}
     assert written == {"results.parquet", "leaderboard.json", "leaderboard.md", "report.html"}
     assert "ksigma" in result.stdout
     assert "Report:" in result.stdout

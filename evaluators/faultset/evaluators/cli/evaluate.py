@@ -11,6 +11,7 @@ import click
 from faultset.core.completion import complete_names
 from faultset.core.console import DURATION, command
 from faultset.core.output import json_option, show_json
+from faultset.evaluators.cli.compare import gate_options
 from faultset.evaluators.cli.text_width import text_console, wrapped
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     help="Published split; or cross, cross-5, cross-5x3, leave-one-fault-out, leave-one-target-out, leave-one-app-out."
     "  [default: cross]",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for results.  [default: results beside DATASET]")
+@click.option("--out", type=click.Path(path_type=Path), help="For the results.  [default: results/NAME beside DATASET]")
 @click.option("--workers", type=click.IntRange(min=1), help="Methods that run at once.  [default: cores]")
 @click.option("--scheduler", metavar="ADDRESS", help="Use this dask scheduler instead, for instance tcp://host:8786.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For methods that draw.")
@@ -67,6 +68,7 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     metavar="OLD NEW",
     help="Evaluate nothing; compare two folders of results, method by method on the same episodes.",
 )
+@gate_options
 @json_option
 def evaluate(
     dataset: str | None,
@@ -85,6 +87,8 @@ def evaluate(
     memory_limit: str,
     fresh: bool,
     compare: tuple[Path, Path] | None,
+    fail_on: tuple[str, ...],
+    significance: float | None,
     as_json: bool,
 ) -> None:
     """Score detection, localization and root cause methods on every episode of DATASET, beside controls.
@@ -98,15 +102,17 @@ def evaluate(
       faultset evaluate faultset-data/
       faultset evaluate faultset-data/ --baselines ksigma,mksmc --tasks detection
       faultset evaluate s3://bucket/data --version 1.0.0 --scheduler tcp://10.0.0.5:8786 --out results
-      faultset evaluate --compare results-before/ results/
+      faultset evaluate --compare results-before/ results/data/ --fail-on "ac@1 drops"
     """
     from faultset.core.errors import UsageError
 
     if compare and dataset is None:
         from faultset.evaluators.cli.compare import compare_folders
 
-        compare_folders(*compare, out, seed=seed, as_json=as_json)
+        compare_folders(*compare, out, seed=seed, fail_on=fail_on, significance=significance, as_json=as_json)
         return
+    if fail_on or significance is not None:
+        raise UsageError("--fail-on and --significance are for --compare OLD NEW; leave them out, or compare")
     if compare or dataset is None:
         raise UsageError("give either a DATASET to evaluate, or --compare OLD NEW with two folders of results")
     from faultset.evaluators import evaluation

@@ -81,6 +81,13 @@ def read_run(folder: Path) -> Run:
         When the results cannot be read.
     """
     path = folder if folder.suffix == ".parquet" else folder / "results.parquet"
+    if not path.exists() and folder.is_dir():
+        # `evaluate` keeps the results of every dataset in a folder of its own below `results`
+        below = sorted(folder.glob("*/results.parquet"))
+        if len(below) > 1:
+            names = ", ".join(one.parent.name for one in below[:5])
+            raise UsageError(f"{folder} holds the results of {len(below)} datasets ({names}); name one of them")
+        path = below[0] if below else path
     if not path.is_file():
         raise UsageError(f"{folder} holds no results ({path.name} is missing); name a folder that evaluate wrote")
     rows = _compared(read_rows(path))

@@ -1,0 +1,115 @@
+"""Conditions on a comparison, for a gate in continuous integration: `ac@1 drops by 0.05 for baro`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from faultset.core.errors import UsageError
+from faultset.core.suggestions import unknown_name
+from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
+
+GRAMMAR = "METRIC drops|rises [by X] [for METHOD]"
+_CONDITION = re.compile(r"(\S+)\s+(drops|rises)(?:\s+by\s+(\S+))?(?:\s+for\s+(\S+))?", re.IGNORECASE)
+_SMALLEST = 1e-9
+"""Differences below are rounding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """A change of one metric that is not wanted."""
+
+    metric: str
+    direction: Literal["drops", "rises"]
+    least: float = 0.0
+    """Differences of less are accepted."""
+    method: str | None = None
+    """The only method that is looked at; None for all."""
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Read a condition such as `ac@1 drops by 0.05 for baro`.
+
+        Raises
+        ------
+        UsageError
+            It does not follow `GRAMMAR`.
+        """
+        match = _CONDITION.fullmatch(text.strip())
+        if match is None:
+            raise UsageError(f'"{text}" is not a condition; write {GRAMMAR}, for instance "ac@1 drops by 0.05"')
+        metric, direction, amount, method = match.groups()
+        try:
+            least = float(amount or 0)
+        except ValueError:
+            least = -1.0
+        if not 0 <= least < float("inf"):
+            raise UsageError(f'"{amount}" in "{text}" is not an amount; write a number of at least 0, such as 0.05')
+        return cls(
+            metric=metric.lower().replace("@", "").replace("-", "_"),
+            direction="drops" if direction.lower() == "drops" else "rises",
+            least=least,
+            method=method,
+        )
+
+    def holds_for(self, difference: float) -> bool:
+        """Whether a difference, new minus old, is of this kind and large enough; an unknown one is not."""
+        change = -difference if self.direction == "drops" else difference
+        return change > _SMALLEST and change >= self.least - _SMALLEST
+
+
+def violations(
+    comparison: Comparison, conditions: Iterable[Condition], *, significance: float | None = None
+) -> list[str]:
+    """Return a sentence for every method and table in which a condition holds.
+
+    Parameters
+    ----------
+    significance
+        Only differences whose p, corrected by Holm over the methods of a table, is below. There is a test for the first
+        metric of a table only.
+
+    Raises
+    ------
+    UsageError
+        A metric or method is not compared, or is to be significant and not tested.
+    """
+    return [text for condition in conditions for text in _violations(comparison, condition, significance)]
+
+
+def _violations(comparison: Comparison, condition: Condition, significance: float | None) -> Iterator[str]:
+    tables = [table for table in comparison.tables if condition.metric in _metrics(table)]
+    if not tables:
+        known = dict.fromkeys(name for table in comparison.tables for name in _metrics(table))
+        raise unknown_name("metric of the comparison", condition.metric, known)
+    methods = dict.fromkeys(entry.baseline for table in tables for entry in table.entries)
+    if condition.method is not None and condition.method not in methods:
+        raise unknown_name("method of both evaluations", condition.method, methods)
+    if significance is not None and all(table.measures[0].name != condition.metric for table in tables):
+        tested = sorted({table.measures[0].name for table in comparison.tables})
+        raise UsageError(f"{condition.metric} is not tested for significance; {', '.join(tested)} are")
+    for table in tables:
+        if significance is not None and table.measures[0].name != condition.metric:
+            continue
+        for entry in table.entries:
+            if condition.method in (None, entry.baseline) and _holds(condition, entry, significance):
+                yield _sentence(condition, table, entry)
+
+
+def _metrics(table: PairedTable) -> tuple[str, ...]:
+    return tuple(measure.name for measure in table.measures)
+
+
+def _holds(condition: Condition, entry: PairedEntry, significance: float | None) -> bool:
+    if significance is not None and not entry.adjusted_p < significance:
+        return False
+    return condition.holds_for(entry.differences[condition.metric].value)
+
+
+def _sentence(condition: Condition, table: PairedTable, entry: PairedEntry) -> str:
+    title = next(measure.title for measure in table.measures if measure.name == condition.metric)
+    old, new = entry.old[condition.metric], entry.new[condition.metric]
+    verb = "dropped" if condition.direction == "drops" else "rose"
+    return f"{title} of {entry.baseline} {verb} by {abs(new - old):.3g}, from {old:.3g} to {new:.3g} ({table.title})"

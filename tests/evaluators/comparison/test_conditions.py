@@ -1,0 +1,106 @@
+"""A condition holds where it says, and gates a build by the exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from faultset.core.errors import UsageError
+from faultset.evaluators.cli.compare import compare as compare_command
+from faultset.evaluators.cli.evaluate import evaluate
+from faultset.evaluators.comparison.conditions import Condition, violations
+from faultset.evaluators.comparison.pairing import compare
+from faultset.evaluators.leaderboards.formats import write_json
+from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.results.rows import write_rows
+
+RIGHT, WRONG = {"b": 2.0, "a": 1.0}, {"a": 2.0, "b": 1.0}
+
+
+@pytest.fixture
+def folders(make, tmp_path: Path) -> tuple[Path, Path]:
+    """Results before and after `worse` lost six of eight answers, `better` won one, and `same` none."""
+    answers = {
+        "old": {"worse": [RIGHT] * 8, "better": [WRONG] * 8, "same": [RIGHT] * 8},
+        "new": {"worse": [WRONG] * 6 + [RIGHT] * 2, "better": [RIGHT] + [WRONG] * 7, "same": [RIGHT] * 8},
+    }
+    for name, of in answers.items():
+        rows = [
+            make.row(make.truth(f"e{i}", fault=f"fault-{i}"), method, ranking=ranking)
+            for method, rankings in of.items()
+            for i, ranking in enumerate(rankings)
+        ]
+        (tmp_path / name).mkdir()
+        write_rows(rows, tmp_path / name / "results.parquet")
+        write_json(leaderboard_of(rows), tmp_path / name / "leaderboard.json")
+    return tmp_path / "old", tmp_path / "new"
+
+
+@pytest.mark.parametrize(
+    ("text", "methods"),
+    [
+        ("ac@1 drops", ["worse"]),
+        ("AC@1 drops by 0.75", ["worse"]),
+        ("ac1 drops by 0.76", []),
+        ("ac1 rises", ["better"]),
+        ("ac1 rises by 0.2", []),
+        ("ac1 drops for same", []),
+        ("ac1 drops by 0.1 for worse", ["worse"]),
+        ("avg@5 drops", ["worse"]),
+    ],
+)
+def test_a_condition_holds_for_the_methods_that_changed_so(folders, text: str, methods: list[str]):
+    found = violations(compare(*folders), [Condition.parse(text)])
+    assert [sentence.split(" of ")[1].split()[0] for sentence in found] == methods
+
+
+def test_only_significant_differences_count_where_that_is_wanted(folders):
+    comparison = compare(*folders)
+    drop, rise = Condition.parse("ac1 drops"), Condition.parse("ac1 rises")
+    assert len(violations(comparison, [drop, rise])) == 2
+    assert violations(comparison, [rise], significance=0.05) == []
+    (entry,) = [one for one in comparison.tables[0].entries if one.baseline == "worse"]
+    assert bool(violations(comparison, [drop], significance=entry.adjusted_p + 0.01))
+    assert not violations(comparison, [drop], significance=entry.adjusted_p)
+    with pytest.raises(UsageError, match="avg5 is not tested for significance; ac1 are"):
+        violations(comparison, [Condition.parse("avg@5 drops")], significance=0.05)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ac1", "ac1 falls", "ac1 drops by", "ac1 drops by x", "ac1 drops by -1", "ac1 drops by nan"]
+)
+def test_what_is_no_condition_is_refused(text: str):
+    with pytest.raises(UsageError, match=r"is not a condition|is not an amount"):
+        Condition.parse(text)
+
+
+@pytest.mark.parametrize("text", ["ac2 drops", "ac1 drops for nobody"])
+def test_what_is_not_compared_cannot_be_a_condition(folders, text: str):
+    with pytest.raises(UsageError, match=r"did you mean|choose from|known"):
+        violations(compare(*folders), [Condition.parse(text)])
+
+
+@pytest.mark.parametrize(("text", "code"), [("ac@1 drops", 1), ("ac@1 drops for same", 0), ("ac@1 falls", 2)])
+def test_both_commands_end_with_the_code_that_says_so(folders, text: str, code: int):
+    for command, arguments in ((compare_command, folders), (evaluate, ["--compare", *folders])):
+        done = CliRunner().invoke(command, [*map(str, arguments), "--fail-on", text], standalone_mode=True)
+        assert done.exit_code == code, done.output
+        assert ("Condition met: AC@1 of worse dropped by 0.75, from 1 to 0.25" in done.stderr) == (code == 1)
+
+
+def test_conditions_without_a_comparison_are_refused(tmp_path: Path):
+    done = CliRunner().invoke(evaluate, [str(tmp_path), "--fail-on", "ac@1 drops"])
+    assert done.exit_code == 2
+    assert "are for --compare" in done.output
+
+
+def test_results_are_found_in_the_folder_of_their_dataset(folders, tmp_path: Path):
+    old, new = folders
+    (tmp_path / "results").mkdir()
+    new.rename(tmp_path / "results" / "data")
+    assert compare(old, tmp_path / "results").episodes == 8
+    old.rename(tmp_path / "results" / "other")
+    with pytest.raises(UsageError, match=r"holds the results of 2 datasets \(data, other\)"):
+        compare(tmp_path / "results" / "other", tmp_path / "results")
