@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,18 @@ default_mix: home
         load_app(str(path))
     with pytest.raises(UsageError, match="cannot be read"):
         load_app(str(tmp_path / "none.yaml"))
+
+
+def test_an_app_file_that_is_no_text_of_a_sensible_size_gets_one_sentence(tmp_path: Path) -> None:
+    pipe, endless, circle, large = (tmp_path / f"{name}.yaml" for name in ("pipe", "endless", "circle", "large"))
+    os.mkfifo(pipe)
+    endless.symlink_to("/dev/zero")
+    circle.symlink_to(circle)
+    large.write_bytes(b"#" * (2 << 20))
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"name: \xff")
+    for path in (pipe, endless, circle, large, binary, tmp_path / ("x" * 300 + ".yaml"), tmp_path / "a\x1b[2J.yaml"):
+        with pytest.raises(UsageError) as caught:
+            load_app(str(path))
+        assert "\n" not in str(caught.value)
+        assert "\x1b" not in str(caught.value)

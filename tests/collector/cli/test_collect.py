@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -21,6 +25,17 @@ from faultset.collector.cli.collect import collect
         ("--faults all --apps hotel --jobs 0", "0 is not in the range"),
         ("--faults all --apps hotel --platform docker", "docker"),
         ("--apps hotel", "--faults"),
+        ("--faults all --apps hotel --rate inf", "--rate must be from 0.01 to 10000, but is inf"),
+        ("--faults all --apps hotel --rate nan", "--rate must be from 0.01"),
+        ("--faults all --apps hotel --rate 0", "--rate must be from 0.01"),
+        ("--faults all --apps hotel --step 0s", "--step must be from 0.1 to 60, but is 0"),
+        ("--faults all --apps hotel --trace-sampling nan", "--trace-sampling must be from 0 to 1, but is nan"),
+        (f"--faults all --apps hotel --seed {'9' * 300}", "--seed must be from 0"),
+        (f"--faults all --apps hotel --repeat {'9' * 300}", "--repeat must be from 1"),
+        (f"--faults all --apps hotel --normal {'9' * 300}", "--normal must be from 0"),
+        (f"--faults all --apps hotel --baseline {'9' * 400}s", "--baseline must be from 0 to 86400, but is inf"),
+        (f"--faults all --apps hotel --seed {'9' * 5000}", "is not a valid integer"),
+        (f"--faults all --apps hotel --jobs {'9' * 300}", "is not in the range"),
     ],
 )
 def test_a_wrong_request_gets_one_sentence_and_exit_code_2(words: str, sentence: str, tmp_path: Path) -> None:
@@ -56,3 +71,38 @@ def test_without_a_redis_server_nothing_is_begun(tmp_path: Path, monkeypatch: py
     assert done.exit_code == 4
     assert "install the package redis-server or valkey" in done.output
     assert not out.exists()
+
+
+@pytest.mark.parametrize("out", ["file/data", "/proc/data", "x" * 300, "circle/data", "locked/data", "a/" * 3000])
+def test_a_place_that_cannot_hold_a_dataset_is_one_sentence(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("faultset.collector.platforms.local.host.LocalHost.check", lambda host: [])
+    (tmp_path / "file").write_text("precious")
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "locked").mkdir()
+    if out.startswith("locked"):
+        real = os.mkdir
+
+        def refuse(path: Any, *rest: Any, **options: Any) -> None:
+            if "locked" in str(path):
+                raise PermissionError(13, "Permission denied", str(path))
+            real(path, *rest, **options)
+
+        monkeypatch.setattr(os, "mkdir", refuse)
+    words = ["--faults", "noop", "--apps", "hotel", "--normal", "1", "--out", str(tmp_path / out)]
+    done = CliRunner().invoke(collect, words)
+    assert done.exit_code == 3, done.output
+    assert "Traceback" not in done.output
+    assert len(done.stderr.splitlines()) == 1
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize("settings", [{"LC_ALL": "C", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}])
+def test_names_that_the_terminal_cannot_show_are_no_traceback(settings: dict[str, str], tmp_path: Path) -> None:
+    name = "b\u00f6se\udcff\x1b[2J"
+    words = [str(Path(sys.executable).with_name("collect")), "--faults", name, "--apps", name, "--out", str(tmp_path)]
+    done = subprocess.run(words, env={**os.environ, **settings}, capture_output=True)
+    assert done.returncode == 2, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"\x1b" not in done.stderr

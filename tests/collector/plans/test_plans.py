@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import faultset.collector.apps.hotel
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import Plan, draw
@@ -106,8 +109,8 @@ def test_a_plan_survives_json() -> None:
             {"phases": Phases(warmup_s=5, baseline_s=400, fault_s=50, cooldown_s=5)},
             "--fault must be at least a quarter",
         ),
-        ({"rate_rps": 0.0}, "--rate must be more than 0"),
-        ({"rate_rps": float("nan")}, "--rate must be more than 0"),
+        ({"rate_rps": 0.0}, "--rate must be from 0.01"),
+        ({"rate_rps": float("nan")}, "--rate must be from 0.01"),
         ({"mix": "nope"}, "workload mix"),
         ({"faults": (), "normal": 0}, "nothing to collect"),
     ],
@@ -115,3 +118,11 @@ def test_a_plan_survives_json() -> None:
 def test_what_cannot_be_meant_is_refused_in_one_sentence(change: dict, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         plan_campaign(replace(REQUEST, **change))
+
+
+def test_code_in_a_folder_is_refused_where_services_cannot_find_it(tmp_path: Path) -> None:
+    shutil.copytree(Path(faultset.collector.apps.hotel.__file__).parent, tmp_path / "hotel")
+    request = replace(REQUEST, apps=(str(tmp_path / "hotel"),))
+    assert plan_campaign(request)
+    with pytest.raises(UsageError, match="which services on platform kubernetes cannot find; build an image"):
+        plan_campaign(replace(request, platform="kubernetes"))

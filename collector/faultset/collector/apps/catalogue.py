@@ -7,6 +7,7 @@ file, without being installed.
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -17,6 +18,7 @@ from faultset.collector.runtime.app_code import read_app
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.plugins import load_plugin, load_plugins, plugins
+from faultset.core.reading.yaml_documents import read_yaml_text
 
 GROUP = "faultset.apps"
 _FILE = "app.yaml"
@@ -51,14 +53,9 @@ def is_path(name: str) -> bool:
 
 
 def _from_path(path: Path) -> AppSpec:
-    is_folder = path.is_dir()
+    is_folder = os.path.isdir(path)  # False, too, for a name that no file can have
     file, code = path / _FILE if is_folder else path, str(path.resolve()) if is_folder and _has_code(path) else None
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"an app file is wanted at {file}, but it cannot be read ({reason})") from None
-    return read_app(text, str(file), code=code, workload_of=_workload)
+    return read_app(read_yaml_text(file, "app file"), str(file), code=code, workload_of=_workload)
 
 
 def _from_plugin(name: str, plugin: object) -> AppSpec:

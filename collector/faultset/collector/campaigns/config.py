@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from faultset.core.errors import UsageError
+from faultset.core.reading.yaml_documents import parse_yaml, read_yaml_text
 from faultset.core.suggestions import suggest
 
 
@@ -25,12 +26,8 @@ def read_config(path: Path, known: Iterable[str]) -> dict[str, Any]:
     UsageError
         The file cannot be read, is no mapping, or has an option that is not known or has no single value.
     """
-    try:
-        options = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"a campaign file is wanted at {path}, but it cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"campaign file {path} is not YAML: {' '.join(str(error).split())}") from None
+    text = read_yaml_text(path, "campaign file")
+    options = parse_yaml(text, f"campaign file {path}")
     if not isinstance(options, dict):
         found = type(options).__name__
         raise UsageError(f"campaign file {path} must be a mapping of options of collect, but is {found}")

@@ -8,13 +8,28 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest
 from faultset.core.errors import DataError
 from faultset.core.files import replace_text
+from faultset.core.reading.documents import checked, read_document
 from faultset.core.suggestions import suggest
 
 CAMPAIGNS = "campaigns"
+
+
+class _CampaignRecord(BaseModel):
+    """What a campaign's file must hold."""
+
+    campaign: str
+    request: CampaignRequest
+    settings: dict[str, Any] = {}
+    plans: list[dict[str, Any]]
+    refused: dict[str, str] = {}
+    failures: dict[str, str]
+    code: dict[str, str] | None = None
 
 
 def campaign_file(root: Path, campaign: str) -> Path:
@@ -68,7 +83,7 @@ def code_changes(root: Path, request: CampaignRequest, code: Mapping[str, str]) 
     wanted = json.loads(json.dumps(asdict(request)))
     earlier = [
         record["code"]
-        for record in (json.loads(campaign_file(root, name).read_text()) for name in campaign_ids(root))
+        for record in (_read(root, name) for name in campaign_ids(root))
         if record["request"] == wanted and record.get("code")
     ]
     if not earlier or dict(code) in earlier:
@@ -78,8 +93,7 @@ def code_changes(root: Path, request: CampaignRequest, code: Mapping[str, str]) 
 
 def record_failures(root: Path, campaign: str, failures: Mapping[str, str]) -> None:
     """Note in a campaign's file which episodes failed, and why."""
-    path = campaign_file(root, campaign)
-    _replace(path, {**json.loads(path.read_text()), "failures": dict(failures)})
+    _replace(campaign_file(root, campaign), {**_read(root, campaign), "failures": dict(failures)})
 
 
 def read_campaign(root: Path, campaign: str) -> dict[str, Any]:
@@ -88,12 +102,12 @@ def read_campaign(root: Path, campaign: str) -> dict[str, Any]:
     Raises
     ------
     DataError
-        The dataset has no such campaign.
+        The dataset has no such campaign, or its file is damaged.
     """
     known = campaign_ids(root)
     if campaign not in known:
         raise DataError(f'{root} has no campaign "{campaign}"; {suggest(campaign, known)}')
-    return json.loads(campaign_file(root, campaign).read_text())
+    return _read(root, campaign)
 
 
 def as_options(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,6 +121,13 @@ def as_options(record: Mapping[str, Any]) -> dict[str, Any]:
         request |= {name.removesuffix("_s"): f"{length:.12g}s" for name, length in phases.items()}
     options = {name.replace("_", "-"): value for name, value in (request | record.get("settings", {})).items()}
     return {name: value for name, value in options.items() if value not in (None, [], ())}
+
+
+def _read(root: Path, campaign: str) -> dict[str, Any]:
+    path = campaign_file(root, campaign)
+    record = read_document(path, dict[str, Any], below=root)
+    checked(record, _CampaignRecord, str(path))
+    return record
 
 
 def _replace(path: Path, record: Mapping[str, Any]) -> None:

@@ -74,7 +74,9 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 @click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn, balanced, when left out.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("faultset-data"), show_default=True)
 @click.option("--platform", default="local", show_default=True, help="Where the applications run.")
-@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Episodes at a time; as many as the machine bears.")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(min=1, max=1000), help="Episodes at a time; as many as the machine bears."
+)
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same plans and load."
 )

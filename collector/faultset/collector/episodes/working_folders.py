@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.files import replace_text
 from faultset.core.locks.process_identity import ProcessIdentity
+from faultset.core.reading.regular_files import read_regular
 
 RUNNING = ".running"
 FAILED = ".failed"
@@ -150,14 +151,6 @@ def remove_torn_notes(root: Path) -> None:
 def _read_note(path: Path) -> WorkingFolderNote:
     """Return a note; raise DataError when it is none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            is_plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            content = os.read(descriptor, _LARGEST_NOTE_BYTES + 1) if is_plain else b""
-        finally:
-            os.close(descriptor)
-        return WorkingFolderNote.model_validate_json(content[:_LARGEST_NOTE_BYTES])
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror})") from None
+        return WorkingFolderNote.model_validate_json(read_regular(path, limit_bytes=_LARGEST_NOTE_BYTES))
     except ValidationError:
         raise DataError(f"{path} is no note of a working folder") from None

@@ -17,6 +17,7 @@ from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.plan import NoFaultKind, Plan, profile_phases
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
+from faultset.collector.runtime.app_code import is_folder
 from faultset.collector.sources.registry import check_together, load_source
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
@@ -133,6 +134,26 @@ def make_request(
     )
 
 
+def check_numbers(request: CampaignRequest) -> None:
+    """Refuse numbers that no episode can be made with; raise UsageError with the range that is possible."""
+    lengths = vars(request.phases).items()
+    for option, found, least, most in (
+        ("--rate", request.rate_rps, 0.01, 10_000.0),
+        ("--step", request.step_s, 0.1, 60.0),
+        ("--trace-sampling", request.trace_sampling, 0.0, 1.0),
+        ("--seed", request.seed, 0, 2**63 - 1),
+        ("--repeat", request.repeat, 1, 100_000),
+        ("--normal", request.normal or 0, 0, 100_000),
+        *((f"--{name.removesuffix('_s')}", length, 0.0, 86_400.0) for name, length in lengths),
+    ):
+        if not least <= found <= most:
+            raise UsageError(f"{option} must be from {least:g} to {most:g}, but is {_short(found)}")
+
+
+def _short(number: float) -> str:
+    return f"a number of {len(str(number))} digits" if isinstance(number, int) and number > 2**64 else f"{number:g}"
+
+
 def check_phases(phases: Phases, step_s: float) -> None:
     """Refuse lengths that leave an episode unusable.
 
@@ -217,9 +238,8 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
         Unknown names, impossible lengths, or nothing to do.
     """
     host_class = load_host_class(request.platform)
+    check_numbers(request)
     check_phases(request.phases, request.step_s)
-    if not request.rate_rps > 0:
-        raise UsageError(f"--rate must be more than 0 requests per second, but is {request.rate_rps:g}")
     check_together([load_source(name) for name in request.sources])
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 1]))
     drafts: list[_Draft] = []
@@ -228,6 +248,11 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
         app = load_app(name)
         if is_path(name):
             files[app.name] = str(Path(name).absolute())
+        if app.code is not None and is_folder(app.code) and not host_class.runs_code_of_folders:
+            raise UsageError(
+                f"app {app.name} has code in {app.code}, which services on platform {request.platform} cannot find; "
+                "build an image with the application as an installed package, or use --platform local"
+            )
         if app.deployed is not None and not host_class.runs_deployed_apps:
             raise UsageError(
                 f"app {app.name} is deployed on a cluster, but the platform is {request.platform}; "

@@ -27,6 +27,8 @@ class PlatformHost(Protocol):
 
     profiles: ClassVar[Mapping[str, Phases]]
     """Lengths of the phases that a user can choose by name; `quick` and `standard` at least."""
+    runs_code_of_folders: ClassVar[bool]
+    """Whether services find the code of an application that is named by its folder on this machine."""
     runs_deployed_apps: ClassVar[bool]
     """Whether applications that somebody else has deployed can be used in place."""
 
@@ -122,6 +124,7 @@ def _accepted(name: str, loaded: Any) -> type[PlatformHost]:
     require_class(
         loaded,
         "profiles",
+        "runs_code_of_folders",
         "runs_deployed_apps",
         "settings",
         "requirements",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from faultset.collector.runtime.context import DocumentIndex
 from faultset.collector.runtime.persona import StartLog
@@ -14,7 +14,12 @@ from faultset.collector.spec.app import AppSpec, ServiceSpec
 
 
 def store_clients(
-    app: AppSpec, service: ServiceSpec, context: ClientContext, *, database_port: int | None
+    app: AppSpec,
+    service: ServiceSpec,
+    context: ClientContext,
+    *,
+    database_port: int | None,
+    password_of: Callable[[str], str] = read_password,
 ) -> dict[str, StoreClient]:
     """Return a client for each store of a service; none is connected yet.
 
@@ -22,6 +27,8 @@ def store_clients(
     ----------
     database_port
         Port on which databases are dialled in place of their own.
+    password_of
+        Returns the password of the account in a store.
     """
     clients = {}
     for name in service.stores:
@@ -32,7 +39,7 @@ def store_clients(
             name=name,
             port=database_port if database_port is not None and driver.keeps_data else store.port,
             database=store.database or name,
-            account=Account(driver.account_name(password=store.auth == "password"), read_password(name)),
+            account=Account(driver.account_name(password=store.auth == "password"), password_of(name)),
         )
         clients[name] = driver.client(address, context)
     return clients

@@ -120,8 +120,8 @@ class ServiceSpec(FrozenModel):
     seeds: tuple[Seed, ...] = ()
     indexes: dict[str, Index] = Field(default_factory=dict)
     operations: dict[str, Operation] = Field(default_factory=dict)
-    cpu_limit: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
-    memory_limit_mib: int = Field(default=256, gt=0)
+    cpu_limit: float = Field(default=1.0, ge=0.001, le=1024.0, allow_inf_nan=False)
+    memory_limit_mib: int = Field(default=256, gt=0, le=1 << 20)
 
     @cached_property
     def calls(self) -> tuple[str, ...]:

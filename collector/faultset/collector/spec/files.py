@@ -12,14 +12,12 @@ from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.consistency import problems
 from faultset.collector.spec.steps import StepTypes, first_problem
 from faultset.core.errors import UsageError
+from faultset.core.reading.yaml_documents import parse_yaml
 
 
 def read_mapping(text: str, source: str) -> dict[str, Any]:
     """Return the mapping that a YAML text holds; raise UsageError when it holds none."""
-    try:
-        value = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise UsageError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
+    value = parse_yaml(text, source)
     if not isinstance(value, dict):
         raise UsageError(f"{source} is not an application spec: a mapping is wanted, found {type(value).__name__}")
     return value

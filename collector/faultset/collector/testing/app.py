@@ -100,7 +100,7 @@ async def _check_operations(app: AppSpec) -> None:
         ports = {other: one.port for other, one in app.services.items()}
         caller = Caller(ports=ports, names=names, local=None, tracing=tracing, metrics=metrics, texts=persona)
         clients = ClientContext(names=names, local=None, metrics=metrics, texts=persona)
-        stores = store_clients(app, service, clients, database_port=None)
+        stores = store_clients(app, service, clients, database_port=None, password_of=lambda store: "none")
         context = ServiceContext(caller=caller, stores=stores, indexes={}, tracing=tracing, **common)
         for operation in service.operations:
             compile_operation(operation, service.operations[operation], context)

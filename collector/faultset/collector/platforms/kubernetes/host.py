@@ -25,6 +25,7 @@ class KubernetesHost:
     """See `PlatformHost`, and `ClusterSettings` for the parameters."""
 
     profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD_ON_CLUSTER}
+    runs_code_of_folders: ClassVar[bool] = False
     runs_deployed_apps: ClassVar[bool] = True
 
     def __init__(

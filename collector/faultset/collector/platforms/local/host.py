@@ -18,6 +18,7 @@ class LocalHost:
     """See `PlatformHost`; processes die with their collector, so that there is never anything to undo afterwards."""
 
     profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD}
+    runs_code_of_folders: ClassVar[bool] = True
     runs_deployed_apps: ClassVar[bool] = False
 
     @property

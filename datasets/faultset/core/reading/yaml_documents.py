@@ -1,0 +1,94 @@
+"""YAML that somebody else has written: plain values only, with limits on depth and size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from faultset.core.errors import FaultsetError, UsageError
+from faultset.core.reading.printable import printable
+from faultset.core.reading.regular_files import read_regular
+
+MOST_LEVELS = 64
+MOST_VALUES = 200_000
+LIMIT_BYTES = 1 << 20
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_yaml_text(path: Path, what: str) -> str:
+    """Return the text of a file that a user names, which may be a link to it; raise UsageError when it is none.
+
+    Parameters
+    ----------
+    what
+        What kind of file it is, for the message.
+    """
+    name = f"{what} {printable(path)}"
+    try:
+        return read_regular(path.resolve(strict=True), limit_bytes=LIMIT_BYTES, error=UsageError).decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{name} is not UTF-8 text; save it as such") from None
+    except (OSError, RuntimeError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is a circle of links"
+        raise UsageError(f"{name} cannot be read ({reason}); name another") from None
+
+
+def parse_yaml(text: str, origin: str, *, error: type[FaultsetError] = UsageError) -> Any:
+    """Return the plain value that a YAML text holds.
+
+    Parameters
+    ----------
+    origin
+        Names the text in the error.
+    error
+        Class of the error.
+
+    Raises
+    ------
+    FaultsetError
+        It is no YAML, is nested too deep, or has too many values when its aliases are written out.
+    """
+    origin = printable(origin)
+
+    def refuse(reason: str) -> FaultsetError:
+        return error(f"{origin} is not the YAML that is wanted: {reason}; correct it")
+
+    try:
+        _check_size(text, refuse)
+        return yaml.load(text, Loader=_LOADER)
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as problem:
+        raise error(f"{origin} is not YAML: {printable(' '.join(str(problem).split())[:300])}") from None
+
+
+def _check_size(text: str, refuse: Callable[[str], FaultsetError]) -> None:
+    """Walk over the text without building anything: builders of nested values are recursive, some in C."""
+    sizes: dict[str | None, int] = {}
+    open_values: list[tuple[str | None, int]] = []
+    total = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_values.append((event.anchor, total))
+            if len(open_values) > MOST_LEVELS:
+                raise refuse(f"{_line(event)} is nested deeper than {MOST_LEVELS} levels")
+            total += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_values.pop()
+            if anchor is not None:
+                sizes[anchor] = total - before
+        elif isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in open_values):
+                raise refuse(f"{_line(event)} repeats a value inside itself")
+            total += sizes.get(event.anchor, 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            if event.anchor is not None:
+                sizes[event.anchor] = 1
+        if total > MOST_VALUES:
+            raise refuse(f"it has more than {MOST_VALUES:,} values")
+
+
+def _line(event: yaml.Event) -> str:
+    return f"line {event.start_mark.line + 1}" if event.start_mark else "a line"
