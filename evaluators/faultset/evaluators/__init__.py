@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from faultset.evaluators.comparison.pairing import compare
     from faultset.evaluators.comparison.records import Comparison
-    from faultset.evaluators.evaluation import Evaluation, EvaluationStart, evaluate
+    from faultset.evaluators.evaluation import Evaluation, EvaluationStart
+    from faultset.evaluators.evaluation_call import evaluate
     from faultset.evaluators.external_answers import score
     from faultset.evaluators.results.rows import ResultRow
     from faultset.evaluators.results.truth import Truth
@@ -48,7 +49,7 @@ _HOMES = {
     "ResultRow": "results.rows",
     "Truth": "results.truth",
     "compare": "comparison.pairing",
-    "evaluate": "evaluation",
+    "evaluate": "evaluation_call",
     "score": "external_answers",
 }
 

@@ -121,11 +121,12 @@ def test_nonsense_is_refused_in_one_sentence(make, tmp_path: Path):
     one = stored(run_of(make, [RIGHT]), tmp_path / "one")
     other = stored([make.row(make.truth("z"), ranking=RIGHT)], tmp_path / "other")
     else_ = stored(run_of(make, [RIGHT], "somebody"), tmp_path / "else")
+    (tmp_path / "empty").mkdir()
     said = {
         (one, one): "both runs are",
         (one, other): "no episode is in both runs",
         (one, else_): "no method was given the same",
-        (one, tmp_path): "holds no results",
+        (one, tmp_path / "empty"): "holds no results",
     }
     for pair, words in said.items():
         result = invoke("--compare", *pair)

@@ -115,14 +115,14 @@ def evaluate(
         raise UsageError("--fail-on and --significance are for --compare OLD NEW; leave them out, or compare")
     if compare or dataset is None:
         raise UsageError("give either a DATASET to evaluate, or --compare OLD NEW with two folders of results")
-    from faultset.evaluators import evaluation
+    from faultset.evaluators import evaluation_call
     from faultset.evaluators.cli import options
     from faultset.evaluators.results.rows import TASKS
 
-    folder = out if out is not None else evaluation.results_folder(dataset)
+    folder = out if out is not None else evaluation_call.results_folder(dataset)
     with ExitStack() as stack:
         progress = _Progress(stack, default_choice=not names)
-        evaluated = evaluation.evaluate(
+        evaluated = evaluation_call.evaluate(
             dataset,
             options.names(names),
             version=version,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from faultset.core.errors import UsageError
+from faultset.core.files import replace_text
 from faultset.evaluators.comparison import formats
 from faultset.evaluators.comparison.html import page
 from faultset.evaluators.comparison.records import Comparison
+from faultset.evaluators.results.output_folder import writing
 
 
 def write(comparison: Comparison, folder: Path) -> Path:
@@ -17,13 +18,13 @@ def write(comparison: Comparison, folder: Path) -> Path:
     ------
     UsageError
         The folder cannot be written.
+    DataError
+        The disk is full.
     """
     texts = {"comparison.md": formats.markdown(comparison), "comparison.html": page(comparison)}
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         formats.write_json(comparison, folder / "comparison.json")
         for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be written ({error.strerror}); choose another --out") from error
+            replace_text(folder / name, text, durable=False)
     return folder

@@ -7,9 +7,11 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from faultset.core.files import replace_text
 from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.formats import to_json
+from faultset.evaluators.leaderboards.texts import for_markdown
 from faultset.evaluators.statistics.estimates import Estimate
 
 COMPARISON_VERSION = 2
@@ -21,11 +23,12 @@ _EPISODES_NAMED = 4
 def write_json(comparison: Comparison, path: Path) -> None:
     """Write everything that was computed; unknown values are null and say why."""
     content = {"comparison_version": COMPARISON_VERSION, **to_json(comparison)}
-    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    replace_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n", durable=False)
 
 
 def markdown(comparison: Comparison) -> str:
     """Render a comparison as Markdown."""
+    comparison = for_markdown(comparison)
     old, new = comparison.old, comparison.new
     lines = ["# Comparison of two evaluations", ""]
     for name, run in (("old", old), ("new", new)):
@@ -37,7 +40,7 @@ def markdown(comparison: Comparison) -> str:
     lines += ["## What else changed", ""]
     if comparison.changes:
         lines += ["| | what | old | new |", "|---|---|---|---|"]
-        lines += [f"| {c.weight} | {c.what} | {_cell(c.old)} | {_cell(c.new)} |" for c in comparison.changes]
+        lines += [f"| {c.weight} | {c.what} | {c.old} | {c.new} |" for c in comparison.changes]
     else:
         lines.append("Nothing that the results record: same data, code, libraries, seeds and settings.")
     lines.append("")
@@ -151,7 +154,3 @@ def moved(entry: PairedEntry, comparison: Comparison) -> str:
 def _some(names: Sequence[str], most: int) -> str:
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from faultset.evaluators.comparison import formats
 from faultset.evaluators.comparison.records import Comparison, PairedTable
 from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.texts import for_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,6 +18,7 @@ ROWS_SHOWN = 15
 
 def show(comparison: Comparison, console: Console) -> None:
     """Print what changed beside the answers, then the methods that were scored otherwise."""
+    comparison = for_terminal(comparison)
     console.print()
     for line in formats.remarks(comparison):
         console.print(line, style="dim", markup=False)

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from faultset.core.files import replace_text
 from faultset.evaluators.leaderboards import detection as detecting
 from faultset.evaluators.leaderboards import diagnosis, localization, number_formats
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, Entry, Leaderboard, Table
+from faultset.evaluators.leaderboards.texts import for_markdown
 from faultset.evaluators.scorers.contract import Metric
 
 LEADERBOARD_VERSION = 2
@@ -21,7 +23,7 @@ LEADERBOARD_VERSION = 2
 def write_json(board: Leaderboard, path: Path) -> None:
     """Write everything that was computed; unknown values are null and say why."""
     content = {"leaderboard_version": LEADERBOARD_VERSION, **to_json(board)}
-    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    replace_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n", durable=False)
 
 
 def to_json(value: Any) -> Any:
@@ -65,11 +67,12 @@ def policy_columns(table: Table) -> tuple[Metric, ...]:
 
 def write_markdown(board: Leaderboard, path: Path) -> None:
     """Write the tables for people who read text."""
-    path.write_text(markdown(board), encoding="utf-8")
+    replace_text(path, markdown(board), durable=False)
 
 
 def markdown(board: Leaderboard) -> str:
     """Render a leaderboard as Markdown."""
+    board = for_markdown(board)
     lines = [f"# {board.dataset} {board.version}", ""]
     lines += [f"- {line}" for line in summary_lines(board)]
     lines.append("")
@@ -262,8 +265,7 @@ def _failures(board: Leaderboard) -> list[str]:
         return [*lines, "None.", ""]
     lines += ["| baseline | episode | task | protocol | seed | status | reason |", "|---|---|---|---|---|---|---|"]
     for f in board.failures:
-        reason = f.reason.replace("|", "\\|")
-        lines.append(f"| {f.baseline} | {f.episode} | {f.task} | {f.protocol} | {f.seed} | {f.status} | {reason} |")
+        lines.append(f"| {f.baseline} | {f.episode} | {f.task} | {f.protocol} | {f.seed} | {f.status} | {f.reason} |")
     return [*lines, ""]
 
 

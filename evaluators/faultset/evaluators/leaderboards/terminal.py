@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.formats import columns_of, summary_lines
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, Entry, Leaderboard, Table
+from faultset.evaluators.leaderboards.texts import for_terminal
 from faultset.evaluators.scorers.contract import Metric
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _COST_WIDTH = 9
 
 def show(board: Leaderboard, console: Console) -> None:
     """Print the headline tables and what must be known to read them; the files hold the rest."""
+    board = for_terminal(board)
     console.print()
     for line in summary_lines(board):
         console.print(line.replace("**", ""), style="yellow" if "quick" in line[:8] else "dim", markup=False)

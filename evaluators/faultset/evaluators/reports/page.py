@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from faultset.core.files import replace_text
 from faultset.evaluators.leaderboards import formats, number_formats
 from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, score_episodes
 from faultset.evaluators.leaderboards.records import ALL_APPS, GIVEN_ALARMS, HEADLINE, Leaderboard, Table
@@ -53,7 +54,7 @@ def write_report(
     now
         Time stamp of the page; the current time by default.
     """
-    path.write_text(render(board, rows, specs, dataset, now=now), encoding="utf-8")
+    replace_text(path, render(board, rows, specs, dataset, now=now), durable=False)
 
 
 def render(

@@ -1,0 +1,256 @@
+"""Evaluate baselines on a dataset from Python: what the command `evaluate` does, without printing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from faultset.core.errors import UsageError
+from faultset.core.suggestions import unknown_name
+from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
+from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
+from faultset.evaluators.execution.dataset_source import DatasetSource, is_url, local_path, opened_dataset
+from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
+from faultset.evaluators.execution.planning.plan import EvaluationSettings, check_choice, codes_of, make_plan
+from faultset.evaluators.execution.runners.confinement import isolation
+from faultset.evaluators.execution.runners.outcomes import RunLimits
+from faultset.evaluators.results.output_folder import check_writable, writing
+from faultset.evaluators.results.provenance import code_version, scorer_codes
+from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow, changed_codes
+from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
+
+if TYPE_CHECKING:
+    from faultset.baselines.api.registry import BaselineSpec
+    from faultset.datasets.dataset import Dataset
+
+DELAYS_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
+"""The grid "auto": doubling, because the first seconds matter most."""
+Progress = Callable[[int, int], None]
+"""Called with the steps that are finished and all steps, possibly from another thread."""
+
+
+def evaluate(
+    dataset: str | Path | Dataset,
+    baselines: Iterable[str | BaselineSpec | type] = (),
+    *,
+    version: str | None = None,
+    tasks: Sequence[str] = TASKS,
+    protocol: Literal["detected", "oracle", "both"] = "both",
+    split: str | None = None,
+    delays: Literal["auto"] | Sequence[float] = (),
+    thresholds: Sequence[str] = (),
+    workers: int | None = None,
+    scheduler: str | None = None,
+    out: str | Path | None = None,
+    seed: int = 0,
+    timeout_s: float = 60.0,
+    memory_limit_bytes: int = 2 << 30,
+    fresh: bool = False,
+    started: Callable[[EvaluationStart], None] | None = None,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Run baselines on every episode of a dataset and score their answers.
+
+    Parameters
+    ----------
+    dataset
+        Folder, URL that fsspec knows, or an opened dataset.
+    baselines
+        Names, groups ("default", "all", "named", "methods", "rules", "controls"), specs or registered classes.
+    version
+        Version of the dataset; the newest by default.
+    protocol
+        What localizers and diagnosers are given: the alarm of `ksigma` ("detected"), the true onset ("oracle").
+    split
+        Published split; or a scheme that scores every episode by what learned from others: "cross", the default, for
+        two halves, "cross-5", "cross-5x3", "leave-one-fault-out", "leave-one-target-out", "leave-one-app-out".
+    delays
+        Seconds after the onset at which localizers are also given an alarm, or "auto".
+    thresholds
+        Threshold policies beside `reference`; `train-quantile(0.995)` by default.
+    workers
+        Methods that run at once; as many as there are cores by default.
+    scheduler
+        Address of a dask scheduler to use instead, for instance `tcp://host:8786`.
+    out
+        Folder for the results and, while it runs, for a checkpoint from which the same call goes on after an
+        interruption. Without it nothing is written.
+    seed
+        For methods that draw random numbers and for the bootstrap.
+    timeout_s, memory_limit_bytes
+        What a baseline may use for one answer.
+    fresh
+        Run everything again, also what a checkpoint in `out` holds.
+    started
+        Called once, before the first method starts.
+    progress
+        Called as steps finish.
+
+    Raises
+    ------
+    UsageError
+        Something that was asked for does not exist, or fits no chosen task.
+    DataError
+        The dataset is damaged, or poses none of the tasks.
+    PlatformError
+        The scheduler cannot be reached or is lost; what was answered until then is in the checkpoint.
+
+    Examples
+    --------
+    >>> from faultset.evaluators import evaluate
+    >>> done = evaluate("datasets/sample", ["ksigma", "max-z"])  # doctest: +SKIP
+    >>> done.leaderboard("localization")[["baseline", "protocol", "ac1"]]  # doctest: +SKIP
+    """
+    from faultset.baselines.api.registry import get_baseline
+    from faultset.evaluators.execution import scheduling
+    from faultset.evaluators.execution.runners.runner_pool import close_machine_pool, machine_pool
+
+    policies = chosen_policies(list(thresholds))
+    settings = _settings(tasks, protocol, split, delays, policies, seed, timeout_s, memory_limit_bytes)
+    workers = workers or scheduling.default_workers()
+    folder = None if out is None else Path(out)
+    with ExitStack() as stack:
+        read_source = stack.enter_context(opened_dataset(dataset, version, workers))
+        if folder is not None:
+            check_writable(folder)
+        running = stack.enter_context(ExitStack())
+        if scheduler is None:
+            # their imports take a second or two, in which labels are read and files are checked
+            running.callback(close_machine_pool)
+            machine_pool().prestart(workers)
+        specs = choose_baselines(baselines)
+        source = read_source()
+        check_choice(source, specs, settings)
+        checkpoint, kept, changed = None, [], ()
+        if folder is not None:
+            about = {"digest": source.digest, "code": code_version(), "split": split or ""}
+            codes = codes_of(specs, settings, get_baseline)
+            with writing(folder):
+                checkpoint = stack.enter_context(Checkpoint(folder, about, codes))
+                kept = checkpoint.begin({truth.episode: truth for truth in source.truths}, fresh=fresh)
+            changed = checkpoint.changed or changed_codes(folder / RESULTS_FILE, codes)
+        if scheduler is None:
+            client = running.enter_context(scheduling.local_client(workers))
+        else:
+            client = running.enter_context(
+                scheduling.remote_client(scheduler, None if source.url else str(source.folder))
+            )
+            workers = scheduling.remote_workers(client)
+        hidden = [] if folder is None else [folder / name for name in (*FILES, CHECKPOINT_FILE)]
+        plan = make_plan(source, specs, settings, workers, get_baseline, kept=kept, hidden=hidden)
+        if started is not None:
+            started(
+                EvaluationStart(
+                    baselines=tuple(spec.name for spec in plan.specs),
+                    episodes=len(source.truths),
+                    steps=plan.steps,
+                    kept=len(plan.kept),
+                    changed=changed,
+                    dashboard=scheduling.dashboard_of(client),
+                )
+            )
+        finished = _Counter(plan.steps, progress)
+
+        def store(rows: list[ResultRow]) -> None:
+            if folder is not None and checkpoint is not None:
+                with writing(folder):
+                    checkpoint.add(rows)
+
+        rows = scheduling.run_plan(plan, client, finished.add, store)
+        running.close()
+        evaluation = Evaluation(
+            rows=tuple(rows),
+            specs=plan.specs,
+            dataset=None if source.url else source.folder,
+            digest=source.digest,
+            settings=_shown_settings(source, settings),
+            policies=tuple(policies),
+            seed=seed,
+        )
+        if folder is not None and checkpoint is not None:
+            evaluation.write(folder)
+            checkpoint.remove()
+        return evaluation
+
+
+def results_folder(dataset: str) -> Path:
+    """Return the folder for the results of a local dataset when none is named: `results/NAME` beside it.
+
+    Raises
+    ------
+    UsageError
+        The dataset is behind a URL, or a link stands where the results belong.
+    """
+    if is_url(dataset):
+        raise UsageError(f"results cannot be written beside {dataset}; give a local folder with --out")
+    folder = local_path(dataset).resolve()
+    results = folder.parent / "results"
+    for place in (results, results / folder.name):
+        # it may have come with the dataset, and lead anywhere
+        if place.is_symlink():
+            raise UsageError(f"{place} is a link; remove it, or name the folder for the results with --out")
+    return results / folder.name
+
+
+class _Counter:
+    """Steps that are finished, for a caller's progress."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total, self._progress = total, progress
+        self._done = 0
+
+    def add(self, steps: int) -> None:
+        self._done += steps
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _settings(
+    tasks: Sequence[str],
+    protocol: str,
+    split: str | None,
+    delays: Literal["auto"] | Sequence[float],
+    policies: Sequence[ThresholdPolicy],
+    seed: int,
+    timeout_s: float,
+    memory_bytes: int,
+) -> EvaluationSettings:
+    for task in tasks:
+        if task not in TASKS:
+            raise unknown_name("task", task, TASKS)
+    if protocol not in (*PROTOCOLS, "both"):
+        raise unknown_name("protocol", protocol, (*PROTOCOLS, "both"))
+    if timeout_s <= 0:
+        raise UsageError("with a timeout of 0 s no method can answer; give for instance 60 s")
+    return EvaluationSettings(
+        tasks=tuple(task for task in TASKS if task in tasks),
+        protocols=PROTOCOLS if protocol == "both" else (protocol,),
+        split=split,
+        seed=seed,
+        limits=RunLimits(timeout_s=timeout_s, memory_bytes=memory_bytes),
+        delays=DELAYS_S if delays == "auto" else tuple(sorted({float(delay) for delay in delays})),
+        calibrate=any(policy.needs_training for policy in policies),
+    )
+
+
+def _shown_settings(source: DatasetSource, settings: EvaluationSettings) -> dict[str, object]:
+    from faultset.evaluators.reports.machine import machine
+
+    return {
+        "tasks": list(settings.tasks),
+        "protocols": list(settings.protocols),
+        "delays_s": list(settings.delays),
+        "alarm_detector": settings.alarm_detector,
+        "threshold_policy": "reference",
+        "split": settings.split or "cross",
+        "seed": settings.seed,
+        "timeout_s": settings.limits.timeout_s,
+        "memory_limit_bytes": settings.limits.memory_bytes,
+        "cluster_key": "application, fault, target",
+        "scorers": scorer_codes(),
+        "isolation": isolation(),
+        "source": source.url or str(source.folder),
+        "machine": machine(),
+    }
