@@ -53,7 +53,7 @@ def test_a_scorer_that_breaks_a_rule_is_found(changes, sentence: str):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"compute": None}, "is not a faultset.evaluators.Metric with compute"),
+        ({"compute": None}, "must be a faultset.evaluators.Metric with compute"),
         ({"task": "ranking"}, "task='ranking'; choose from 'detection', 'localization', 'rca'"),
         ({"unit": "%"}, "unit='%'"),
         ({"name": "My Score"}, "is not a name for a scorer"),

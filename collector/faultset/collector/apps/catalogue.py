@@ -59,7 +59,10 @@ def _from_path(path: Path) -> AppSpec:
 
 
 def _from_plugin(name: str, plugin: object) -> AppSpec:
-    file, code = (files(plugin) / _FILE, _code(plugin)) if isinstance(plugin, ModuleType) else (plugin, None)
+    file: object = plugin
+    code = None
+    if isinstance(plugin, ModuleType) and hasattr(plugin, "__path__"):
+        file, code = files(plugin) / _FILE, _code(plugin)
     if not isinstance(file, Traversable) or not file.is_file():
         raise UsageError(f"it must be a package with an {_FILE}, or the path of a YAML file; found {plugin!r}")
     app = read_app(file.read_text(encoding="utf-8"), f"app {name}", code=code, workload_of=_workload)

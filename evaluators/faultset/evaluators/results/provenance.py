@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.core.code.identity import CodeIdentity, code_identity, code_places, own_digest, plugin_identity
-from faultset.core.plugins import plugins
+from faultset.core.plugins import load_plugins, plugins
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
@@ -54,9 +54,11 @@ def method_places(spec: BaselineSpec) -> tuple[str, ...]:
 
 
 def scorer_codes() -> dict[str, str]:
-    """Return name -> code of every installed scorer that does not come with faultset."""
-    found = {name: plugin_identity(plugin) for name, plugin in plugins(SCORERS).items() if not plugin.built_in}
-    return {name: str(identity) for name, identity in found.items()}
+    """Return name -> code of every scorer that can be loaded and does not come with faultset."""
+    announced = plugins(SCORERS)
+    return {
+        name: str(plugin_identity(announced[name])) for name in load_plugins(SCORERS) if not announced[name].built_in
+    }
 
 
 def _git(folder: Path, *arguments: str) -> str:

@@ -42,7 +42,7 @@ def check_declaration(scorer: object, name: str | None = None) -> Metric:
     """
     called = name or getattr(scorer, "name", repr(scorer))
     if not isinstance(scorer, Metric) or scorer.compute is None:
-        raise UsageError(f'the scorer "{called}" is not a faultset.evaluators.Metric with compute; return one')
+        raise UsageError(f'the scorer "{called}" must be a faultset.evaluators.Metric with compute; found {scorer!r}')
     if name is not None and scorer.name != name:
         raise UsageError(f'the entry point "{name}" in {GROUP} names the scorer "{scorer.name}"; use one name for both')
     if re.fullmatch(r"[a-z][a-z0-9_]*", scorer.name) is None:
