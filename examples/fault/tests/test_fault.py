@@ -2,4 +2,4 @@ from faultset.collector.testing import check_fault
 
 
 def test_the_fault_keeps_all_promises():
-    check_fault("missing-endpoints", "hotel", effect=lambda platform, target, parameters: None)
+    check_fault("missing-endpoints", "hotel")

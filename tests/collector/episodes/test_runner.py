@@ -127,6 +127,7 @@ def test_a_fault_that_is_never_confirmed_is_undone_and_the_episode_is_void(tmp_p
     subject.record.fault = replace(subject.record.fault, check=lambda platform, target, parameters, before: None)
     outcome = subject.run()
     assert "could not be confirmed" in outcome.failure
+    assert not outcome.retriable, "the same plan would end in the same way"
     assert fake(subject).journal.open_undo_operations() == []
     assert not (tmp_path / "data" / "episodes" / "abc").exists()
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import pytest
 
 from faultset.collector.apps import AppSpec, app_names, load_app
+from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import FaultSpec, fault, faults
 from faultset.collector.plans.requests import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.testing import check_fault
+from faultset.collector.testing.fault import Effect, no_effect
 
 LEVELS = {"Hardware", "Operating System", "Virtualization", "Application"}
 TYPES = {
@@ -26,26 +27,6 @@ TYPES = {
 }
 HOTEL_FAULTS_OF_THE_PAPER = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 14, 15}
 HOTEL = load_app("hotel")
-CASES = [
-    pytest.param(spec, target, id=f"{name}-{target}")
-    for name, spec in faults().items()
-    for target in dict.fromkeys((spec.targets(HOTEL)[0], spec.targets(HOTEL)[-1]))
-]
-
-
-def platform(folder: Path) -> FakePlatform:
-    made = FakePlatform(HOTEL, Journal(folder / "journal.jsonl"))
-    made.deploy()
-    return made
-
-
-def spec_of(subject: FakePlatform) -> dict:
-    kept = ("Deployment", "Service", "PersistentVolumeClaim", "ConfigMap", "Secret")
-    return {
-        key: {k: v for k, v in o.items() if k in ("spec", "data")}
-        for key, o in subject.objects.items()
-        if key[0] in kept
-    }
 
 
 def test_every_applicable_fault_of_the_papers_table_is_there() -> None:
@@ -58,48 +39,6 @@ def test_a_fault_is_labelled_and_described(spec: FaultSpec) -> None:
     assert spec.fault_type in TYPES
     assert spec.summary.endswith(".")
     assert spec.targets(HOTEL)
-
-
-@pytest.mark.parametrize(("spec", "target"), CASES)
-def test_undo_brings_every_object_back(spec: FaultSpec, target: str, tmp_path: Path) -> None:
-    subject = platform(tmp_path)
-    before = spec_of(subject)
-    parameters = spec.inject(subject, target, np.random.default_rng(5))
-    json.dumps(parameters)
-    assert subject.calls != [("deploy",)]
-    subject.undo()
-    assert spec_of(subject) == before
-    assert subject.impairments == {}
-    assert subject.journal.open_undo_operations() == []
-
-
-@pytest.mark.parametrize(("spec", "target"), CASES)
-def test_the_same_seed_gives_the_same_parameters(spec: FaultSpec, target: str, tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    one = spec.inject(platform(tmp_path / "a"), target, np.random.default_rng(5))
-    two = spec.inject(platform(tmp_path / "b"), target, np.random.default_rng(5))
-    assert one == two
-
-
-@pytest.mark.parametrize(("spec", "target"), CASES)
-def test_nothing_is_confirmed_on_a_healthy_target(spec: FaultSpec, target: str, tmp_path: Path) -> None:
-    faulty, healthy = tmp_path / "a", tmp_path / "b"
-    faulty.mkdir()
-    healthy.mkdir()
-    parameters = spec.inject(platform(faulty), target, np.random.default_rng(5))
-    if spec.name != "pod-kill":  # its parameter is the pod that is to vanish, and pod names differ
-        subject = platform(healthy)
-        parameters = {
-            **parameters,
-            **(
-                {"pod": subject.list("Pod", {subject.app.label_key: target})[0]["metadata"]["name"]}
-                if "pod" in parameters
-                else {}
-            ),
-        }
-        before = spec.observe(subject, target) if spec.observe else None
-        assert spec.check(subject, target, parameters, before) is None
 
 
 def test_a_second_fault_of_a_name_is_refused_with_both_owners() -> None:
@@ -117,19 +56,79 @@ def test_a_second_fault_of_a_name_is_refused_with_both_owners() -> None:
             return {}
 
 
-def was_killed_again(platform: FakePlatform, target: str, parameters) -> None:
+def status_of(platform: FakePlatform, service: str) -> dict[str, Any]:
+    """The state of the container of a service's newest pod."""
+    name = pods_of(platform, service)[-1]["metadata"]["name"]
+    return platform.objects["Pod", name]["status"]["containerStatuses"][0]
+
+
+def is_killed_again(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
     status = platform.objects["Pod", parameters["pod"]]["status"]["containerStatuses"][0]
     status["restartCount"] += 1
     status["lastState"] = {"terminated": {"exitCode": 137, "reason": "Error", "finishedAt": "2026-01-02"}}
 
 
-def was_throttled_again(platform: FakePlatform, target: str, parameters) -> None:
-    row = next(row for row in platform.rows["metrics"] if row["pod"] == parameters["pod"])
-    platform.rows["metrics"].append({**row, "time": row["time"] + 1, "value": row["value"] + 6})
+def is_throttled_again(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+    rows = [row for row in platform.rows["metrics"] if row["pod"] == parameters["pod"]]
+    last = next(row for row in reversed(rows) if row["metric"].endswith("throttled_periods_total"))
+    platform.rows["metrics"].append({**last, "time": last["time"] + 1, "value": last["value"] + 6})
 
 
-EFFECTS = {"container-kill": was_killed_again, "cpu-throttle": was_throttled_again}
-EFFECTS |= dict.fromkeys(("target-port", "scale-to-zero", "pod-kill", "wrong-selector"), lambda *arguments: None)
+def is_busy(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+    rows = [row for row in platform.rows["metrics"] if row["pod"] == parameters["pod"]]
+    last = next(row for row in reversed(rows) if row["metric"].endswith("cpu_usage_seconds_total"))
+    platform.rows["metrics"].append({**last, "time": last["time"] + 10**8, "value": last["value"] + 9.0})
+
+
+def has_ended(reason: str) -> Effect:
+    """The container of the target has ended for a reason."""
+
+    def effect(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+        status_of(platform, target)["lastState"] = {"terminated": {"exitCode": 1, "reason": reason}}
+
+    return effect
+
+
+def a_consumer_has_ended(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+    status = status_of(platform, parameters["restarted"][0])
+    status["restartCount"] = status.get("restartCount", 0) + 1
+    status["lastState"] = {"terminated": {"exitCode": 2, "reason": "Error"}}
+
+
+def runs_the_new_image(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+    status = status_of(platform, target)
+    status["image"], status["state"] = parameters["image"], {"running": {}}
+
+
+def waits_for_a_node(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+    for pod in pods_of(platform, target):
+        platform.objects["Pod", pod["metadata"]["name"]]["status"]["phase"] = "Pending"
+
+
+def waits_for_its_image(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+    status_of(platform, target)["state"] = {"waiting": {"reason": "ErrImagePull"}}
+
+
+def waits_for_its_claim(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+    platform.objects["PersistentVolumeClaim", parameters["claim"]]["status"] = {"phase": "Pending"}
+    waits_for_a_node(platform, target, parameters)
+
+
+EFFECTS: dict[str, Effect] = {
+    "auth-missing": a_consumer_has_ended,
+    "buggy-image": has_ended("Error"),
+    "container-kill": is_killed_again,
+    "cpu-hog": is_busy,
+    "cpu-throttle": is_throttled_again,
+    "memory-leak": has_ended("OOMKilled"),
+    "missing-image": waits_for_its_image,
+    "nonexistent-node": waits_for_a_node,
+    "pod-failure": runs_the_new_image,
+    "redeploy-without-pv": waits_for_its_claim,
+    "revoke-auth": a_consumer_has_ended,
+    "user-unregistered": a_consumer_has_ended,
+}
+"""What pods show once a fault has acted; the checks of the other faults look at what the injection itself changes."""
 FITTING = [
     pytest.param(spec, app, id=f"{spec.name}-{app.name}")
     for app in (load_app(name) for name in app_names())
@@ -140,7 +139,7 @@ FITTING = [
 
 @pytest.mark.parametrize(("spec", "app"), FITTING)
 def test_every_fault_passes_the_shipped_check_in_every_application_it_fits(spec: FaultSpec, app: AppSpec) -> None:
-    check_fault(spec, app, effect=EFFECTS.get(spec.name))
+    check_fault(spec, app, effect=EFFECTS.get(spec.name, no_effect))
 
 
 def test_services_without_a_port_are_no_targets_of_faults_of_services() -> None:
@@ -163,3 +162,44 @@ def test_a_definition_with_a_wrong_value_is_refused_with_one_sentence(changes: d
     given |= {"check": lambda platform, target, parameters, before: None}
     with pytest.raises(ValueError, match=sentence):
         fault("never", **{**given, **changes})
+
+
+def break_(spec: FaultSpec, **changes: Any) -> FaultSpec:
+    return replace(spec, targets=lambda app: ("geo",), **changes)
+
+
+def forgetful(platform, target, rng):
+    """Draw a port and say nothing of it."""
+    platform.patch(
+        "Service", target, {"spec": {"ports": [{"port": 8083, "targetPort": int(rng.integers(9000, 9999))}]}}
+    )
+    return {}
+
+
+def moody(platform, target, rng):
+    """Draw from elsewhere."""
+    import random
+
+    platform.patch("Service", target, {"spec": {"selector": {"app": "other"}}})
+    return {"port": random.random()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"inject": forgetful}, "draws random numbers, but its parameters are {} for every seed"),
+        ({"inject": moody}, "has other parameters for the same seed"),
+        ({"inject": lambda platform, target, rng: {}}, "does nothing to the platform"),
+        (
+            {"inject": lambda platform, target, rng: 1 / 0},
+            r"fails: ZeroDivisionError: .*_contract.py, line \d+",
+        ),
+        ({"check": lambda *given: None}, "says nothing although the fault shows"),
+        ({"check": lambda *given: "always"}, "sees the fault where there is none: always"),
+        ({"check": lambda *given: {}["pod"]}, r"the check of .* fails: KeyError: 'pod' \(.*test_fault_contract.py"),
+        ({"observe": lambda *given: {}["pod"]}, r"the observe of .* fails: KeyError: 'pod'"),
+    ],
+)
+def test_a_fault_that_breaks_a_promise_is_told(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(AssertionError, match=sentence):
+        check_fault(break_(faults()["target-port"], **changes))

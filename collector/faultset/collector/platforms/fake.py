@@ -6,7 +6,7 @@ A Deployment's pods appear at once and are Running; `requests` says what clients
 from __future__ import annotations
 
 import copy
-import itertools
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -59,8 +59,16 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         self.rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
         self.source_kinds: dict[str, type[FakeSource]] = {}
         self.load = HostLoad(load_average=0.0, worst_delay_ms=0.0)
-        self._numbers = itertools.count(1)
+        self._last_number = 0
         self.torn_down = False
+
+    def copy(self, journal: Journal) -> FakePlatform:
+        """Return a platform in the same state, with a journal of its own and no calls yet."""
+        made = FakePlatform(self.app, journal)
+        made.objects, made.rows, made._last_number = pickle.loads(
+            pickle.dumps((self.objects, self.rows, self._last_number))
+        )
+        return made
 
     def deploy(self) -> None:
         """Apply the manifests."""
@@ -79,7 +87,7 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         """Create or replace, then bring pods in line."""
         for given in objects:
             made = copy.deepcopy(dict(given))
-            made["metadata"].setdefault("creationTimestamp", f"2026-01-01T00:00:{next(self._numbers):02d}Z")
+            made["metadata"].setdefault("creationTimestamp", f"2026-01-01T00:00:{self._next_number():02d}Z")
             self.objects[made["kind"], made["metadata"]["name"]] = made
         self._reconcile()
 
@@ -164,6 +172,10 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         self.torn_down = True
         self.calls.append(("teardown",))
 
+    def _next_number(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
     def _reconcile(self) -> None:
         for (kind, name), deployment in [*self.objects.items()]:
             if kind != "Deployment":
@@ -186,7 +198,7 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
             for pod in pods[wanted:]:
                 del self.objects["Pod", pod["metadata"]["name"]]
             for _ in range(wanted - len(pods)):
-                number = next(self._numbers)
+                number = self._next_number()
                 container = template["spec"]["containers"][0]
                 status = {
                     "name": container["name"],

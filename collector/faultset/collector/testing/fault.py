@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,31 +19,42 @@ from faultset.collector.plans.requests import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.spec.app import AppSpec
+from faultset.core.errors import in_one_sentence
 
+T = TypeVar("T")
 Effect = Callable[[FakePlatform, str, Mapping[str, Any]], None]
 _THROTTLED = "container_cpu_cfs_throttled_periods_total"
+_USED = "container_cpu_usage_seconds_total"
+_CORES = 0.4
+_SEED = 5
+_OTHER_SEEDS = range(10, 26)
 
 
-def check_fault(fault: str | FaultSpec, app: str | AppSpec = "hotel", *, effect: Effect | None = None) -> None:
+def no_effect(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+    """Leave a platform in memory as the injection has made it."""
+
+
+def check_fault(fault: str | FaultSpec, app: str | AppSpec = "hotel", *, effect: Effect = no_effect) -> None:
     """Try a fault on every target that it has in an application, on a platform in memory.
 
     Its label and summary must be complete. For each target the injection must act, return parameters that JSON can
-    hold and that depend on the seed alone, and be undone by the journal. The check must say nothing on a target
-    without the fault, even when its containers were killed and throttled before.
+    hold, and be undone by the journal. The parameters must be the same for the same seed, and differ between seeds when
+    random numbers were drawn. `check` must say nothing on a target without the fault, even when its containers were
+    killed and throttled before, and must see the fault after the injection and `effect`.
 
     Parameters
     ----------
     app
         Name, file or specification of an application in which the fault has targets.
     effect
-        Called with the platform, the target and the parameters after the injection; makes the platform show what a
-        real one would, so that `check` must find it. Without it, what `check` says after the injection is not
-        looked at, because pods in memory run nothing.
+        Called with the platform, the target and the parameters after the injection. Pods in memory run nothing: it
+        makes the platform show what a real one would, so that `check` can find it. Not needed where the injection
+        itself is what `check` looks at.
 
     Raises
     ------
     AssertionError
-        The fault breaks a promise; the sentence says which, and on which target.
+        The fault breaks a promise; the sentence says which, on which target, and where an exception was raised.
     UsageError
         There is no such fault, or its plug-in cannot be loaded.
     """
@@ -52,43 +63,84 @@ def check_fault(fault: str | FaultSpec, app: str | AppSpec = "hotel", *, effect:
     assert spec.summary.endswith("."), f"the docstring of fault {spec.name} must begin with a sentence"
     reason = unavailable_reason(spec, app)
     assert not reason, f"fault {spec.name} {reason}; name an application that it can be applied to"
-    for target in spec.targets(app):
-        assert target in app.services, f"fault {spec.name} has the target {target}, which {app.name} has not"
-        _check_target(spec, app, target, effect)
-
-
-def _check_target(spec: FaultSpec, app: AppSpec, target: str, effect: Effect | None) -> None:
-    what = f"fault {spec.name} on {target}"
     with tempfile.TemporaryDirectory(prefix="faultset-") as folder:
-        journals = [Journal(Path(folder) / f"{number}.jsonl") for number in range(3)]
+        deployed = _deployed(app, Journal(Path(folder) / "deployed.jsonl"))
+        for target in spec.targets(app):
+            assert target in app.services, f"fault {spec.name} has the target {target}, which {app.name} has not"
+            _Trial(spec, target, deployed, Path(folder)).run(effect)
+        deployed.journal.close()
+
+
+class _Trial:
+    """A fault tried on one target."""
+
+    def __init__(self, spec: FaultSpec, target: str, deployed: FakePlatform, folder: Path):
+        self._spec, self._target, self._deployed, self._folder = spec, target, deployed, folder
+        self._what = f"fault {spec.name} on {target}"
+        self._journals: list[Journal] = []
+
+    def run(self, effect: Effect) -> None:
         try:
-            faulty, twin, healthy = (_deployed(app, journal) for journal in journals)
-            before = spec.observe(faulty, target) if spec.observe else None
-            untouched, calls = _objects(faulty), len(faulty.calls)
-            parameters = dict(spec.inject(faulty, target, np.random.default_rng(5)))
-            try:
-                json.dumps(parameters)
-            except TypeError as error:
-                raise AssertionError(f"{what} returns parameters that JSON cannot hold: {error}") from None
-            assert len(faulty.calls) > calls, f"{what} does nothing to the platform"
-            again = dict(spec.inject(twin, target, np.random.default_rng(5)))
-            assert again == parameters, f"{what} has other parameters for the same seed: {parameters}, then {again}"
-            seen = spec.check(healthy, target, parameters, spec.observe(healthy, target) if spec.observe else None)
-            assert seen is None, f"the check of {what} sees the fault where there is none: {seen}"
-            if effect is not None:
-                effect(faulty, target, parameters)
-                seen = spec.check(faulty, target, parameters, before)
-                assert seen, f"the check of {what} says nothing although the fault shows"
-            faulty.undo()
-            assert _objects(faulty) == untouched, f"{what} is not undone: objects differ from those before"
-            assert not faulty.impairments, f"{what} is not undone: an impairment is left"
+            self._run(effect)
         finally:
-            for journal in journals:
+            for journal in self._journals:
                 journal.close()
+
+    def _run(self, effect: Effect) -> None:
+        faulty, twin, healthy = (self._platform() for _ in range(3))
+        before = self._observed(faulty)
+        untouched = _objects(faulty)
+        parameters, has_drawn = self._inject(faulty, _SEED)
+        try:
+            json.dumps(parameters)
+        except TypeError as error:
+            raise AssertionError(f"{self._what} returns parameters that JSON cannot hold: {error}") from None
+        assert faulty.calls, f"{self._what} does nothing to the platform"
+        again, _ = self._inject(twin, _SEED)
+        assert again == parameters, f"{self._what} has other parameters for the same seed: {parameters}, then {again}"
+        if has_drawn:
+            assert any(self._inject(self._platform(), seed)[0] != parameters for seed in _OTHER_SEEDS), (
+                f"{self._what} draws random numbers, but its parameters are {parameters} for every seed; return what "
+                "was drawn, so that the label has it"
+            )
+        seen = self._seen(healthy, parameters, self._observed(healthy))
+        assert seen is None, f"the check of {self._what} sees the fault where there is none: {seen}"
+        effect(faulty, self._target, parameters)
+        seen = self._seen(faulty, parameters, before)
+        assert seen, (
+            f"the check of {self._what} says nothing although the fault shows; where pods would have to run, make the "
+            "platform in memory show their state with effect="
+        )
+        faulty.undo()
+        assert _objects(faulty) == untouched, f"{self._what} is not undone: objects differ from those before"
+        assert not faulty.impairments, f"{self._what} is not undone: an impairment is left"
+
+    def _platform(self) -> FakePlatform:
+        self._journals.append(Journal(self._folder / f"{self._target}-{len(self._journals)}.jsonl"))
+        return self._deployed.copy(self._journals[-1])
+
+    def _inject(self, platform: FakePlatform, seed: int) -> tuple[dict[str, Any], bool]:
+        rng = np.random.default_rng(seed)
+        begun = rng.bit_generator.state
+        parameters = self._called("function", lambda: dict(self._spec.inject(platform, self._target, rng)))
+        return parameters, rng.bit_generator.state != begun
+
+    def _observed(self, platform: FakePlatform) -> Any:
+        observe = self._spec.observe
+        return self._called("observe", lambda: observe(platform, self._target)) if observe else None
+
+    def _seen(self, platform: FakePlatform, parameters: Mapping[str, Any], before: Any) -> str | None:
+        return self._called("check", lambda: self._spec.check(platform, self._target, parameters, before))
+
+    def _called(self, part: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except Exception as error:  # whatever the fault's code does
+            raise AssertionError(f"the {part} of {self._what} fails: {in_one_sentence(error)}") from error
 
 
 def _deployed(app: AppSpec, journal: Journal) -> FakePlatform:
-    """Return a platform with the application, whose containers were all killed and throttled some time ago."""
+    """Return a platform with the application; its containers are busy, and were killed and throttled before."""
     platform = FakePlatform(app, journal)
     if app.deployed is None:
         platform.deploy()
@@ -102,9 +154,10 @@ def _deployed(app: AppSpec, journal: Journal) -> FakePlatform:
             status["restartCount"] = 2
             status["lastState"] = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01"}}
             sample = {"service": service, "container": status["name"], "labels": "{}", "kind": "counter"}
-            platform.rows["metrics"].append(
-                {**sample, "time": now - 10**9, "pod": name, "metric": _THROTTLED, "value": 100.0}
-            )
+            for age_s in (3, 2, 1):
+                counted = {**sample, "time": now - age_s * 10**9, "pod": name}
+                platform.rows["metrics"].append({**counted, "metric": _THROTTLED, "value": 100.0})
+                platform.rows["metrics"].append({**counted, "metric": _USED, "value": 100 - _CORES * age_s})
     return platform
 
 

@@ -1,0 +1,64 @@
+"""Episodes are run as processes; what may succeed the next time is tried again, and what cannot is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faultset.collector.campaigns import scheduler
+from faultset.collector.campaigns.scheduler import ATTEMPTS, EpisodeResult, run_episodes
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.requests import make_request, plan_campaign
+
+PLAN = plan_campaign(make_request(faults=["target-port"], apps=["hotel"], normal=0, profile="quick"))[0]
+PROGRAM = """
+import sys
+from faultset.collector.episodes.messages import EpisodeOutcome, write_message
+sys.stdin.readline()
+print(write_message(EpisodeOutcome({arguments})), end="")
+"""
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., EpisodeResult]:
+    """Run the plan in processes that report an outcome with these fields."""
+
+    def start(**fields: Any) -> EpisodeResult:
+        given = ", ".join(f"{name}={value!r}" for name, value in {"episode": PLAN.episode, **fields}.items())
+        program = PROGRAM.format(arguments=given)
+        popen = subprocess.Popen
+
+        def begin(command: list[str], **options: Any) -> Any:
+            return popen([sys.executable, "-c", program], **options)
+
+        monkeypatch.setattr(scheduler.subprocess, "Popen", begin)
+        (result,) = run_episodes(
+            [PLAN], tmp_path, jobs=1, settings={}, progress=lambda state: None, should_stop=lambda: False
+        )
+        return result
+
+    return start
+
+
+def test_what_may_succeed_the_next_time_is_tried_again(run: Callable[..., EpisodeResult]) -> None:
+    result = run(failure="the host was too busy")
+    assert (result.attempts, result.failure) == (ATTEMPTS, "the host was too busy")
+
+
+def test_what_would_fail_again_is_not_retried(run: Callable[..., EpisodeResult]) -> None:
+    result = run(failure="KeyError: 'pod' (acme.py, line 7)", retriable=False)
+    assert (result.attempts, result.failure) == (1, "KeyError: 'pod' (acme.py, line 7)")
+
+
+def test_an_episode_that_succeeds_runs_once(run: Callable[..., EpisodeResult]) -> None:
+    result = run(verdict="manifest", source_failures={"meter": "no answer"})
+    assert (result.attempts, result.failure, result.verdict) == (1, "", "manifest")
+    assert result.outcome.source_failures == {"meter": "no answer"}
+    assert isinstance(result.outcome, EpisodeOutcome)
+    assert isinstance(result.plan, Plan)
