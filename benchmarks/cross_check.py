@@ -27,12 +27,13 @@ from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.methods.localization.metrics.circa import regression_scores
 from faultset.baselines.methods.localization.metrics.rcd import FNodeTests, mean_reciprocal_ranks
 from faultset.baselines.methods.localization.multimodal.torai import shares
+from faultset.baselines.methods.rules.deviation_rankings import published_scores
 from faultset.baselines.methods.rules.ksigma import KSigma
 from faultset.baselines.stats.change_points import run_lengths
 from faultset.baselines.stats.energy_distances import permutation_p_values
 from faultset.baselines.stats.independence_tests import chi_square
 from faultset.baselines.stats.lagged_links import lagged_links
-from faultset.baselines.stats.scaling import deviations, mean_and_sd, median_and_iqr
+from faultset.baselines.stats.scaling import mean_and_sd
 from faultset.datasets.dataset import open_dataset
 
 SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"
@@ -163,38 +164,20 @@ def make_cases() -> dict[str, Case]:
     return cases
 
 
-def by_deviation(spread: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Callable[[Case, Any], str]:
-    """Compare a ranking by deviation series by series, and say why orders differ."""
+def by_deviation(*, robust: bool) -> Callable[[Case, Any], str]:
+    """Compare a ranking by deviation series by series."""
 
     def compare(case: Case, ranks: Any) -> str:
-        center, scale = spread(case["reference"])
-        z = deviations(case["values"], center, scale, np.zeros(case["values"].shape, dtype=bool))
         names = case["columns"].tolist()
-        size, upward = np.abs(z).max(axis=0), z.max(axis=0)
-        # The packages leave out series that are constant in either window, and decide by raw units at spread zero.
-        ranked = {name: place for place, name in enumerate(ranks)}
-        raw = _raw_spread(case["reference"], spread)
-        floored = scale > raw * (1 + 1e-9)
-        fair = [c for c, name in enumerate(names) if name in ranked and not floored[c] and size[c] == upward[c]]
-        ours = sorted(fair, key=lambda c: -size[c])
-        theirs = sorted(fair, key=lambda c: ranked[names[c]])
-        same = [size[a] for a in ours] == [size[b] for b in theirs]
-        down = sum(1 for c, name in enumerate(names) if name in ranked and size[c] > upward[c])
-        left_out = sum(name not in ranked for name in names)
+        scores = dict(zip(names, published_scores(case["reference"], case["values"], robust=robust), strict=True))
+        theirs = [float(scores[name]) for name in ranks]
+        rising = [score for score in theirs if score > 0]
+        same = np.allclose(rising, sorted(rising, reverse=True)) and not any(theirs[len(rising) :])
         word = "same order" if same else "ORDER DIFFERS"
-        return (
-            f"{word} of {len(fair)} series that rise; {down} fall most and count here only, "
-            f"{int(floored.sum())} have a spread at the floor, {left_out} constant ones are left out there"
-        )
+        left_out = sum(name not in set(ranks) for name in names)
+        return f"{word} of {len(rising)} series that rise; {left_out} constant ones are left out in both"
 
     return compare
-
-
-def _raw_spread(reference: np.ndarray, spread: Any) -> np.ndarray:
-    if spread is median_and_iqr:
-        low, high = np.percentile(reference, (25, 75), axis=0)
-        return high - low
-    return reference.std(axis=0)
 
 
 def compare_run_lengths(case: Case, posterior: Any) -> str:
@@ -294,8 +277,8 @@ def compare_links(case: Case, answer: Any) -> str:
 
 
 COMPARISONS: Mapping[str, Callable[[Case, Any], str]] = {
-    "fse-baro robust_scorer": by_deviation(median_and_iqr),
-    "fse-baro nsigma": by_deviation(mean_and_sd),
+    "fse-baro robust_scorer": by_deviation(robust=True),
+    "fse-baro nsigma": by_deviation(robust=False),
     "fse-baro bocpd": compare_run_lengths,
     "causal-learn chisq": compare_chi_square,
     "RCAEval rcd": compare_rcd,

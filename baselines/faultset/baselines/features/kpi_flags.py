@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,30 +10,36 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from faultset.baselines.stats.scaling import Matrix, mean_and_sd, with_floor
+from faultset.baselines.stats.scaling import Matrix, mean_and_sd, with_floor, with_metric_floor
 
 Flags = npt.NDArray[np.bool_]
 Combine = Literal["or", "and"]
+Series = Sequence[tuple[str, str]]
+"""(service, metric) of each column."""
 P0 = 0.0027
 WMA_SIGMAS = 4.0
 _BLOCK_FLOATS = 4_000_000
 
 
-def kde_tail(reference: Matrix, values: Matrix) -> Matrix:
+def kde_tail(reference: Matrix, values: Matrix, series: Series | None = None) -> Matrix:
     """Two-sided tail probability of values under a kernel density estimate of the reference, column by column.
 
-    The kernel is Gaussian with Scott's bandwidth. A gap in the values gives 1.
+    The kernel is Gaussian with Scott's bandwidth. A gap in the values gives 1. With `series` the bandwidth follows from
+    no less than a share of the spread that a metric has over all services.
     """
     samples = len(reference)
     if samples == 0:
         return np.ones(values.shape)
     _, sd = mean_and_sd(reference, ddof=1)
-    bandwidth = sd * samples ** (-1 / 5)
+    sd = sd if series is None else with_metric_floor(sd, series)
+    # of a series that was always 0, zero is certain and all else impossible
+    bandwidth = np.maximum(sd * samples ** (-1 / 5), np.finfo(float).tiny)
     below = np.empty(values.shape)
     rows = max(1, _BLOCK_FLOATS // max(1, reference.size))
     for start in range(0, len(values), rows):
         piece = slice(start, start + rows)
-        below[piece] = ndtr((values[piece, None, :] - reference[None]) / bandwidth).mean(axis=1)
+        with np.errstate(over="ignore"):
+            below[piece] = ndtr((values[piece, None, :] - reference[None]) / bandwidth).mean(axis=1)
     return np.where(np.isfinite(below), 2 * np.minimum(below, 1 - below), 1.0)
 
 
@@ -50,7 +57,9 @@ def wma_residuals(series: Matrix, window: int) -> Matrix:
     return residuals
 
 
-def wma_jumps(reference: Matrix, values: Matrix, *, window: int, sigmas: float = WMA_SIGMAS) -> Flags:
+def wma_jumps(
+    reference: Matrix, values: Matrix, *, window: int, sigmas: float = WMA_SIGMAS, series: Series | None = None
+) -> Flags:
     """Flag jumps of reference and values, in this order of time, against the usual error of the reference."""
     residuals = wma_residuals(np.vstack([reference, values]), window)
     healthy = residuals[window : len(reference)]
@@ -58,8 +67,11 @@ def wma_jumps(reference: Matrix, values: Matrix, *, window: int, sigmas: float =
     usual = np.full(reference.shape[1], np.inf)
     if len(healthy):
         usual = np.sqrt(np.mean(np.where(np.isfinite(healthy), healthy, 0.0) ** 2, axis=0))
+    usual = with_floor(usual, center)
+    if series is not None and np.isfinite(usual).all():
+        usual = with_metric_floor(usual, series)
     with np.errstate(invalid="ignore"):
-        return np.abs(residuals) > sigmas * with_floor(usual, center)
+        return np.abs(residuals) > sigmas * usual
 
 
 def kpi_flags(
@@ -70,14 +82,15 @@ def kpi_flags(
     absent: Flags | None = None,
     combine: Combine = "or",
     p0: float = P0,
+    series: Series | None = None,
 ) -> Flags:
     """Flag each value that the density or the moving average of its series finds implausible.
 
     `values` must follow the reference in time, so that the moving average can start inside it. The density
     covers a level shift for its whole length; the moving average covers jumps within the normal range.
     """
-    unlikely = kde_tail(reference, values) < p0
-    jumps = wma_jumps(reference, values, window=window)[len(reference) :]
+    unlikely = kde_tail(reference, values, series) < p0
+    jumps = wma_jumps(reference, values, window=window, series=series)[len(reference) :]
     flags = unlikely & jumps if combine == "and" else unlikely | jumps
     return flags if absent is None else flags | absent
 
@@ -128,14 +141,15 @@ def reference_density(
     queue: int = 10,
     blocks: int = 4,
     share: float = 0.99,
+    series: Series | None = None,
 ) -> float:
     """Queue density that healthy data stays below, the density of each block estimated from the other
     blocks."""
     pieces = np.array_split(np.arange(len(reference)), blocks)
     if min(len(piece) for piece in pieces) == 0:
         return 0.0
-    flags = wma_jumps(reference, reference[:0], window=window)
+    flags = wma_jumps(reference, reference[:0], window=window, series=series)
     for piece in pieces:
         rest = np.setdiff1d(np.arange(len(reference)), piece)
-        flags[piece] |= kde_tail(reference[rest], reference[piece]) < P0
+        flags[piece] |= kde_tail(reference[rest], reference[piece], series) < P0
     return float(np.quantile(queue_features(flags, services, queue).density, share))

@@ -18,6 +18,7 @@ from faultset.core.times import SECOND_NS
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
+_ROUNDING = 1e-12
 CLIP = 100.0
 SUSTAINED = 3
 SIGMAS = 3.0
@@ -154,9 +155,17 @@ def service_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | Non
 
 def correlations(series: Matrix, target: Matrix) -> Matrix:
     """Pearson's correlation of each column with the target; 0 where either is constant."""
-    a, b = series - series.mean(axis=0), target - target.mean()
-    product = np.sqrt((a**2).sum(axis=0) * (b**2).sum())
-    return np.divide(b @ a, product, out=np.zeros(a.shape[1]), where=product > 1e-12)
+    a, size_a = _centred(series)
+    b, size_b = _centred(target[:, None])
+    product = size_a * size_b
+    return np.divide(b[:, 0] @ a, product, out=np.zeros(a.shape[1]), where=product > 0)
+
+
+def _centred(columns: Matrix) -> tuple[Matrix, Matrix]:
+    """Return columns without their mean, and their length; 0 for a column that moves by rounding errors only."""
+    away = columns - columns.mean(axis=0)
+    size = np.sqrt((away**2).sum(axis=0))
+    return away, np.where(size > _ROUNDING * np.sqrt((columns**2).sum(axis=0)), size, 0.0)
 
 
 def similarity_to_front(latency: ServiceLatency, front: str) -> dict[str, float]:

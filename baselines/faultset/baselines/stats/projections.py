@@ -50,10 +50,20 @@ class Projection:
 
     @classmethod
     def fit(
-        cls, reference: Matrix, directions: Matrix, *, shrink: float | None = None, robust: bool = False
+        cls,
+        reference: Matrix,
+        directions: Matrix,
+        *,
+        shrink: float | None = None,
+        robust: bool = False,
+        floor: Matrix | float = 0.0,
     ) -> Projection:
-        """Fit on a reference of n samples by d series without gaps that matter (they count as normal)."""
+        """Fit on a reference of n samples by d series without gaps that matter (they count as normal).
+
+        A series' scale is no less than its floor.
+        """
         center, scale = median_and_mad(reference) if robust else mean_and_sd(reference)
+        scale = np.maximum(scale, floor)
         normal = _standardise(reference, center, scale, np.zeros(reference.shape, dtype=bool))
         lam = shrinkage(*reference.shape) if shrink is None else shrink
         variance = np.mean((normal @ directions.T) ** 2, axis=0)
@@ -124,7 +134,13 @@ def equivalent_sigma(scores: Matrix, null: Matrix) -> Matrix:
 
 
 def out_of_fold_maximum(
-    reference: Matrix, directions: Matrix, *, shrink: float | None, robust: bool, folds: int = 4
+    reference: Matrix,
+    directions: Matrix,
+    *,
+    shrink: float | None,
+    robust: bool,
+    folds: int = 4,
+    floor: Matrix | float = 0.0,
 ) -> float:
     """Largest score that a stretch of the reference gets from the rest of it; 0 when it is too short."""
     pieces = np.array_split(np.arange(len(reference)), folds)
@@ -133,7 +149,7 @@ def out_of_fold_maximum(
     worst = 0.0
     for piece in pieces:
         rest = np.setdiff1d(np.arange(len(reference)), piece)
-        model = Projection.fit(reference[rest], directions, shrink=shrink, robust=robust)
+        model = Projection.fit(reference[rest], directions, shrink=shrink, robust=robust, floor=floor)
         worst = max(worst, float(model.score(model.standardise(reference[piece]))[0].max()))
     return worst
 
@@ -146,6 +162,7 @@ def subspace_share(
     k: float,
     draws: int,
     rng: np.random.Generator,
+    floor: Matrix | None = None,
 ) -> Matrix:
     """Share of random subsets of series and samples in which some series leaves mean +- k sigma.
 
@@ -160,6 +177,7 @@ def subspace_share(
         columns = rng.choice(dimensions, width, replace=False)
         rows = rng.choice(samples, min(depth, samples), replace=False)
         center, scale = mean_and_sd(reference[np.ix_(rows, columns)])
+        scale = scale if floor is None else np.maximum(scale, floor[columns])
         z = deviations(values[:, columns], center, scale, absent[:, columns])
         votes += (np.abs(z) > k).any(axis=1)
     return votes / draws

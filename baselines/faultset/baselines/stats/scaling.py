@@ -1,4 +1,8 @@
-"""Distance from normal in units of the healthy spread, with the floor that keeps constant series sane."""
+"""Distance from normal in units of the healthy spread, whatever the unit of a series is.
+
+A spread has floors, or a limit that never moved would be infinitely surprising at its first wiggle. They are shares of
+what is measured, never amounts: a series in bytes and the same in gigabytes deviate alike.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,16 @@ import numpy.typing as npt
 Matrix = npt.NDArray[np.float64]
 
 RELATIVE_FLOOR = 0.01
-ABSOLUTE_FLOOR = 1e-9
 ABSENT_Z = 10.0
+FIRST_MOVE_Z = 10.0
+"""Of a series that moves for the first time, when nothing says how much such series move."""
 MAD_TO_SD = 1.4826
 METRIC_SHARE = 0.25
 
 
 def with_floor(spread: Matrix, center: Matrix) -> Matrix:
-    """Raise a spread to one percent of the level it is measured at.
-
-    A limit or a thread cap never moves in the reference; without the floor its first wiggle would be
-    infinitely surprising.
-    """
-    return np.maximum(np.maximum(spread, RELATIVE_FLOOR * np.abs(center)), ABSOLUTE_FLOOR)
+    """Raise a spread to one percent of the level it is measured at; it stays 0 where a series was always 0."""
+    return np.maximum(spread, RELATIVE_FLOOR * np.abs(center))
 
 
 def mean_and_sd(reference: Matrix, *, ddof: int = 0) -> tuple[Matrix, Matrix]:
@@ -72,7 +73,12 @@ def quantiles(values: Matrix, shares: Sequence[float]) -> Matrix:
 
 
 def with_metric_floor(spread: Matrix, series: Sequence[tuple[str, str]], *, share: float = METRIC_SHARE) -> Matrix:
-    """Raise each spread to a share of what the metric of that name has over all services.
+    """Raise each spread to the floor of its metric."""
+    return np.maximum(spread, metric_floor(spread, series, share=share))
+
+
+def metric_floor(spread: Matrix, series: Sequence[tuple[str, str]], *, share: float = METRIC_SHARE) -> Matrix:
+    """Return a share of the spread that the metric of each series has over all services.
 
     An idle service's counters tick in quanta: one hundredth of a second of CPU after a minute of none is many
     standard deviations of its own, and nothing on the scale on which CPU moves in the system.
@@ -85,12 +91,17 @@ def with_metric_floor(spread: Matrix, series: Sequence[tuple[str, str]], *, shar
     names, code = np.unique([metric for _, metric in series], return_inverse=True)
     squares = np.bincount(code, weights=spread**2, minlength=len(names))
     usual = np.sqrt(squares / np.maximum(np.bincount(code, minlength=len(names)), 1))
-    return np.maximum(spread, share * usual[code])
+    return share * usual[code]
 
 
 def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArray[np.bool_]) -> Matrix:
-    """Signed z of each value; 0 where there is no sample, `ABSENT_Z` where a series has stopped."""
-    z = (values - center) / scale
+    """Signed z of each value; 0 where there is no sample, `ABSENT_Z` where a series has stopped.
+
+    Where the scale is 0, a value other than the center is `FIRST_MOVE_Z` away.
+    """
+    away = values - center
+    moves = np.broadcast_to(np.asarray(scale) > 0, away.shape)
+    z = np.divide(away, scale, out=FIRST_MOVE_Z * np.sign(away), where=moves)
     z[~np.isfinite(z)] = 0.0
     z[absent] = ABSENT_Z
     return z

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -54,7 +55,7 @@ class ExampleEpisodes:
         (target / "context.json").write_text(json.dumps(context(known)), "utf-8")
         for path in sorted((source / "telemetry").iterdir()):
             if path.stem not in edits:
-                (target / "telemetry" / path.name).symlink_to(path)
+                os.link(path, target / "telemetry" / path.name)
                 continue
             table = edits[path.stem](pq.read_table(path))
             if table is not None:

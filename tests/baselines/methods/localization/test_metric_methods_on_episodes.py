@@ -19,7 +19,19 @@ SECOND = 1_000_000_000
 ROLES = {"load": "traffic", "work": "cpu", "heap": "memory", "delay": "latency", "faults": "errors"}
 SERVICES = ("front", "cart", "user", "db", "cache", "mail")
 CALLS = (("front", "cart"), ("front", "user"), ("front", "mail"), ("cart", "cache"), ("cart", "db"), ("user", "db"))
-LOCALIZERS = ("nsigma", "baro", "baro-own", "epsilon-diagnosis", "circa", "rcd", "micro-cause", "torai", "simple-rca")
+UPWARDS = ("nsigma", "baro", "baro-own")
+"""In their published form these look at what rises only."""
+BOTH_WAYS = (
+    "nsigma-two-sided",
+    "baro-two-sided",
+    "epsilon-diagnosis",
+    "circa",
+    "rcd",
+    "micro-cause",
+    "torai",
+    "simple-rca",
+)
+LOCALIZERS = (*UPWARDS, *BOTH_WAYS)
 Series = Mapping[tuple[str, str], np.ndarray]
 World = Callable[..., EpisodeView]
 
@@ -99,9 +111,17 @@ def ask(name: str, view: EpisodeView, second: float = 72) -> Ranking:
     return found.localize(view, view.view[0] + round(second * SECOND))
 
 
-@pytest.mark.parametrize("name", [name for name in LOCALIZERS if name != "baro-own"])
+@pytest.mark.parametrize("name", BOTH_WAYS)
 def test_what_goes_down_is_found(name: str, world: World) -> None:
     assert ask(name, world(dropped())).ordered[0] == "user"
+
+
+@pytest.mark.parametrize("name", ["nsigma", "baro"])
+def test_published_scorers_find_what_rises_and_not_what_falls(name: str, world: World) -> None:
+    assert ask(name, world(dropped())).ordered[0] != "user"
+    series = healthy_series()
+    series["user", "heap"] = series["user", "heap"] + np.where(np.arange(120) >= 70, 40.0, 0.0)
+    assert ask(name, world(series)).ordered[0] == "user"
 
 
 def test_baro_finds_its_own_change_point_where_errors_and_delays_jump(world: World) -> None:
@@ -152,7 +172,7 @@ def test_nothing_that_moves_is_nobody_to_blame_and_never_the_first_column(name: 
     assert ask(name, world(series)).abstains
 
 
-@pytest.mark.parametrize("name", ["nsigma", "baro", "epsilon-diagnosis", "circa", "rcd", "torai", "simple-rca"])
+@pytest.mark.parametrize("name", [name for name in BOTH_WAYS if name != "micro-cause"])
 def test_the_answer_follows_the_service_and_not_its_name(name: str, world: World) -> None:
     renamed = ("zeta", "yota", "xi", "alpha", "beta", "gamma")
     names: dict[str, str] = dict(zip(SERVICES, renamed, strict=True))

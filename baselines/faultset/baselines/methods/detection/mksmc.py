@@ -18,7 +18,7 @@ from faultset.baselines.stats.projections import (
     subspace_share,
     tail_probability,
 )
-from faultset.baselines.stats.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix, mean_and_sd, metric_floor
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -42,7 +42,8 @@ _MOST_EVIDENCE = 5
     departures=(
         _RECONSTRUCTION,
         "The threshold is never below the largest score that the reference gives itself out of fold.",
-        "Series that stop count as deviating by ten sigma.",
+        "Spreads are at least one percent of the level and a quarter of what the metric has over all services.",
+        "Deviations are cut at twenty sigma; series that stop count as deviating by ten.",
     ),
 )
 class MKSMC(Untrained):
@@ -72,6 +73,8 @@ class MKSMC(Untrained):
     group_by_service
         Score each service alone at a level divided by their number: one series' fault is not diluted by
         hundreds of quiet ones.
+    metric_floor
+        Raise the spread of each series to a quarter of what its metric has over all services.
 
     References
     ----------
@@ -89,6 +92,7 @@ class MKSMC(Untrained):
         guard: bool | None = None,
         mode: Mode = "projection",
         group_by_service: bool = False,
+        metric_floor: bool = True,
         seed: int = 0,
     ) -> None:
         self.k = k
@@ -99,6 +103,7 @@ class MKSMC(Untrained):
         self.guard = guard
         self.mode = mode
         self.group_by_service = group_by_service
+        self.metric_floor = metric_floor
         self.seed = seed
 
     def detect(self, episode: EpisodeView) -> Detection:
@@ -107,13 +112,22 @@ class MKSMC(Untrained):
         if windows.empty:
             return Detection.silent(self.k)
         rng = np.random.default_rng(self.seed)
+        floor = np.zeros(len(windows.series))
+        if self.metric_floor:
+            floor = metric_floor(mean_and_sd(windows.reference)[1], windows.series)
         if self.mode == "subspace":
             share = subspace_share(
-                windows.reference, windows.values, windows.absent, k=self.k, draws=self.directions, rng=rng
+                windows.reference,
+                windows.values,
+                windows.absent,
+                k=self.k,
+                draws=self.directions,
+                rng=rng,
+                floor=floor,
             )
             return Detection.from_scores(windows.times_ns, share, 0.5)
         groups = self._groups(windows)
-        parts = [self._score(windows, columns, len(groups), rng) for columns in groups]
+        parts = [self._score(windows, columns, floor[columns], len(groups), rng) for columns in groups]
         # Thresholds differ between groups because of the guard, so what is compared is the margin above them.
         margins = np.array([score - threshold for score, threshold, _ in parts])
         leading = margins.argmax(axis=0)
@@ -135,12 +149,12 @@ class MKSMC(Untrained):
         return [everything[owner == service] for service in sorted(set(windows.services))]
 
     def _score(
-        self, windows: Windows, columns: npt.NDArray[np.intp], groups: int, rng: np.random.Generator
+        self, windows: Windows, columns: npt.NDArray[np.intp], floor: Matrix, groups: int, rng: np.random.Generator
     ) -> tuple[Matrix, float, Matrix]:
         """Equivalent sigmas of each sample, their threshold, and the share of each series in them."""
         reference = windows.reference[:, columns]
         directions = random_directions(len(columns), max(1, self.directions // groups), rng)
-        model = Projection.fit(reference, directions, shrink=self.shrink, robust=self.robust)
+        model = Projection.fit(reference, directions, shrink=self.shrink, robust=self.robust, floor=floor)
         level = tail_probability(self.k) / groups
         null = model.simulate(max(self.draws, round(5 / level)), rng)
         z = model.standardise(windows.values[:, columns], windows.absent[:, columns])
@@ -148,7 +162,7 @@ class MKSMC(Untrained):
         limit = float(np.quantile(null, 1 - level))
         guarded = self.guard if self.guard is not None else len(reference) < 3 * len(columns)
         if guarded:
-            worst = out_of_fold_maximum(reference, directions, shrink=self.shrink, robust=self.robust)
+            worst = out_of_fold_maximum(reference, directions, shrink=self.shrink, robust=self.robust, floor=floor)
             limit = max(limit, worst)
         sigmas = equivalent_sigma(np.append(raw, limit), null)
         return sigmas[:-1], float(sigmas[-1]), np.abs(z * directions[best])

@@ -1,37 +1,142 @@
-"""Localizers that rank series by how far they leave normal, and services by their first series."""
+"""Localizers that rank series by how far they leave normal, and services by their first series.
+
+`nsigma` and `baro` are the published scorers, with the preprocessing of their code. The variants beside them look both
+ways and keep series that were constant, on the scale on which their metric moves in the system.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from faultset.baselines.api.contract import Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.series_scores import rank_by_series
 from faultset.baselines.features.windows import localization_windows
-from faultset.baselines.stats.scaling import deviations, mean_and_sd, median_and_iqr
+from faultset.baselines.stats.scaling import (
+    Matrix,
+    deviations,
+    mean_and_sd,
+    median_and_iqr,
+    quantiles,
+    with_metric_floor,
+)
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
+
+_NSIGMA = "Pham et al., RCAEval, WWW 2025 (as N-Sigma)"
+_BARO = "Pham, Ha, Zhang, BARO, FSE 2024"
+_OWN_FORM = (
+    "Two-sided: the published code takes the signed maximum and never finds what drops.",
+    "Series that were constant are kept.",
+    "Spreads are at least one percent of the level and a quarter of what the metric has over all services.",
+    "Series that stop count as deviating by ten spreads.",
+)
+
+
+def published_scores(reference: Matrix, values: Matrix, *, robust: bool) -> Matrix:
+    """[series] largest deviation upwards, as the published code has it.
+
+    Series that are constant in either window are left out, which here is a score of 0, and so is a series that never
+    rises. A spread of 0 counts as 1.
+
+    Parameters
+    ----------
+    robust
+        Median and interquartile range (BARO) instead of mean and standard deviation (N-Sigma).
+    """
+    if robust:
+        low, center, high = quantiles(reference, (0.25, 0.5, 0.75))
+        spread = high - low
+    else:
+        center, spread = np.nanmean(reference, axis=0), np.nanstd(reference, axis=0)
+    z = (values - center) / np.where(spread > 0, spread, 1.0)
+    highest = np.where(np.isfinite(z), z, 0.0).max(axis=0)
+    return np.where(_varies(reference) & _varies(values), np.maximum(highest, 0.0), 0.0)
+
+
+def _varies(samples: Matrix) -> npt.NDArray[np.bool_]:
+    low, high = np.nan_to_num(quantiles(samples, (0.0, 1.0)))
+    return low < high
 
 
 @baseline(
     "nsigma",
     title="N-Sigma",
     task="localization",
-    paper="Pham et al., RCAEval, WWW 2025 (as N-Sigma)",
+    paper=_NSIGMA,
+    kind="method",
+    tables=("metrics",),
+    speed="instant",
+    complexity="O(S·T), S series of T samples",
+    departures=("Gaps are no samples; the published code repeats the last value, and puts 0 where there is none.",),
+)
+class NSigma(Untrained):
+    """Rank services by the largest z of any of their series that varies before and after the alarm.
+
+    References
+    ----------
+    Pham et al., RCAEval: a benchmark for root cause analysis of microservice systems, WWW 2025.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by the largest deviation since the alarm."""
+        windows = localization_windows(episode, alarm_ns)
+        if windows.empty:
+            return Ranking.abstain()
+        z = published_scores(windows.reference, windows.values, robust=False)
+        return rank_by_series(z, windows.series, episode.services, detail="largest z")
+
+
+@baseline(
+    "baro",
+    title="BARO (scorer)",
+    task="localization",
+    paper=_BARO,
     kind="method",
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T), S series of T samples",
     departures=(
-        "Two-sided: the published code takes the signed maximum and never finds what drops.",
-        "Standard deviations are at least one percent of the mean.",
-        "Series that stop count as deviating by ten sigma.",
+        "The scorer only: the alarm comes from the named detector; baro-own finds its own change point.",
+        "Gaps are no samples; the published code repeats the last value, and puts 0 where there is none.",
     ),
 )
-class NSigma(Untrained):
+class Baro(Untrained):
+    """Rank services by the largest rise from the median in interquartile ranges, of series that vary.
+
+    A range of 0 counts as 1, as in the published code, and lets the unit of such a series decide.
+
+    References
+    ----------
+    Pham, Ha, Zhang, BARO: robust root cause analysis for microservices via multivariate Bayesian online
+    change point detection, FSE 2024.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by the largest robust deviation since the alarm."""
+        windows = localization_windows(episode, alarm_ns)
+        if windows.empty:
+            return Ranking.abstain()
+        z = published_scores(windows.reference, windows.values, robust=True)
+        return rank_by_series(z, windows.series, episode.services, detail="largest (x - median) / IQR")
+
+
+@baseline(
+    "nsigma-two-sided",
+    title="N-Sigma, two-sided",
+    task="localization",
+    paper=_NSIGMA,
+    kind="own",
+    tables=("metrics",),
+    speed="instant",
+    complexity="O(S·T), S series of T samples",
+    departures=_OWN_FORM,
+)
+class NSigmaTwoSided(Untrained):
     """Rank services by the largest |z| of any of their series.
 
     References
@@ -44,27 +149,23 @@ class NSigma(Untrained):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        z = np.abs(deviations(windows.values, *mean_and_sd(windows.reference), windows.absent))
+        mean, sd = mean_and_sd(windows.reference)
+        z = np.abs(deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent))
         return rank_by_series(z.max(axis=0), windows.series, episode.services, detail="largest |z|")
 
 
 @baseline(
-    "baro",
-    title="BARO (scorer)",
+    "baro-two-sided",
+    title="BARO (scorer), two-sided",
     task="localization",
-    paper="Pham, Ha, Zhang, BARO, FSE 2024",
-    kind="method",
+    paper=_BARO,
+    kind="own",
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T), S series of T samples",
-    departures=(
-        "The scorer only: the alarm comes from the named detector; baro-own finds its own change point.",
-        "Two-sided: the published code takes the signed maximum and never finds what drops.",
-        "Interquartile ranges are at least one percent of the median; the published code divides by one where "
-        "the range is zero and so lets raw units decide.",
-    ),
+    departures=_OWN_FORM,
 )
-class Baro(Untrained):
+class BaroTwoSided(Untrained):
     """Rank services by the largest distance from the median in interquartile ranges.
 
     References
@@ -78,5 +179,6 @@ class Baro(Untrained):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        z = np.abs(deviations(windows.values, *median_and_iqr(windows.reference), windows.absent))
+        median, spread = median_and_iqr(windows.reference)
+        z = np.abs(deviations(windows.values, median, with_metric_floor(spread, windows.series), windows.absent))
         return rank_by_series(z.max(axis=0), windows.series, episode.services, detail="largest |x - median| / IQR")

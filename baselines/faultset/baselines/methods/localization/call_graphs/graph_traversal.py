@@ -17,7 +17,7 @@ from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.service_latency import call_graph, correlations
 from faultset.baselines.features.windows import Windows, localization_windows
-from faultset.baselines.stats.scaling import Matrix, median_and_mad
+from faultset.baselines.stats.scaling import Matrix, deviations, median_and_mad
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def suffering(
     since = values[windows.times_ns > alarm_ns - windows.step_ns]
     if not len(since):
         return {}
-    moves = [(since - center) / spread, (since - level) / spread]
+    nothing = np.zeros(since.shape, dtype=bool)
+    moves = [deviations(since, usual, spread, nothing) for usual in (center, level)]
     z = np.minimum(*(moves if upwards else np.abs(moves)))
-    z[~np.isfinite(z)] = 0.0
     filled = np.where(np.isfinite(values), values, level)
     fronts = {name: i for i, (owner, name) in enumerate(series) if owner == front}
     weight = np.ones(len(columns))

@@ -107,7 +107,8 @@ def regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix, list
     healthy = np.where(np.isfinite(windows.reference), windows.reference, mean)[:, chosen]
     scale = np.maximum(np.ptp(healthy, axis=0), scale)
     since = deviations(windows.values[:, chosen], mean[chosen], scale, windows.absent[:, chosen])
-    samples = np.clip(np.vstack([(healthy - mean[chosen]) / scale, since]), -CLIP, CLIP)
+    before = deviations(healthy, mean[chosen], scale, np.zeros(healthy.shape, dtype=bool))
+    samples = np.clip(np.vstack([before, since]), -CLIP, CLIP)
     owners = [windows.series[column][0] for column in chosen]
     if len(chosen) <= MOST_COLUMNS:
         return samples, owners

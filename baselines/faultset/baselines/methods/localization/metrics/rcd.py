@@ -43,7 +43,8 @@ class FNodeTests:
     """
 
     def __init__(self, reference: Matrix, values: Matrix, *, bins: int = BINS) -> None:
-        self._codes: Codes = kmeans_bins(np.vstack([reference, values]), bins=bins)
+        # rounded, or the last digit of a unit's conversion could move a value into the next bin
+        self._codes: Codes = kmeans_bins(np.round(np.vstack([reference, values]), 9), bins=bins)
         self._after = np.repeat([0, 1], [len(reference), len(values)]).astype(np.int64)
         self._known: dict[tuple[int, tuple[int, ...]], tuple[float, float]] = {}
 

@@ -53,7 +53,8 @@ _SPAN_COLUMNS = (
 _PAPER = "Hou, Jia, Wu, Li, Han, ISPA 2021"
 _DEPARTURES = (
     "Thresholds of the anomaly queue are quantiles of the reference: the paper's table of constants is an image.",
-    "Two-sided, and a constant series cannot fire: the tests are strict and spreads have a floor.",
+    "Two-sided, and a constant series cannot fire: the tests are strict, and spreads are at least one percent of the "
+    "level and a quarter of what the metric has over all services.",
     "Counts become shares of their source before the vote, or the source with most rows would decide alone.",
     "Log lines count in excess of the reference rate; spans by the time not spent in their children.",
 )
@@ -108,10 +109,22 @@ class PDiagnoseTrigger(Untrained):
         if windows.empty:
             return Detection.silent()
         window = wma_window(windows.step_ns / SECOND_NS)
-        flags = kpi_flags(windows.reference, windows.values, window=window, absent=windows.absent, combine=self.combine)
+        flags = kpi_flags(
+            windows.reference,
+            windows.values,
+            window=window,
+            absent=windows.absent,
+            combine=self.combine,
+            series=windows.series,
+        )
         features = queue_features(flags, windows.services, self.queue)
         limit = reference_density(
-            windows.reference, windows.services, window=window, queue=self.queue, share=self.share
+            windows.reference,
+            windows.services,
+            window=window,
+            queue=self.queue,
+            share=self.share,
+            series=windows.series,
         )
         started = triggers(features, limit)
         scores = np.where(started, features.density, np.minimum(features.density, limit))
@@ -211,6 +224,7 @@ def _flags_since(episode: EpisodeView, windows: Windows, combine: Combine) -> Fl
         window=wma_window(whole.step_ns / SECOND_NS),
         absent=whole.absent,
         combine=combine,
+        series=whole.series,
     )
     return flags[len(flags) - len(windows.values) :]
 

@@ -14,7 +14,7 @@ from faultset.baselines.features.series_scores import rank_by_series
 from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.logs.scores import LogScores, odd_line_evidence, read_log_lines, score_logs
 from faultset.baselines.stats.mutual_information import knn_information
-from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd
+from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
@@ -152,7 +152,8 @@ class RMLAD(Untrained):
             step_ns=windows.step_ns,
             bins=len(starts),
         )
-        z = deviations(windows.values, *mean_and_sd(windows.reference), windows.absent)[rows]
+        mean, sd = mean_and_sd(windows.reference)
+        z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)[rows]
         target = self._target(logs, windows.services, len(starts))
         kept = np.flatnonzero(candidate_series(z) & (target.std(axis=0) > 0))
         if len(kept) == 0:
