@@ -14,6 +14,7 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.episodes import health
 from faultset.collector.episodes import runner as module
+from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.capabilities import HostLoad
@@ -248,3 +249,75 @@ def test_added_sources_are_part_of_the_episode_and_not_of_its_verdict(tmp_path: 
     assert "could not start: OSError: no such meter" in seen["detail"]["broken"]
     create_version(tmp_path / "data", provenance={})
     assert [str(one) for one in verify(tmp_path / "data") if one.severity == "error"] == []
+
+
+def busy(share: float) -> CpuPressure:
+    """Return a pressure that is measured to be the same all the time."""
+    began = time.monotonic() - 60.0
+    pressure = CpuPressure(lambda: share * (time.monotonic() - began))
+    pressure._samples.appendleft((began, 0.0))
+    return pressure
+
+
+def test_a_failure_on_a_busy_host_is_put_down_to_the_host(tmp_path: Path) -> None:
+    for share, spoiled in ((1.0, True), (0.1, False)):
+        (tmp_path / str(share)).mkdir()
+        subject = runner(tmp_path / str(share), outcome="http_error", pressure=busy(share))
+        subject.machine.warm_grace_s = 0.0
+        outcome = subject.run()
+        assert outcome.failure
+        assert (outcome.spoiled_by_host, outcome.retriable) == (spoiled, True)
+
+
+def test_a_delay_of_the_host_is_put_down_to_the_host(tmp_path: Path) -> None:
+    subject = runner(tmp_path, pressure=busy(0.0))
+    fake(subject).load = HostLoad(worst_delay_ms=9000.0)
+    assert subject.run().spoiled_by_host
+
+
+def test_a_fault_that_is_not_confirmed_is_tried_again_only_if_the_host_was_busy(tmp_path: Path) -> None:
+    for share, retriable in ((1.0, True), (0.0, False)):
+        (tmp_path / str(share)).mkdir()
+        subject = runner(tmp_path / str(share), pressure=busy(share))
+        assert subject.record.fault is not None
+        subject.record.fault = replace(subject.record.fault, check=lambda platform, target, parameters, before: None)
+        assert subject.run().retriable is retriable
+
+
+def test_an_episode_whose_requests_had_moved_before_the_injection_is_void(tmp_path: Path) -> None:
+    plan = replace(PLAN, phases=Phases(warmup_s=0.1, baseline_s=4.0, fault_s=1.5, cooldown_s=0.1))
+    subject = runner(tmp_path, plan, pressure=busy(0.0))
+    slow_ns = time.time_ns() + 2 * SECOND
+    rows = fake(subject).rows["requests"]
+    fake(subject).rows["requests"] = [
+        {
+            **row,
+            "scheduled": row["scheduled"] + shift,
+            "latency_ns": row["latency_ns"] * (1 + (row["scheduled"] > slow_ns)),
+        }
+        for row in rows
+        for shift in range(0, SECOND // 10, SECOND // 50)
+    ]
+    outcome = subject.run()
+    assert "client requests had moved before the injection" in outcome.failure
+    assert outcome.spoiled_by_host
+    assert not (tmp_path / "data" / "episodes" / "abc").exists()
+
+
+def test_each_stage_of_an_episode_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="faultset"):
+        assert runner(tmp_path, pressure=busy(0.0)).run().failure == ""
+    lines = [line.split(":")[0] for line in caplog.messages]
+    assert lines == [
+        "hotel is deployed",
+        "hotel is ready",
+        "load of 10 requests a second has begun, mix default",
+        "hotel is healthy after the warm-up",
+        "hotel is healthy before the injection",
+        "injected",
+        "the fault is in effect",
+        "undone",
+        "hotel is healthy again",
+        "telemetry is read",
+        "written, verdict silent",
+    ]

@@ -114,7 +114,7 @@ def collect(
     out
         Folder of the dataset; made when it does not exist.
     jobs
-        Episodes at a time; as many as the host can carry when left out.
+        Episodes at a time at most; as many as the host can carry when left out. Fewer run while it is short of CPU.
     fresh
         Run all plans anew, as a new campaign, instead of resuming.
     settings
@@ -199,7 +199,7 @@ def _collect(
     faults = sum(plan.fault is not None for plan in plans)
     notify(
         f"{len(plans)} episodes ({faults} with a fault, {len(plans) - faults} without), "
-        f"{jobs} at a time, view {request.phases.view_s:g} s, into {root}"
+        f"at most {jobs} at a time, view {request.phases.view_s:g} s, into {root}"
     )
     began = time.monotonic()
     present = [_present_episode(root, plan) for plan in plans if (root / "episodes" / plan.episode).exists()]
@@ -209,9 +209,7 @@ def _collect(
         root,
         jobs=jobs,
         settings=host.settings,
-        progress=lambda state: progress(
-            CampaignProgress(running=state.running, finished=[*present, *state.finished], waiting=state.waiting)
-        ),
+        progress=lambda state: progress(replace(state, finished=[*present, *state.finished])),
         should_stop=should_stop,
         lock=lock,
     )

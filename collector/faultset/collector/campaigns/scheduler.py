@@ -14,16 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from faultset.collector.campaigns.episode_queue import EpisodeQueue, WaitingEpisode
+from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.messages import (
     EpisodeAssignment,
     EpisodeOutcome,
+    LogReport,
     PhaseReport,
     read_message,
     write_message,
 )
 from faultset.collector.plans.plan import Plan
 
-ATTEMPTS = 2
 STAGGER_S = 2.0
 
 _log = logging.getLogger(__name__)
@@ -33,14 +35,23 @@ _log = logging.getLogger(__name__)
 class RunningEpisode:
     """One episode under way."""
 
-    plan: Plan
+    waiting: WaitingEpisode
     process: subprocess.Popen[str]
-    attempt: int
     errors: IO[str]
     phase: str = "new"
     phase_end_ns: int | None = None
     started: float = field(default_factory=time.monotonic)
     outcome: EpisodeOutcome | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """What is run."""
+        return self.waiting.plan
+
+    @property
+    def attempt(self) -> int:
+        """Which of the episode's runs this is, from 1."""
+        return self.waiting.attempt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +89,21 @@ class EpisodeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignProgress:
-    """State of a campaign under way."""
+    """State of a campaign under way.
+
+    Attributes
+    ----------
+    held_back
+        Why no further episode begins although some wait and more might run at a time; empty when there is no reason.
+    notices
+        Sentences on episodes that are repeated, oldest first.
+    """
 
     running: Mapping[str, RunningEpisode]
     finished: Sequence[EpisodeResult]
     waiting: int
+    held_back: str = ""
+    notices: Sequence[str] = ()
 
 
 def run_episodes(
@@ -97,8 +118,9 @@ def run_episodes(
 ) -> list[EpisodeResult]:
     """Run plans, at most `jobs` at a time, and return their results in the order in which they ended.
 
-    An episode that fails is run once more, unless its failure is certain to repeat. When `should_stop` returns True,
-    no more are begun, and those under way undo their changes and end.
+    Fewer run at a time while the machine is short of CPU. An episode that fails is run once more, unless its failure is
+    certain to repeat; one that the host has spoiled is run again several times, after the others. When `should_stop`
+    returns True, no more are begun, and those under way undo their changes and end.
 
     Parameters
     ----------
@@ -113,13 +135,22 @@ def run_episodes(
         be killed.
     """
     results: list[EpisodeResult] = []
-    waiting = [(plan, 1) for plan in plans]
+    waiting, pressure = EpisodeQueue(plans, jobs), CpuPressure()
+    held_back = ""
     running: dict[str, RunningEpisode] = {}
     selector = selectors.DefaultSelector()
     last_start, is_stopping = 0.0, False
 
     def report() -> None:
-        progress(CampaignProgress(running=running, finished=results, waiting=len(waiting)))
+        progress(
+            CampaignProgress(
+                running=running,
+                finished=results,
+                waiting=len(waiting),
+                held_back=held_back,
+                notices=waiting.notices,
+            )
+        )
 
     report()
     try:
@@ -128,12 +159,15 @@ def run_episodes(
                 is_stopping = True
                 for episode in running.values():
                     episode.process.terminate()
+            reason = waiting.reason_to_wait(len(running), pressure.share()) if waiting else ""
+            held_back = reason if len(running) < jobs else ""
             may_start = not should_stop() and time.monotonic() - last_start >= (STAGGER_S if running else 0.0)
-            if waiting and len(running) < jobs and may_start:
-                plan, attempt = waiting.pop(0)
-                running[plan.episode] = _start(plan, attempt, root, jobs, settings, lock)
-                _log.info("episode %s starts (%s, attempt %d)", plan.episode, plan.title, attempt)
-                selector.register(_output(running[plan.episode]), selectors.EVENT_READ, plan.episode)
+            if waiting and not reason and may_start:
+                begun = _start(waiting.next(), root, jobs, settings, lock)
+                plan = begun.plan
+                running[plan.episode] = begun
+                _log.info("episode %s starts (%s, attempt %d)", plan.episode, plan.title, begun.attempt)
+                selector.register(_output(begun), selectors.EVENT_READ, plan.episode)
                 last_start = time.monotonic()
             for key, _ in selector.select(timeout=0.25):
                 episode = running[key.data]
@@ -144,12 +178,7 @@ def run_episodes(
                 selector.unregister(key.fileobj)
                 del running[key.data]
                 result = _finish(episode)
-                outcome = result.outcome
-                retry = outcome.failure and outcome.retriable and not outcome.interrupted
-                if retry and episode.attempt < ATTEMPTS and not should_stop():
-                    _log.info("episode %s is tried again: %s", episode.plan.episode, outcome.failure)
-                    waiting.append((episode.plan, episode.attempt + 1))
-                else:
+                if should_stop() or not waiting.repeat(episode.waiting, result.outcome):
                     results.append(result)
             report()
     finally:
@@ -162,7 +191,7 @@ def run_episodes(
 
 
 def _start(
-    plan: Plan, attempt: int, root: Path, jobs: int, settings: Mapping[str, Any], lock: int | None
+    waiting: WaitingEpisode, root: Path, jobs: int, settings: Mapping[str, Any], lock: int | None
 ) -> RunningEpisode:
     errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by _finish)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
@@ -176,11 +205,13 @@ def _start(
         start_new_session=True,
         pass_fds=() if lock is None else (lock,),
     )
-    assignment = EpisodeAssignment(plan=plan, root=root, parent=os.getpid(), parallel=jobs, settings=dict(settings))
+    assignment = EpisodeAssignment(
+        plan=waiting.plan, root=root, parent=os.getpid(), parallel=jobs, settings=dict(settings)
+    )
     assert process.stdin is not None
     process.stdin.write(write_message(assignment))
     process.stdin.flush()
-    return RunningEpisode(plan=plan, process=process, attempt=attempt, errors=errors)
+    return RunningEpisode(waiting=waiting, process=process, errors=errors)
 
 
 def _output(episode: RunningEpisode) -> Any:
@@ -189,10 +220,13 @@ def _output(episode: RunningEpisode) -> Any:
 
 def _receive(episode: RunningEpisode, line: str) -> None:
     message = read_message(line)
-    if isinstance(message, PhaseReport):
-        episode.phase, episode.phase_end_ns = message.phase, message.end_ns
-    else:
-        episode.outcome = message
+    match message:
+        case PhaseReport():
+            episode.phase, episode.phase_end_ns = message.phase, message.end_ns
+        case LogReport():
+            _log.log(message.level, "episode %s: %s", episode.plan.episode, message.text)
+        case EpisodeOutcome():
+            episode.outcome = message
 
 
 def _finish(episode: RunningEpisode) -> EpisodeResult:

@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 _NAMES = "Comma-separated names, or all."
 
 
+class JobLimit(click.ParamType):
+    """A number of episodes, or `auto`, which becomes None."""
+
+    name = "N|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """Return the number; fail when the value is neither a positive number nor auto."""
+        if value == "auto":
+            return None
+        if not str(value).isdecimal() or not 0 < int(value) < 10_000:
+            self.fail(f"a number of episodes from 1 to 9999, or auto, is needed; found {value!r}", param, ctx)
+        return int(value)
+
+
 def _use_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     """Take the values of a campaign file as defaults, so that options on the command line win."""
     if path is None:
@@ -75,7 +89,12 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 @click.option("--out", type=click.Path(path_type=Path), default=Path("faultset-data"), show_default=True)
 @click.option("--platform", default="local", show_default=True, help="Where the applications run.")
 @click.option(
-    "-j", "--jobs", type=click.IntRange(min=1, max=1000), help="Episodes at a time; as many as the machine bears."
+    "-j",
+    "--jobs",
+    type=JobLimit(),
+    default="auto",
+    show_default=True,
+    help="Episodes at a time at most; auto for as many as the machine bears. Fewer run while it is short of CPU.",
 )
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same plans and load."

@@ -23,6 +23,11 @@ def describe(result: EpisodeResult) -> str:
     return f"{plan.episode}  {plan.title}: {ended}"
 
 
+def held_back(state: CampaignProgress) -> str:
+    """Return one line on why no further episode begins; empty when there is no reason."""
+    return f"{state.waiting} episodes wait: {state.held_back}" if state.held_back else ""
+
+
 @contextmanager
 def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
     """Yield a function that shows the state of a campaign whenever it is called."""
@@ -34,9 +39,17 @@ def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
             yield show
         return
     shown: set[str] = set()
+    printed, reason = 0, ""
 
     def print_lines(state: CampaignProgress) -> None:
+        nonlocal printed, reason
         total = len(state.running) + len(state.finished) + state.waiting
+        for notice in state.notices[printed:]:
+            print(notice, file=sys.stderr, flush=True)
+        printed = len(state.notices)
+        if state.held_back and not reason:
+            print(held_back(state), file=sys.stderr, flush=True)
+        reason = state.held_back
         for result in state.finished:
             if result.episode not in shown:
                 shown.add(result.episode)
@@ -59,10 +72,15 @@ def _bars() -> Iterator[Callable[[CampaignProgress], None]]:
     )
     whole = bars.add_task("campaign", state="")
     tasks: dict[str, TaskID] = {}
+    printed = 0
 
     def draw(state: CampaignProgress) -> None:
+        nonlocal printed
         total, done = len(state.running) + len(state.finished) + state.waiting, len(state.finished)
-        bars.update(whole, total=total, completed=done, state=f"{done}/{total}")
+        bars.update(whole, total=total, completed=done, state=f"{done}/{total} {held_back(state)}")
+        for notice in state.notices[printed:]:
+            bars.console.print(notice, markup=False)
+        printed = len(state.notices)
         for name in [name for name in tasks if name not in state.running]:
             bars.remove_task(tasks.pop(name))
         for name, episode in state.running.items():

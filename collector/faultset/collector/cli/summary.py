@@ -12,6 +12,9 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.truth import read_evidence, read_label
 
+MOST_FALSE_POSITIVES = 0.05
+"""Share of healthy services on which the latent test may fire without a word; its limit is drawn for 1 %."""
+
 
 def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     """Print every episode with its verdict, how often the tests fired without a fault, and where the dataset is."""
@@ -84,7 +87,13 @@ def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> str
         sli += bool(evidence.loc[evidence["check"] == "sli", "passed"].any())
         fired = evidence.loc[evidence["check"] == "latent", "passed"]
         latent, services = latent + int(fired.sum()), services + len(fired)
-    return (
+    counts = (
         f"on {len(healthy)} no-fault episodes the SLI test fired {sli} times "
         f"and the latent test on {latent} of {services} services"
+    )
+    if not sli and latent <= MOST_FALSE_POSITIVES * services:
+        return counts
+    return (
+        f"{counts}, which is more than chance; see truth/evidence.parquet, and collect again "
+        "with --fresh on a machine with less other work or with fewer --jobs"
     )

@@ -9,11 +9,16 @@ import pandas as pd
 import pyarrow as pa
 
 from faultset.collector.platforms.api.platform import Platform
+from faultset.core.errors import PlatformError
 
 LARGEST_ERROR_RATE = 0.01
 LEAST_COMPLETION = 0.9
 LARGEST_P95_NS = 1_000_000_000
 SETTLE_NS = 1_500_000_000
+
+
+class HostTooBusy(PlatformError):
+    """The host was too busy for the episode to mean anything; the same plan may succeed at another time."""
 
 
 def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataFrame:

@@ -51,6 +51,8 @@ class EpisodeOutcome(Message):
         Why the episode came to nothing; empty when it did not.
     retriable
         Whether the same plan may succeed when it is run again.
+    spoiled_by_host
+        Whether the failure is put down to a host that was too busy.
     exit_code
         The command's exit code for this kind of failure.
     logs
@@ -64,6 +66,7 @@ class EpisodeOutcome(Message):
     verdict: str | None = None
     interrupted: bool = False
     retriable: bool = True
+    spoiled_by_host: bool = False
     exit_code: int = 0
     durations_s: dict[str, float] = field(default_factory=dict)
     sli_fires: bool = False
@@ -72,7 +75,15 @@ class EpisodeOutcome(Message):
     source_failures: dict[str, str] = field(default_factory=dict)
 
 
-EpisodeMessage = PhaseReport | EpisodeOutcome
+@dataclass(frozen=True, kw_only=True)
+class LogReport(Message):
+    """A line that the process of an episode has logged; `level` is a number of `logging`."""
+
+    level: int
+    text: str
+
+
+EpisodeMessage = PhaseReport | LogReport | EpisodeOutcome
 
 
 def write_message(message: EpisodeAssignment | EpisodeMessage) -> str:

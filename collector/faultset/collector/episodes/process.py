@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from faultset.collector.episodes.messages import (
     EpisodeAssignment,
     EpisodeMessage,
     EpisodeOutcome,
+    LogReport,
     PhaseReport,
     write_message,
 )
@@ -39,6 +41,7 @@ def main() -> None:
     """Run the assigned plan; exit with 0 whenever an outcome could be reported."""
     assignment = decode(EpisodeAssignment, sys.stdin.readline())
     send = _sender()
+    _log_by(send)
     die_with_parent(assignment.parent, signal.SIGTERM)
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -64,6 +67,19 @@ def main() -> None:
     if outcome.failure and not outcome.interrupted:
         outcome = replace(outcome, logs=_keep_for_diagnosis(working, assignment.root))
     send(_released(assignment, working, journal, outcome))
+
+
+def _log_by(send: Callable[[EpisodeMessage], None]) -> None:
+    """Send what is logged from level INFO on as messages."""
+
+    class Sender(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            send(LogReport(level=record.levelno, text=record.getMessage()))
+
+    ours = logging.getLogger("faultset")
+    ours.addHandler(Sender())
+    ours.setLevel(logging.INFO)
+    ours.propagate = False
 
 
 def _run(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 from faultset.collector.episodes import harmless_changes
-from faultset.collector.episodes.health import unhealthy, unready
+from faultset.collector.episodes.health import HostTooBusy, unhealthy, unready
+from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
@@ -28,6 +30,8 @@ RECOVERY_TIMEOUT_S = 120.0
 RECOVERY_WINDOW_S = 4.0
 LARGEST_DELAY_MS = 1500.0
 
+_log = logging.getLogger(__name__)
+
 
 class FaultNotConfirmed(PlatformError):
     """Nothing showed that a fault took effect; the same plan would end the same way."""
@@ -46,6 +50,8 @@ class EpisodeRunner:
         Called several times a second; the episode is undone and ended once it returns True.
     parallel
         How many episodes the campaign runs at a time.
+    pressure
+        Measures how short of CPU this machine is; measured anew when left out.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class EpisodeRunner:
         report: Callable[[Phase, int | None], None] = lambda phase, end: None,
         interrupted: Callable[[], bool] = lambda: False,
         parallel: int = 1,
+        pressure: CpuPressure | None = None,
     ):
         self.plan, self.platform, self.journal, self.root = plan, platform, journal, root
         self.sources = sources or SourceRecorder((), root)
@@ -71,6 +78,8 @@ class EpisodeRunner:
         self._next_check_ns = 0
         self._exit_code = 0
         self._retriable = True
+        self._spoiled_by_host = False
+        self._pressure = pressure or CpuPressure()
         self._handlers: dict[Command, Callable[[], None]] = {
             Command.DEPLOY: self._deploy,
             Command.START_LOAD: self._start_load,
@@ -108,6 +117,7 @@ class EpisodeRunner:
             verdict=judgement.verdict if judgement else None,
             interrupted=self.machine.interrupted,
             retriable=self._retriable,
+            spoiled_by_host=self._spoiled_by_host,
             exit_code=self._exit_code,
             durations_s=self.record.durations_s,
             sli_fires=bool(judgement and judgement.sli_fires),
@@ -123,7 +133,11 @@ class EpisodeRunner:
         except FaultsetError as error:
             ok, reason = False, str(error)
             self._exit_code = self._exit_code or error.exit_code
-            self._retriable = self._retriable and not isinstance(error, FaultNotConfirmed | ObjectNotFound | UsageError)
+            is_certain = isinstance(error, ObjectNotFound | UsageError)
+            is_busy = self._pressure.is_busy(window_s=60.0) and not is_certain
+            self._spoiled_by_host |= isinstance(error, HostTooBusy) or is_busy
+            is_certain |= isinstance(error, FaultNotConfirmed) and not is_busy
+            self._retriable = self._retriable and not is_certain
         except Exception as error:
             ok, reason, bug = False, f"{type(error).__name__}: {error}", error
         name = str(command)
@@ -133,6 +147,7 @@ class EpisodeRunner:
     def _wait(self) -> Event:
         deadline_ns = self.machine.deadline_ns or time.time_ns() + SECOND_NS // 10
         while (now_ns := time.time_ns()) < deadline_ns:
+            self._pressure.sample()
             if self._interrupted():
                 return Event(now_ns=now_ns, interrupt=True)
             if self.machine.phase is Phase.FAULT and now_ns >= self._next_check_ns:
@@ -143,17 +158,22 @@ class EpisodeRunner:
 
     def _deploy(self) -> None:
         self.platform.deploy()
+        _log.info("%s is deployed", self.plan.app)
 
         def is_ready() -> bool:
             if self._interrupted():
                 raise PlatformError("interrupted while the application was starting")
             return not unready(self.platform)
 
-        self.platform.wait(is_ready, timeout_s=self.platform.ready_timeout_s, what=f"{self.plan.app} to become ready")
+        timeout_s = self._pressure.scaled_s(self.platform.ready_timeout_s)
+        self.platform.wait(is_ready, timeout_s=timeout_s, what=f"{self.plan.app} to become ready")
+        _log.info("%s is ready", self.plan.app)
+        self.machine.warm_grace_s = self._pressure.scaled_s(self.machine.warm_grace_s)
 
     def _start_load(self) -> None:
         self.sources.start(self.platform, self.plan.step_s)
         self.platform.start_load(seed=self.draws.load_seed, rate_rps=self.plan.rate_rps, mix=self.plan.mix)
+        _log.info("load of %g requests a second has begun, mix %s", self.plan.rate_rps, self.plan.mix)
 
     def _check_warm(self) -> None:
         end_ns = time.time_ns()
@@ -169,6 +189,7 @@ class EpisodeRunner:
         self.record.add_evidence("health", self.plan.app, not wrong, f"{when}: {wrong or 'healthy'}")
         if wrong:
             raise PlatformError(f"{self.plan.app} was not healthy {when}: {wrong}")
+        _log.info("%s is healthy %s", self.plan.app, when)
 
     def _change(self) -> None:
         self.journal.note("change", **harmless_changes.harmless_change(self.platform, self.draws.changes))
@@ -185,7 +206,9 @@ class EpisodeRunner:
         else:
             assert self.plan.target is not None
             record.parameters = dict(record.fault.inject(self.platform, self.plan.target, self.draws.fault))
-        record.inject_done_ns = record.inject_done_ns or time.time_ns()
+        if record.inject_done_ns is None:
+            record.inject_done_ns = time.time_ns()
+            _log.info("injected: %s", self.plan.title)
         self._confirm()
 
     def _confirm(self) -> None:
@@ -196,6 +219,7 @@ class EpisodeRunner:
         if seen:
             record.effective_ns = time.time_ns()
             record.add_evidence("injection", target, True, seen)
+            _log.info("the fault is in effect: %s", seen)
 
     def _undo(self) -> None:
         record, was_injected = self.record, self.record.inject_start_ns is not None
@@ -209,6 +233,7 @@ class EpisodeRunner:
         self.platform.step_load(1.0)
         self.platform.undo()
         record.recover_done_ns = time.time_ns()
+        _log.info("undone")
         if self.machine.phase is not Phase.RECOVER:
             return
         if record.fault and was_injected and not record.effective_ns:
@@ -219,13 +244,15 @@ class EpisodeRunner:
         self._await_recovery()
 
     def _await_recovery(self) -> None:
-        deadline = time.monotonic() + RECOVERY_TIMEOUT_S
+        timeout_s = self._pressure.scaled_s(RECOVERY_TIMEOUT_S)
+        deadline = time.monotonic() + timeout_s
         window_ns = int(RECOVERY_WINDOW_S * SECOND_NS)
         began_ns = time.time_ns()
         while True:
             now_ns = time.time_ns()
             start_ns = max(now_ns - window_ns, began_ns)
             wrong = unready(self.platform)
+            self._pressure.sample()
             if not wrong and now_ns - began_ns >= window_ns:
                 wrong = unhealthy(self.platform, start_ns, now_ns, self.plan.rate_rps)
                 if not wrong:
@@ -234,10 +261,11 @@ class EpisodeRunner:
                 raise PlatformError("interrupted during the recovery")
             if time.monotonic() > deadline:
                 raise PlatformError(
-                    f"{self.plan.app} did not recover within {RECOVERY_TIMEOUT_S:g} s: {wrong or 'too few requests'}"
+                    f"{self.plan.app} did not recover within {timeout_s:.0f} s: {wrong or 'too few requests'}"
                 )
             time.sleep(1.0)
         self.record.healthy_again_ns = time.time_ns()
+        _log.info("%s is healthy again", self.plan.app)
         self.record.add_evidence(
             "recovery", self.plan.target or self.plan.app, True, "ready, and client requests succeed"
         )
@@ -249,16 +277,24 @@ class EpisodeRunner:
         else:
             self.record.add_evidence("host", "host", late_ms <= LARGEST_DELAY_MS, f"{late_ms:.0f} ms late at worst")
         if late_ms is not None and late_ms > LARGEST_DELAY_MS:
-            raise PlatformError(
+            raise HostTooBusy(
                 f"the host was too busy: {late_ms:.0f} ms late at worst, {LARGEST_DELAY_MS:.0f} ms are allowed; "
-                "run fewer episodes at a time with --jobs"
+                "run fewer episodes at a time with --jobs, or end other programs"
             )
         bounds = ViewBounds(
             start_ns=self.machine.view_start_ns,
             reference_end_ns=self.machine.reference_end_ns,
             end_ns=self.machine.view_end_ns,
         )
-        self._judgement = write_episode(self.root, self.record, bounds, self.platform, self.journal, self.sources)
+        self._judgement = write_episode(
+            self.root,
+            self.record,
+            bounds,
+            self.platform,
+            self.journal,
+            self.sources,
+            is_busy=self._pressure.is_busy(window_s=self.plan.phases.view_s),
+        )
 
     def _teardown(self) -> None:
         self.sources.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
@@ -11,11 +12,14 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from faultset.collector.episodes.health import HostTooBusy
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
+from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows
+from faultset.collector.spec.reach import services_reached
 from faultset.collector.verdicts.sli import as_seen_at
 from faultset.collector.verdicts.verdict import Judgement, judge
 from faultset.datasets.format.context import EpisodeContext
@@ -24,6 +28,8 @@ from faultset.datasets.format.run_digests import WRITTEN, run_digest
 from faultset.datasets.format.schemas import TABLES, time_column, without_episode
 from faultset.datasets.metrics.roles import Catalogue
 from faultset.datasets.views import EpisodeView
+
+_log = logging.getLogger(__name__)
 
 
 def _finished(batch: pa.RecordBatch, end_ns: int) -> pa.RecordBatch:
@@ -64,6 +70,8 @@ def write_episode(
     platform: EpisodePlatform,
     journal: Journal,
     sources: SourceRecorder,
+    *,
+    is_busy: bool = False,
 ) -> Judgement:
     """Write the episode's telemetry, context and truth into the dataset and return the verdict.
 
@@ -77,6 +85,13 @@ def write_episode(
         The episode's journal, which becomes part of the truth.
     sources
         The sources that the campaign adds; what failed of them is part of the evidence.
+    is_busy
+        Whether the host was short of CPU during the view.
+
+    Raises
+    ------
+    HostTooBusy
+        Client requests moved by what the fault cannot have caused; nothing is written.
     """
     plan, app = record.plan, platform.app
     added = sources.read(bounds.start_ns, bounds.end_ns)
@@ -93,6 +108,7 @@ def write_episode(
             written[name] = writer.write_table(name, chain(own, _added(added, name, bounds.end_ns)))
         for table in added_tables:
             written[table.name] = writer.write_table(table.name, _added(added, table.name, bounds.end_ns))
+        _log.info("telemetry is read: %s", ", ".join(f"{len(rows)} {name}" for name, rows in written.items()))
         times = {name: rows[time_column(name)] for name, rows in written.items()}
         del written
         writer.write_context(
@@ -117,17 +133,29 @@ def write_episode(
             requests.to_pandas(),
             _measured_by_platform(view.wide(plan.step_s), added),
             targets=(plan.target,) if plan.target else tuple(app.services),
+            target=plan.target,
+            services_reached=services_reached(app),
             start_ns=bounds.start_ns,
             reference_end_ns=bounds.reference_end_ns,
             onset_ns=record.inject_start_ns or bounds.end_ns,
             end_ns=bounds.end_ns,
         )
+        _must_be_valid(plan, judgement, is_busy=is_busy)
         label = _label(record, bounds, platform, judgement)
         digest = run_digest(times, view_start_ns=bounds.start_ns, inject_start_ns=label["inject_start"])
         journal.note(WRITTEN, digest=digest)
         writer.write_truth(label, [*record.evidence, *judgement.evidence], journal.path)
         writer.commit()
+    _log.info("written, verdict %s", label["verdict"])
     return judgement
+
+
+def _must_be_valid(plan: Plan, judgement: Judgement, *, is_busy: bool) -> None:
+    reason = judgement.void_reason
+    if not reason and is_busy and judgement.sli_fires and plan.no_fault_kind in ("plain", "sham"):
+        reason = "client requests moved without a fault while the host was short of CPU"
+    if reason:
+        raise HostTooBusy(f"the episode says nothing about {plan.title}: {reason}; end other programs on this machine")
 
 
 def _label(

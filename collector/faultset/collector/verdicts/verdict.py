@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import pandas as pd
 
 from faultset.collector.verdicts.latent import LatentScore, service_scores, threshold
 from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_tests
+from faultset.collector.verdicts.validity import void_reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,8 @@ class Judgement:
         manifest, latent or silent; in a no-fault episode what the same tests say of it, which should be silent.
     first_manifest_ns
         End of the first second in which the SLI test fires.
+    void_reason
+        Why the episode says nothing about its fault; empty when it does.
     """
 
     verdict: str
@@ -29,6 +32,7 @@ class Judgement:
     evidence: tuple[dict[str, Any], ...]
     sli_fires: bool
     latent_fires: bool
+    void_reason: str = ""
 
 
 def judge(
@@ -36,6 +40,8 @@ def judge(
     wide: pd.DataFrame,
     *,
     targets: Sequence[str],
+    target: str | None = None,
+    services_reached: Mapping[str, frozenset[str]] | None = None,
     start_ns: int,
     reference_end_ns: int,
     onset_ns: int,
@@ -47,6 +53,10 @@ def judge(
     ----------
     targets
         Services whose own telemetry decides between latent and silent; in a no-fault episode all services.
+    target
+        Service that the fault was applied to; None without a fault.
+    services_reached
+        For each endpoint the services that its requests can reach; one that is missing may reach all.
     """
     seen = as_seen_at(requests, end_ns)
     window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns, "end_ns": end_ns}
@@ -86,4 +96,12 @@ def judge(
         evidence=tuple(rows),
         sli_fires=sli_fires,
         latent_fires=latent_fires,
+        void_reason=void_reason(
+            requests,
+            tests,
+            target=target,
+            services_reached=services_reached or {},
+            start_ns=start_ns,
+            onset_ns=onset_ns,
+        ),
     )

@@ -36,7 +36,8 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
         return [
             _finding(
                 "note",
-                f"not decided: {counts[0]} episodes with a fault and {counts[1]} without, {FEWEST} of each are needed",
+                f"not decided: {counts[0]} episodes with a fault and {counts[1]} without, {FEWEST} of each are needed; "
+                "collect more into this dataset, with another --seed or more --repeat and --normal",
             )
         ]
     if find_spec("sklearn") is None:
@@ -57,7 +58,8 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
             "warning",
             f"start time, order, length, files and healthy row counts predict the fault with balanced accuracy "
             f"{score:.2f} (permutation p = {p_value:.3f}, at chance it would exceed {LEVEL}); one in "
-            f"{round(1 / LEVEL)} clean datasets shows this too",
+            f"{round(1 / LEVEL)} clean datasets shows this too; collect as many episodes again with another --seed and "
+            "verify again: what is no accident shows there too, and a method may then score by it",
         )
     ]
 

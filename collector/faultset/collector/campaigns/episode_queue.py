@@ -1,0 +1,125 @@
+"""The episodes of a campaign that are still to be run: which is next, whether it may begin, whether it is repeated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from faultset.collector.episodes.host_pressure import BUSY_SHARE
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.plans.plan import Plan
+
+OWN_ATTEMPTS = 2
+"""How often an episode is run whose failures are its own."""
+HOST_ATTEMPTS = 6
+"""How often an episode is run at most when the host spoils it."""
+PAUSE_S = 20.0
+"""How long an episode that the host has spoiled waits for a host that is free, times its attempts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitingEpisode:
+    """An episode to be run.
+
+    Attributes
+    ----------
+    attempt
+        Which of its runs comes next, from 1.
+    own_failures
+        How many of its runs failed for another reason than the host.
+    begin_s
+        Until when it waits for a host that is free, in monotonic seconds.
+    """
+
+    plan: Plan
+    attempt: int = 1
+    own_failures: int = 0
+    begin_s: float = 0.0
+
+
+class EpisodeQueue:
+    """Episodes that wait, and how many may run at a time.
+
+    Fewer run at a time after the host has spoiled one, and one more after each that succeeds.
+
+    Parameters
+    ----------
+    most
+        How many run at a time at most.
+
+    Attributes
+    ----------
+    notices
+        Sentences on what was repeated, and why.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        most: int,
+        *,
+        pause_s: float = PAUSE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._waiting = [WaitingEpisode(plan=plan) for plan in plans]
+        self._most = self._limit = most
+        self._pause_s, self._clock = pause_s, clock
+        self.notices: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def reason_to_wait(self, running: int, pressure: float | None) -> str:
+        """Say why no episode may begin now; empty when one may.
+
+        Parameters
+        ----------
+        running
+            How many episodes run.
+        pressure
+            Share of the time in which processes of this machine wait for a processor; None when it is not measured.
+        """
+        is_busy = pressure is not None and pressure >= BUSY_SHARE
+        if running >= self._most:
+            return f"{running} run already"
+        if running >= self._limit:
+            return f"the host was too busy for more than {self._limit} at a time"
+        if running and is_busy:
+            return f"the host is short of CPU: processes wait {pressure:.0%} of the time"
+        if is_busy and all(self._clock() < one.begin_s for one in self._waiting):
+            return f"the host is short of CPU: processes wait {pressure:.0%} of the time"
+        return ""
+
+    def next(self) -> WaitingEpisode:
+        """Remove and return the episode that begins now: the first whose pause is over, or else the first."""
+        now = self._clock()
+        place = next((place for place, one in enumerate(self._waiting) if now >= one.begin_s), 0)
+        return self._waiting.pop(place)
+
+    def repeat(self, episode: WaitingEpisode, outcome: EpisodeOutcome) -> bool:
+        """Take in how a run ended and say whether it is repeated, which it is after all others."""
+        if not outcome.failure:
+            self._limit = min(self._most, self._limit + 1)
+            return False
+        if outcome.spoiled_by_host:
+            self._limit = max(1, self._limit - 1)
+        own_failures = episode.own_failures + (not outcome.spoiled_by_host)
+        may_repeat = outcome.retriable and not outcome.interrupted
+        if not may_repeat or own_failures >= OWN_ATTEMPTS or episode.attempt >= HOST_ATTEMPTS:
+            return False
+        pause_s = self._pause_s * episode.attempt if outcome.spoiled_by_host else 0.0
+        self._waiting.append(
+            WaitingEpisode(
+                plan=episode.plan,
+                attempt=episode.attempt + 1,
+                own_failures=own_failures,
+                begin_s=self._clock() + pause_s,
+            )
+        )
+        cause = ", which is put down to the host" if outcome.spoiled_by_host else ""
+        self.notices.append(
+            f"{episode.plan.episode}  {episode.plan.title}: attempt {episode.attempt} is void ({outcome.failure})"
+            f"{cause}; it is repeated after the others"
+        )
+        return True

@@ -1,0 +1,110 @@
+"""What runs next, what is held back and what is repeated, without running anything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from faultset.collector.campaigns.episode_queue import HOST_ATTEMPTS, OWN_ATTEMPTS, EpisodeQueue
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.plans.requests import make_request, plan_campaign
+
+PLANS = plan_campaign(make_request(faults=["target-port", "pod-kill"], apps=["hotel"], normal=2, profile="quick"))
+DONE = EpisodeOutcome(episode="e", verdict="manifest")
+FAILED = EpisodeOutcome(episode="e", failure="it broke")
+SPOILED = replace(FAILED, failure="only 0 of 74 requests were answered", spoiled_by_host=True)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> EpisodeQueue:
+    return EpisodeQueue(PLANS, 3, clock=clock)
+
+
+def test_as_many_run_as_are_allowed_while_the_host_is_free(queue: EpisodeQueue) -> None:
+    assert [bool(queue.reason_to_wait(running, 0.1)) for running in range(4)] == [False, False, False, True]
+    assert queue.reason_to_wait(2, None) == ""
+
+
+def test_only_one_runs_while_the_host_is_short_of_cpu(queue: EpisodeQueue) -> None:
+    assert queue.reason_to_wait(0, 0.99) == ""
+    assert queue.reason_to_wait(1, 0.99) == "the host is short of CPU: processes wait 99% of the time"
+    assert queue.reason_to_wait(1, 0.2) == ""
+
+
+def test_fewer_run_after_the_host_has_spoiled_one_and_more_after_each_success(queue: EpisodeQueue) -> None:
+    for _ in range(5):
+        queue.repeat(queue.next(), SPOILED)
+    assert queue.reason_to_wait(1, 0.0) == "the host was too busy for more than 1 at a time"
+    queue.repeat(queue.next(), DONE)
+    assert queue.reason_to_wait(1, 0.0) == ""
+    assert queue.reason_to_wait(2, 0.0) == "the host was too busy for more than 2 at a time"
+    queue.repeat(queue.next(), DONE)
+    assert queue.reason_to_wait(2, 0.0) == ""
+
+
+def runs(queue: EpisodeQueue, clock: Clock, outcome: EpisodeOutcome) -> int:
+    """Let the first episode always end in the same way, and count its runs."""
+    first, count = PLANS[0].episode, 0
+    while len(queue):
+        clock.now += 1000.0
+        episode = queue.next()
+        is_first = episode.plan.episode == first
+        count += is_first
+        queue.repeat(episode, outcome if is_first else DONE)
+    return count
+
+
+def test_an_episode_that_fails_by_itself_is_run_twice(queue: EpisodeQueue, clock: Clock) -> None:
+    assert runs(queue, clock, FAILED) == OWN_ATTEMPTS == 2
+
+
+def test_an_episode_that_the_host_spoils_is_run_more_often_but_not_for_ever(queue: EpisodeQueue, clock: Clock) -> None:
+    assert runs(queue, clock, SPOILED) == HOST_ATTEMPTS
+    assert len(queue.notices) == HOST_ATTEMPTS - 1
+
+
+def test_failures_of_the_host_do_not_count_as_its_own(queue: EpisodeQueue, clock: Clock) -> None:
+    episode = queue.next()
+    for outcome in (SPOILED, SPOILED, FAILED):
+        assert queue.repeat(episode, outcome)
+        clock.now += 1000.0
+        episode = next(one for one in iter(queue.next, None) if one.plan == episode.plan)
+    assert episode.attempt == 4
+    assert not queue.repeat(episode, FAILED)
+
+
+@pytest.mark.parametrize("change", [{"retriable": False}, {"interrupted": True}])
+def test_what_is_certain_to_fail_again_is_not_repeated(queue: EpisodeQueue, change: dict) -> None:
+    assert not queue.repeat(queue.next(), replace(SPOILED, **change))
+    assert queue.notices == []
+
+
+def test_a_spoiled_episode_is_repeated_after_the_others_with_its_reason(queue: EpisodeQueue) -> None:
+    spoiled = queue.next()
+    assert queue.repeat(spoiled, SPOILED)
+    order = [queue.next().plan.episode for _ in range(len(queue))]
+    assert order == [*[plan.episode for plan in PLANS[1:]], spoiled.plan.episode]
+    (notice,) = queue.notices
+    assert "attempt 1 is void (only 0 of 74 requests were answered), which is put down to the host" in notice
+
+
+def test_a_spoiled_episode_waits_for_a_free_host_and_not_for_ever(queue: EpisodeQueue, clock: Clock) -> None:
+    for _ in PLANS:
+        queue.repeat(queue.next(), SPOILED)
+    assert "short of CPU" in queue.reason_to_wait(0, 0.99)
+    assert queue.reason_to_wait(0, 0.1) == ""
+    clock.now += 60.0
+    assert queue.reason_to_wait(0, 0.99) == ""

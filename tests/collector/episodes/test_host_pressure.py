@@ -1,0 +1,70 @@
+"""How short of CPU the machine is, measured and turned into deadlines."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from faultset.collector.episodes import host_pressure
+from faultset.collector.episodes.host_pressure import BUSY_SHARE, LONGEST_FACTOR, CpuPressure
+
+
+class Machine:
+    """A clock, and how long processes have waited."""
+
+    def __init__(self) -> None:
+        self.now = self.waited = 0.0
+        self.pressure = CpuPressure(lambda: self.waited, clock=lambda: self.now)
+
+    def run(self, seconds: float, share: float) -> None:
+        for _ in range(round(seconds)):
+            self.now += 1.0
+            self.waited += share
+            self.pressure.sample()
+
+
+def test_nothing_is_known_before_something_was_measured() -> None:
+    machine = Machine()
+    assert machine.pressure.share() is None
+    assert not machine.pressure.is_busy()
+    assert machine.pressure.scaled_s(60.0) == 60.0
+
+
+def test_the_share_is_that_of_the_last_seconds() -> None:
+    machine = Machine()
+    machine.run(60, 1.0)
+    machine.run(10, 0.2)
+    assert machine.pressure.share(10.0) == pytest.approx(0.2)
+    assert machine.pressure.share(70.0) == pytest.approx((60 + 2) / 70)
+    assert not machine.pressure.is_busy()
+    assert machine.pressure.is_busy(window_s=70.0)
+
+
+def test_deadlines_grow_with_the_pressure_up_to_a_limit() -> None:
+    machine = Machine()
+    machine.run(60, 0.5)
+    assert machine.pressure.scaled_s(60.0) == pytest.approx(120.0)
+    machine.run(120, 1.0)
+    assert machine.pressure.scaled_s(60.0) == LONGEST_FACTOR * 60.0
+
+
+def test_old_measurements_are_forgotten() -> None:
+    machine = Machine()
+    machine.run(3600, 0.0)
+    assert len(machine.pressure._samples) < 200
+
+
+@pytest.mark.parametrize("has_information", [True, False])
+def test_this_machine_is_measured_with_and_without_the_kernels_information(
+    has_information: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if has_information and not host_pressure._has_stall_information():
+        pytest.skip("the kernel has no pressure stall information")
+    monkeypatch.setattr(host_pressure, "_has_stall_information", lambda: has_information)
+    pressure = CpuPressure()
+    time.sleep(0.6)
+    share = pressure.share()
+    assert share is not None
+    assert 0.0 <= share <= 1.0
+    assert 0.5 < BUSY_SHARE < 1.0
