@@ -35,8 +35,8 @@ def in_other_units(rows: pa.Table) -> pa.Table:
 
 def with_constants(rows: pa.Table) -> pa.Table:
     """Add a metric that has the same value at all times to every service."""
-    names = np.array(rows["metric"].to_pylist())
-    one = rows.filter(pa.array(names == names.min()))
+    names = rows["metric"].to_pylist()
+    one = rows.filter(pa.array([name == names[0] for name in names]))
     constant = pa.array(["a_setting"] * len(one)).cast(rows["metric"].type)
     one = with_column(with_column(one, "metric", constant), "value", pa.array(np.full(len(one), 7.0)))
     return pa.concat_tables([rows, one], promote_options="permissive").cast(rows.schema)
