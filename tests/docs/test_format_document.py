@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_every_field_has_a_meaning_and_lengths_of_time_a_unit(table, field_table
 def test_every_key_of_the_context_is_documented(text):
     section = text.split("## Context")[1].split("## Telemetry")[0]
     named = set(re.findall(r"`(\w+)`", section))
-    assert {*EpisodeContext.__dataclass_fields__, "schema_version"} <= named
+    assert {*(field.name for field in fields(EpisodeContext)), "schema_version"} <= named
 
 
 def test_the_document_names_the_schema_version(text):
