@@ -321,3 +321,38 @@ def test_each_stage_of_an_episode_is_one_line_of_the_log(tmp_path: Path, caplog:
         "telemetry is read",
         "written, verdict silent",
     ]
+
+
+@pytest.mark.parametrize("step_s", [-3600, 3600])
+def test_a_clock_that_is_set_voids_the_episode_at_once(
+    step_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = runner(tmp_path)
+    began, real = time.monotonic(), time.time_ns
+    set_at = began + 0.6
+    monkeypatch.setattr(
+        "faultset.collector.episodes.runner._clock_offset_ns",
+        lambda: real() - time.monotonic_ns() + (step_s * SECOND if time.monotonic() > set_at else 0),
+    )
+    outcome = subject.run()
+    assert f"the machine's clock was set by {step_s:+.1f} s" in outcome.failure
+    assert outcome.retriable
+    assert outcome.exit_code == 4
+    assert time.monotonic() - began < 4
+    assert not list((tmp_path / "data").glob("episodes/*"))
+
+
+def test_a_process_of_the_platform_that_ended_voids_the_episode_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, began = runner(tmp_path), time.monotonic()
+
+    def check_processes() -> None:
+        if time.monotonic() - began > 0.5:
+            raise PlatformError("relay ended with code -9; it said last: nothing")
+
+    monkeypatch.setattr(fake(subject), "check_processes", check_processes, raising=False)
+    outcome = subject.run()
+    assert outcome.failure.startswith("relay ended with code -9")
+    assert outcome.retriable
+    assert time.monotonic() - began < 4

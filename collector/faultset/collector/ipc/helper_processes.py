@@ -51,10 +51,14 @@ class HelperProcess:
         return Channel(self.socket, timeout_s=timeout_s)
 
     def check(self) -> None:
-        """Raise PlatformError when the process has ended."""
+        """Raise PlatformError when the process has ended, or was stopped; one that was stopped is ended first."""
         code = self._process.poll()
         if code is not None:
             raise PlatformError(f"{self.name} ended with code {code}; it said last: {self.last_lines()}")
+        if _is_stopped(self._process.pid):
+            self._process.kill()
+            self._process.wait()
+            raise PlatformError(f"{self.name} was stopped by a signal, which spoils what it measures; let it run")
 
     def last_lines(self) -> str:
         """Return the last lines that the process printed."""
@@ -68,6 +72,14 @@ class HelperProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state == "T"
 
 
 def tail(path: Path, lines: int = _TAIL_LINES) -> str:

@@ -115,6 +115,15 @@ def host_load(platform: object) -> HostLoad:
     return platform.host_load() if isinstance(platform, HostLoadMeter) else HostLoad()
 
 
+@runtime_checkable
+class ProcessWatcher(Protocol):
+    """A platform with processes of its own, without which an episode cannot go on."""
+
+    def check_processes(self) -> None:
+        """Raise PlatformError when one of them has ended or was stopped; quick enough to be called every second."""
+        ...
+
+
 _T = TypeVar("_T")
 
 

@@ -230,6 +230,12 @@ class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
             worst_scrape_lag_ms=scrape_lag_ms,
         )
 
+    def check_processes(self) -> None:
+        """Raise PlatformError when a process of the platform, or the load, has ended or was stopped."""
+        plane = self._running()
+        plane.check_processes()
+        self._must_load().check()
+
     def clock_offsets_s(self) -> dict[str, float]:
         """Return zeros: everything reads the same clock."""
         return dict.fromkeys(self.sources, 0.0)

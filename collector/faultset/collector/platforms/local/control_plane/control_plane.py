@@ -133,6 +133,12 @@ class ControlPlane:
         if self._stop.is_set():
             raise PlatformError("the platform has been torn down; deploy again")
 
+    def check_processes(self) -> None:
+        """Raise PlatformError when one of the processes has ended or was stopped, or nothing works."""
+        self.check()
+        for process in tuple(self._processes):
+            process.check()
+
     def call(self, process: str, request: Request[AnswerT]) -> AnswerT:
         """Ask one of the processes: node, commands (the node too, for calls that take long), relay or telemetry."""
         self.check()
