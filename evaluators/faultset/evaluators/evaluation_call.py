@@ -13,7 +13,9 @@ from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, Eval
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource, is_url, local_path, opened_dataset
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
-from faultset.evaluators.execution.planning.plan import EvaluationSettings, check_choice, codes_of, make_plan
+from faultset.evaluators.execution.planning.plan import make_plan
+from faultset.evaluators.execution.planning.runs import codes_of
+from faultset.evaluators.execution.planning.settings import EvaluationSettings, check_choice
 from faultset.evaluators.execution.runners.confinement import isolation
 from faultset.evaluators.execution.runners.outcomes import RunLimits
 from faultset.evaluators.results.output_folder import check_writable, writing

@@ -20,7 +20,8 @@ from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.planning.folds import cross_folds, folds_of_split
-from faultset.evaluators.execution.planning.plan import EvaluationPlan, EvaluationSettings, make_plan
+from faultset.evaluators.execution.planning.plan import EvaluationPlan, make_plan
+from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.scheduling import local_client, run_plan
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports.page import render

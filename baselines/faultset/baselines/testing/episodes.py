@@ -5,11 +5,10 @@ from __future__ import annotations
 import atexit
 import functools
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ class ExampleEpisodes:
 
     root: Path
     training: tuple[Labelled, ...]
+    _altered: dict[str, EpisodeView] = field(default_factory=dict, repr=False)
 
     @property
     def faulty(self) -> Labelled:
@@ -45,9 +45,23 @@ class ExampleEpisodes:
         return self.root / "episodes" / view.episode
 
     def altered(
-        self, edits: Mapping[str, Edit], context: Callable[[dict[str, Any]], dict[str, Any]] = lambda same: same
+        self,
+        name: str,
+        edits: Mapping[str, Edit],
+        context: Callable[[dict[str, Any]], dict[str, Any]] = lambda same: same,
     ) -> EpisodeView:
-        """Return the faulty episode with some of its tables, or its context, changed."""
+        """Return the faulty episode with some of its tables, or its context, changed.
+
+        Parameters
+        ----------
+        name
+            Says what is changed; the same name always gets the same copy, which is made once.
+        """
+        if name not in self._altered:
+            self._altered[name] = self._copied(edits, context)
+        return self._altered[name]
+
+    def _copied(self, edits: Mapping[str, Edit], context: Callable[[dict[str, Any]], dict[str, Any]]) -> EpisodeView:
         source = self.path(self.faulty.view)
         target = Path(tempfile.mkdtemp(dir=self.root)) / source.name
         (target / "telemetry").mkdir(parents=True)
@@ -55,12 +69,12 @@ class ExampleEpisodes:
         (target / "context.json").write_text(json.dumps(context(known)), "utf-8")
         for path in sorted((source / "telemetry").iterdir()):
             if path.stem not in edits:
-                os.link(path, target / "telemetry" / path.name)
+                (target / "telemetry" / path.name).hardlink_to(path)
                 continue
             table = edits[path.stem](pq.read_table(path))
             if table is not None:
                 pq.write_table(table, target / "telemetry" / path.name)
-        return EpisodeView(target)
+        return RememberingView(target)
 
 
 @functools.cache
@@ -75,7 +89,7 @@ def example_episodes() -> ExampleEpisodes:
         label = dataset.label(episode)
         training.append(
             Labelled(
-                view=dataset.view(episode),
+                view=RememberingView(dataset.path(episode)),
                 service=next(iter(label.targets), None),
                 system_level=label.system_level,
                 fault_type=label.fault_type,
@@ -84,6 +98,33 @@ def example_episodes() -> ExampleEpisodes:
             )
         )
     return ExampleEpisodes(root=root, training=tuple(training))
+
+
+class RememberingView(EpisodeView):
+    """Reads every table and makes every wide frame once; whoever asks again gets a copy of what was there."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._path = path
+        self._tables: dict[Any, pa.Table] = {}
+        self._wide: dict[Any, pd.DataFrame] = {}
+
+    def __reduce__(self) -> tuple[type[RememberingView], tuple[Path]]:
+        return RememberingView, (self._path,)
+
+    def table(self, name: str, columns: Any = None, filters: Any = None) -> pa.Table:
+        if filters is not None:
+            return super().table(name, columns, filters)
+        key = (name, None if columns is None else tuple(columns))
+        if key not in self._tables:
+            self._tables[key] = super().table(name, columns)
+        return self._tables[key]
+
+    def wide(self, step_s: float = 1.0, roles: Any = None) -> pd.DataFrame:
+        key = (step_s, None if roles is None else frozenset(roles))
+        if key not in self._wide:
+            self._wide[key] = super().wide(step_s, roles)
+        return self._wide[key].copy()
 
 
 class ReorderedView(EpisodeView):
@@ -103,22 +144,22 @@ class ReorderedView(EpisodeView):
 
 
 class DeclaredView(EpisodeView):
-    """Refuses the tables that a baseline does not declare, and remembers which they were."""
+    """Passes on what another view returns, and remembers which tables were read that a baseline does not declare."""
 
-    def __init__(self, path: Path, tables: tuple[str, ...]) -> None:
-        super().__init__(path)
+    def __init__(self, view: EpisodeView, tables: tuple[str, ...]) -> None:
+        self._context = view.context
         self.undeclared: set[str] = set()
-        self._declared = tables
+        self._view, self._declared = view, tables
 
     def table(self, name: str, columns: Any = None, filters: Any = None) -> pa.Table:
         if name not in self._declared:
             self.undeclared.add(name)
-        return super().table(name, columns, filters)
+        return self._view.table(name, columns, filters)
 
     def wide(self, step_s: float = 1.0, roles: Any = None) -> pd.DataFrame:
         if "metrics" not in self._declared:
             self.undeclared.add("metrics")
-        return super().wide(step_s, roles)
+        return self._view.wide(step_s, roles)
 
 
 def no_rows(rows: pa.Table) -> pa.Table:

@@ -3,63 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from faultset.core.errors import DataError, UsageError
 from faultset.evaluators.execution.baseline_runs import BaselineRun, RunContext
 from faultset.evaluators.execution.batches import EpisodeBatch, FitBatch
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.folds import CROSS, Fold, folds_of_split
+from faultset.evaluators.execution.planning.folds import CROSS, Fold
+from faultset.evaluators.execution.planning.runs import Find, all_runs, trigger_runs
+from faultset.evaluators.execution.planning.settings import EvaluationSettings, choose_answerable, folds_of
 from faultset.evaluators.execution.planning.training_labels import label_of, majority_label_of
-from faultset.evaluators.execution.runners.messages import Blob
-from faultset.evaluators.execution.runners.outcomes import RunLimits
-from faultset.evaluators.execution.runners.views import readable_tables
 from faultset.evaluators.results.provenance import (
     code_version,
     library_versions,
-    method_code,
-    method_places,
-    settings_hash,
 )
-from faultset.evaluators.results.rows import PROTOCOLS, TASKS, Key, ResultRow
+from faultset.evaluators.results.rows import Key, ResultRow
 from faultset.evaluators.results.truth import Truth
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
 
-ALARM_DETECTOR = "ksigma"
-SEEDS_OF_STOCHASTIC = 5
 _PIECES_PER_WORKER = 3
-Find = Callable[[str], "BaselineSpec"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationSettings:
-    """What an evaluation does."""
-
-    tasks: tuple[str, ...] = TASKS
-    protocols: tuple[str, ...] = PROTOCOLS
-    split: str | None = None
-    """Published split or scheme, see `folds_of_split`; None scores every episode in two folds."""
-    seed: int = 0
-    limits: RunLimits = field(default_factory=RunLimits)
-    alarm_detector: str = ALARM_DETECTOR
-    delays: tuple[float, ...] = ()
-    """Seconds after the onset at which localizers are also given an alarm."""
-    calibrate: bool = False
-    """Run detectors on training episodes too, from which threshold policies other than `reference` are made."""
-
-    def for_rows(self) -> dict[str, object]:
-        """Return what an answer can depend on, as it enters the settings hash."""
-        return {
-            "alarm_detector": self.alarm_detector,
-            "timeout_s": self.limits.timeout_s,
-            "memory_bytes": self.limits.memory_bytes,
-            "split": self.split or CROSS,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +70,7 @@ def make_plan(
     """
     chosen = choose_answerable(source, specs, settings)
     folds = folds_of(source, settings)
-    runs, scored, alarm_run = _all_runs(chosen, settings, find)
+    runs, scored, alarm_run = all_runs(chosen, settings, find)
     by_episode = {truth.episode: truth for truth in source.truths}
     training = {fold.number: [by_episode[e] for e in (*fold.faulty_train, *fold.train)] for fold in folds}
     context = RunContext(
@@ -137,7 +103,7 @@ def make_plan(
                 truth=by_episode[episode],
                 runs=(),
                 alarm_run=None if calibration else alarm_run,
-                trigger_runs={} if calibration else _trigger_runs(runs),
+                trigger_runs={} if calibration else trigger_runs(runs),
                 calibration=calibration,
             )
             missing = []
@@ -162,121 +128,6 @@ def make_plan(
         batches=tuple(batches),
         kept=tuple(used.values()),
     )
-
-
-def check_choice(source: DatasetSource, specs: Sequence[BaselineSpec], settings: EvaluationSettings) -> None:
-    """Raise what `make_plan` would raise about baselines, tasks and split, before anything is started."""
-    choose_answerable(source, specs, settings)
-    folds_of(source, settings)
-
-
-def folds_of(source: DatasetSource, settings: EvaluationSettings) -> list[Fold]:
-    """Return the folds that the settings ask for."""
-    return folds_of_split(settings.split, source.splits, source.truths)
-
-
-def choose_answerable(
-    source: DatasetSource, specs: Sequence[BaselineSpec], settings: EvaluationSettings
-) -> list[BaselineSpec]:
-    """Leave out baselines of tasks that were not chosen or that this dataset cannot pose.
-
-    Raises
-    ------
-    UsageError
-        No baseline is for any of the chosen tasks.
-    DataError
-        The dataset poses none of the tasks that are left.
-    """
-    chosen = [spec for spec in specs if spec.task in settings.tasks]
-    if not chosen:
-        raise UsageError(
-            f'none of the chosen baselines is for {" or ".join(settings.tasks)}; see "faultset list baselines"'
-        )
-    faulty = [truth for truth in source.truths if truth.faulty]
-    impossible: dict[str, str] = {}
-    if not faulty:
-        impossible = dict.fromkeys(("localization", "rca"), "has no fault episodes")
-    else:
-        if not any(truth.causes for truth in faulty):
-            impossible["localization"] = "names no candidate as root cause"
-        if not any(truth.system_level and truth.fault_type for truth in faulty):
-            impossible["rca"] = "does not say of which level and type its faults are"
-    possible = [spec for spec in chosen if spec.task not in impossible]
-    if not possible:
-        task = chosen[0].task
-        raise DataError(
-            f"{source.url or source.folder} version {source.version} {impossible[task]}, so there is nothing to "
-            f"{'localize' if task == 'localization' else 'diagnose'}; use --tasks detection, or other data"
-        )
-    return possible
-
-
-def _all_runs(
-    chosen: Sequence[BaselineSpec], settings: EvaluationSettings, find: Find
-) -> tuple[tuple[BaselineRun, ...], list[int], int | None]:
-    """Return all runs, which of them are scored, and which raises the alarm for the others."""
-    runs: list[BaselineRun] = []
-    scored: list[int] = []
-    for spec in chosen:
-        scored += range(len(runs), len(runs) + (SEEDS_OF_STOCHASTIC if spec.stochastic else 1))
-        runs += _runs_of(spec, settings)
-    helpers = sorted({run.trigger for run in runs if run.trigger})
-    needed = "detected" in settings.protocols and any(run.task != "detection" for run in runs)
-    if needed:
-        helpers.insert(0, settings.alarm_detector)
-    for name in helpers if needed else ():
-        if all(run.name != name for run in runs):
-            runs.append(_runs_of(find(name), settings)[0])
-    alarm = next((n for n, run in enumerate(runs) if needed and run.name == settings.alarm_detector), None)
-    return tuple(runs), scored, alarm
-
-
-def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineRun]:
-    import cloudpickle
-
-    from faultset.baselines.api.contract import Untrained
-
-    payload = Blob.of(cloudpickle.dumps(spec))
-    code = method_code(spec)
-    places = () if code.built_in else method_places(spec)
-    seeds = range(settings.seed, settings.seed + SEEDS_OF_STOCHASTIC) if spec.stochastic else [0]
-    return [
-        BaselineRun(
-            name=spec.name,
-            kind=spec.kind,
-            task=spec.task,
-            needs=tuple(sorted(spec.needs)),
-            seed=seed,
-            spec=payload,
-            settings=settings_hash({"baseline": spec.name, **settings.for_rows()}),
-            code=str(code),
-            built_in=code.built_in,
-            tables=tuple(sorted(readable_tables(spec))),
-            places=places,
-            trigger=spec.trigger,
-            learns=getattr(spec.factory, "fit", None) is not Untrained.fit,
-        )
-        for seed in seeds
-    ]
-
-
-def codes_of(specs: Iterable[BaselineSpec], settings: EvaluationSettings, find: Find) -> dict[str, str]:
-    """Return baseline -> identity of its code, for baselines and for the detectors whose alarms they are given."""
-    chosen = {spec.name: spec for spec in specs}
-    helpers = {spec.trigger for spec in chosen.values() if spec.trigger}
-    if any(spec.task != "detection" for spec in chosen.values()):
-        helpers.add(settings.alarm_detector)
-    chosen |= {name: find(name) for name in helpers - chosen.keys()}
-    return {name: str(method_code(spec)) for name, spec in sorted(chosen.items())}
-
-
-def _trigger_runs(runs: Sequence[BaselineRun]) -> dict[str, int]:
-    wanted = {run.trigger for run in runs if run.trigger}
-    found: dict[str, int] = {}
-    for number, run in enumerate(runs):
-        if run.name in wanted:
-            found.setdefault(run.name, number)
-    return found
 
 
 def _keys(batch: EpisodeBatch, run: BaselineRun, context: RunContext) -> list[Key]:

@@ -1,0 +1,91 @@
+"""What an evaluation does, and on which baselines and episodes it can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from faultset.core.errors import DataError, UsageError
+from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.planning.folds import CROSS, Fold, folds_of_split
+from faultset.evaluators.execution.runners.outcomes import RunLimits
+from faultset.evaluators.results.rows import PROTOCOLS, TASKS
+
+if TYPE_CHECKING:
+    from faultset.baselines.api.registry import BaselineSpec
+
+ALARM_DETECTOR = "ksigma"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSettings:
+    """What an evaluation does."""
+
+    tasks: tuple[str, ...] = TASKS
+    protocols: tuple[str, ...] = PROTOCOLS
+    split: str | None = None
+    """Published split or scheme, see `folds_of_split`; None scores every episode in two folds."""
+    seed: int = 0
+    limits: RunLimits = field(default_factory=RunLimits)
+    alarm_detector: str = ALARM_DETECTOR
+    delays: tuple[float, ...] = ()
+    """Seconds after the onset at which localizers are also given an alarm."""
+    calibrate: bool = False
+    """Run detectors on training episodes too, from which threshold policies other than `reference` are made."""
+
+    def for_rows(self) -> dict[str, object]:
+        """Return what an answer can depend on, as it enters the settings hash."""
+        return {
+            "alarm_detector": self.alarm_detector,
+            "timeout_s": self.limits.timeout_s,
+            "memory_bytes": self.limits.memory_bytes,
+            "split": self.split or CROSS,
+        }
+
+
+def check_choice(source: DatasetSource, specs: Sequence[BaselineSpec], settings: EvaluationSettings) -> None:
+    """Raise what `make_plan` would raise about baselines, tasks and split, before anything is started."""
+    choose_answerable(source, specs, settings)
+    folds_of(source, settings)
+
+
+def folds_of(source: DatasetSource, settings: EvaluationSettings) -> list[Fold]:
+    """Return the folds that the settings ask for."""
+    return folds_of_split(settings.split, source.splits, source.truths)
+
+
+def choose_answerable(
+    source: DatasetSource, specs: Sequence[BaselineSpec], settings: EvaluationSettings
+) -> list[BaselineSpec]:
+    """Leave out baselines of tasks that were not chosen or that this dataset cannot pose.
+
+    Raises
+    ------
+    UsageError
+        No baseline is for any of the chosen tasks.
+    DataError
+        The dataset poses none of the tasks that are left.
+    """
+    chosen = [spec for spec in specs if spec.task in settings.tasks]
+    if not chosen:
+        raise UsageError(
+            f'none of the chosen baselines is for {" or ".join(settings.tasks)}; see "faultset list baselines"'
+        )
+    faulty = [truth for truth in source.truths if truth.faulty]
+    impossible: dict[str, str] = {}
+    if not faulty:
+        impossible = dict.fromkeys(("localization", "rca"), "has no fault episodes")
+    else:
+        if not any(truth.causes for truth in faulty):
+            impossible["localization"] = "names no candidate as root cause"
+        if not any(truth.system_level and truth.fault_type for truth in faulty):
+            impossible["rca"] = "does not say of which level and type its faults are"
+    possible = [spec for spec in chosen if spec.task not in impossible]
+    if not possible:
+        task = chosen[0].task
+        raise DataError(
+            f"{source.url or source.folder} version {source.version} {impossible[task]}, so there is nothing to "
+            f"{'localize' if task == 'localization' else 'diagnose'}; use --tasks detection, or other data"
+        )
+    return possible
