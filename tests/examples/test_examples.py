@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -21,26 +22,52 @@ def page_of(package: Path) -> Path:
     return ROOT / "docs" / "extend" / f"{PAGES.get(package.name, package.name)}.md"
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
-def test_an_example_installs_and_passes_its_own_tests(package: Path, tmp_path: Path) -> None:
-    source = shutil.copytree(package, tmp_path / "source", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    target = tmp_path / "installed"
+@pytest.fixture(scope="session")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[ElementTree.Element]]:
+    """Install all packages beside each other, run the tests of each, and return the test cases by package."""
+    folder = tmp_path_factory.mktemp("examples")
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    sources = [shutil.copytree(package, folder / "sources" / package.name, ignore=ignored) for package in PACKAGES]
+    for source in sources:
+        shutil.move(source / "tests", folder / "tests" / source.name)
+    target = folder / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
-    offline = ["--no-deps", "--no-build-isolation", "--target", str(target), str(source)]
+    offline = ["--no-deps", "--no-build-isolation", "--target", str(target), *map(str, sources)]
     done = subprocess.run([*pip, *offline], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    tests = tmp_path / "tests"
-    shutil.move(source / "tests", tests)
-    shutil.rmtree(source)  # what is tested is what was installed
+    shutil.rmtree(folder / "sources")  # what is tested is what was installed
+    report = folder / "report.xml"
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--import-mode=importlib",
+        f"--junit-xml={report}",
+        f"--rootdir={folder}",
+    ]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib", str(tests)],
-        cwd=tmp_path,
+        [sys.executable, "-m", "pytest", *options, str(folder / "tests")],
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": str(target)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert report.exists(), done.stdout + done.stderr
+    cases: dict[str, list[ElementTree.Element]] = {package.name: [] for package in PACKAGES}
+    for case in ElementTree.parse(report).iter("testcase"):
+        cases[case.attrib["classname"].split(".")[1]].append(case)
+    return cases
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_an_example_installs_and_passes_its_own_tests(
+    package: Path, outcomes: dict[str, list[ElementTree.Element]]
+) -> None:
+    cases = outcomes[package.name]
+    assert cases, "it has no tests"
+    wrong = [problem.text for case in cases for problem in case if problem.tag in ("failure", "error", "skipped")]
+    assert not wrong, "\n".join(map(str, wrong))
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
