@@ -34,7 +34,7 @@ EpisodeFile = Annotated[
     ),
 ]
 """Path of a file below its episode's folder."""
-TimeNs = Annotated[int, Field(gt=0, lt=1 << 62)]
+TimeNs = Annotated[int, Field(ge=0, lt=1 << 62)]
 """Nanoseconds since 1970."""
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 IntervalS = Annotated[float, Field(ge=0.001, le=LONGEST_VIEW_NS / 1e9)]
