@@ -13,10 +13,10 @@ from faultset.collector.agent.impairments import NetworkImpairment
 from faultset.collector.agent.leases import Leases
 from faultset.collector.agent.networks import Network
 from faultset.collector.agent.pods import Pods
+from faultset.collector.agent.protocol import LEASE_S
 
 logger = logging.getLogger(__name__)
 
-LEASE_S = 30.0
 TICK_S = 0.5
 
 

@@ -20,19 +20,22 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from faultset.collector.agent import volumes
-from faultset.collector.agent.active_impairments import LEASE_S, TICK_S, ActiveImpairments
+from faultset.collector.agent.active_impairments import TICK_S, ActiveImpairments
 from faultset.collector.agent.capabilities import Abilities, find_abilities
 from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import KINDS, read_impairment
 from faultset.collector.agent.leases import Leases
 from faultset.collector.agent.networks import Network
 from faultset.collector.agent.pods import Pods
+from faultset.collector.agent.protocol import (
+    AGENT_PORT,
+    LEASE_S,
+    NAMESPACE_VARIABLE,
+    TOKEN_HEADER,
+    TOKEN_VARIABLE,
+)
 from faultset.collector.agent.scheduling_delay import SchedulingDelay
 
-PORT = 9465
-TOKEN_HEADER = "X-Faultset-Token"
-TOKEN = "FAULTSET_AGENT_TOKEN"
-NAMESPACE = "FAULTSET_AGENT_NAMESPACE"
 _MOST_BYTES = 1 << 20
 
 logger = logging.getLogger(__name__)
@@ -131,7 +134,7 @@ class _Server(ThreadingHTTPServer):
         super().server_bind()
 
 
-def make_server(verbs: Verbs, token: str, port: int = PORT) -> ThreadingHTTPServer:
+def make_server(verbs: Verbs, token: str, port: int = AGENT_PORT) -> ThreadingHTTPServer:
     """Return a server that answers those who know the token."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -181,9 +184,9 @@ def make_server(verbs: Verbs, token: str, port: int = PORT) -> ThreadingHTTPServ
 def main() -> int:
     """Run until SIGTERM, then lift everything; return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    token, namespace = os.environ.get(TOKEN, ""), os.environ.get(NAMESPACE, "")
+    token, namespace = os.environ.get(TOKEN_VARIABLE, ""), os.environ.get(NAMESPACE_VARIABLE, "")
     if not token or not namespace:
-        print(f"Error: the agent needs {TOKEN} and {NAMESPACE} in its environment", file=sys.stderr)
+        print(f"Error: the agent needs {TOKEN_VARIABLE} and {NAMESPACE_VARIABLE} in its environment", file=sys.stderr)
         return 2
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

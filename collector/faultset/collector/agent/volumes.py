@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from faultset.collector.agent.errors import AgentError
+from faultset.collector.agent.protocol import VOLUME_ROOT
 
-ROOT = Path("/var/lib/faultset")
+ROOT = Path(VOLUME_ROOT)
 OWNER = 1000
 
 

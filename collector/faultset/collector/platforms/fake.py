@@ -21,6 +21,7 @@ from faultset.collector.platforms.journal.undo import UndoExecutor, undo_all
 from faultset.collector.platforms.journal.undo_operations import merge
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.containers import SPANS_PORT
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError
 from faultset.datasets.format.schemas import TABLES
@@ -73,7 +74,7 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
     def deploy(self) -> None:
         """Apply the manifests."""
         self.calls.append(("deploy",))
-        self.apply(manifests(self.app, telemetry_endpoint="http://telemetry:4318"))
+        self.apply(manifests(self.app, telemetry_endpoint=f"http://telemetry:{SPANS_PORT}"))
 
     def start_load(self, *, seed: int, rate_rps: float, mix: str) -> None:
         """Note it."""

@@ -19,3 +19,12 @@ ADMINISTRATOR = "administrator"
 
 APPLICATION = "application"
 """File with the password of the application's account, in the store's container; elsewhere it has the store's name."""
+
+SPANS_PORT = 4318
+"""Port on which spans are received (OTLP over HTTP)."""
+
+APP_REPOSITORY = "faultset/app"
+"""Image with our programs."""
+
+PAUSE_REPOSITORY = "faultset/pause"
+"""Image that does nothing but wait."""

@@ -20,6 +20,7 @@ from faultset.collector.runtime.signals.tracing import Tracing
 from faultset.collector.runtime.store_startup import store_clients
 from faultset.collector.runtime.stores.driver import ClientContext
 from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.containers import SPANS_PORT
 from faultset.collector.spec.files import write
 from faultset.collector.spec.manifests import manifests
 from faultset.collector.spec.routes import find_route
@@ -70,7 +71,7 @@ def _check_faults(app: AppSpec) -> None:
 
 
 def _check_manifests(app: AppSpec) -> None:
-    made = manifests(app, telemetry_endpoint="http://telemetry:4318")
+    made = manifests(app, telemetry_endpoint=f"http://telemetry:{SPANS_PORT}")
     objects = {(one["kind"], one["metadata"]["name"]): one for one in made}
     assert len(objects) == len(made), "two manifests have the same kind and name"
     for name, service in app.services.items():

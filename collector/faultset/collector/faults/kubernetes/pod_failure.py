@@ -12,8 +12,9 @@ from faultset.collector.faults.pods import container_status, pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.spec.containers import PAUSE_REPOSITORY
 
-PAUSE_IMAGE = "faultset/pause:3.9"
+PAUSE_IMAGE = f"{PAUSE_REPOSITORY}:3.9"
 
 
 def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:

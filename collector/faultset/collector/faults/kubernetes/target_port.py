@@ -10,6 +10,7 @@ import numpy as np
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import networked_services
 from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.spec.containers import METRICS_PORT
 
 
 def points_to_closed_port(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
@@ -30,7 +31,7 @@ def points_to_closed_port(platform: Platform, target: str, parameters: Mapping[s
 def target_port(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Point the Service at a port on which nothing listens."""
     ports = platform.get("Service", target)["spec"]["ports"]
-    taken = {port["port"] for port in ports} | {9464}
+    taken = {port["port"] for port in ports} | {METRICS_PORT}
     wrong = int(rng.choice([port for port in range(9000, 10000) if port not in taken]))
     platform.patch("Service", target, {"spec": {"ports": [{**port, "targetPort": wrong} for port in ports]}})
     return {"target_port": wrong}

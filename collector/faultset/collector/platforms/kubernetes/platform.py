@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from faultset.collector.agent.protocol import VOLUME_ROOT
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object
@@ -25,18 +25,18 @@ from faultset.collector.platforms.kubernetes.api.namespaces import (
     APP_NAMESPACE,
     EPISODE,
     PRIVILEGED,
-    RENEW_S,
     EpisodeNamespaces,
     make_namespace,
     remove_namespaces,
     remove_volumes,
-    renew,
 )
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.platforms.kubernetes.doctor.preflight import await_agents
+from faultset.collector.platforms.kubernetes.heartbeat import Heartbeat
+from faultset.collector.platforms.kubernetes.impairments.agent_manifests import agent_manifests
 from faultset.collector.platforms.kubernetes.impairments.ephemeral_containers import EphemeralImpairer
 from faultset.collector.platforms.kubernetes.impairments.impairer import Impairer
-from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents, agent_manifests
+from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
 from faultset.collector.platforms.kubernetes.telemetry.discovery import TelemetryServers, discover
 from faultset.collector.platforms.kubernetes.telemetry.jaeger.source import JaegerSource
@@ -44,12 +44,7 @@ from faultset.collector.platforms.kubernetes.telemetry.prometheus.source import 
 from faultset.collector.platforms.kubernetes.undo import ClusterUndoExecutor
 from faultset.collector.platforms.kubernetes.watch.log_streams import LogStreams
 from faultset.collector.platforms.kubernetes.watch.watches import Observer
-from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import (
-    VOLUME_ROOT,
-    placed,
-    with_images_of,
-    with_repository,
-)
+from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import placed, with_images_of, with_repository
 from faultset.collector.platforms.kubernetes.workloads.existing_apps import check_deployed, objects_of
 from faultset.collector.platforms.kubernetes.workloads.images import missing_images_sentence
 from faultset.collector.platforms.kubernetes.workloads.load_pod import LoadPod, LoadRequests
@@ -93,8 +88,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         self._made = False
         self._telemetry: TelemetryServers | None = None
         self._sources: dict[str, Source] = {}
-        self._closing = threading.Event()
-        self._worst_delay_s = 0.0
+        self._heartbeat = Heartbeat(self.api, self.namespaces)
         self._load_wanted = False
         services = frozenset(app.services)
         self._logs = LogStreams(self.api, self.namespaces.app, self.folder / "logs")
@@ -127,7 +121,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
             make_namespace(self.api, self.namespaces.control, {**labels, **(PRIVILEGED if self._agents else {})})
             if is_ours:
                 make_namespace(self.api, self.namespaces.app, {**labels, **({} if self._agents else PRIVILEGED)})
-            threading.Thread(target=self._stay_alive, name="renew", daemon=True).start()
+            self._heartbeat.start()
             if self._agents is not None:
                 self._apply_agents(self._agents.token)
             self._observer.start()
@@ -142,7 +136,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
 
     def start_load(self, *, seed: int, rate_rps: float, mix: str) -> None:
         """Start the open-loop load against the application's entry."""
-        self._worst_delay_s = 0.0
+        self._heartbeat.worst_delay_s = 0.0
         if self._inside is not None:
             self._inside.prepare(pod for pod in self._objects.list("Pod") if self._is_of_app(pod))
         self._impairer.start()
@@ -257,7 +251,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
             self._agents.host_load() if self._agents else HostLoad(),
             api_requests=sum(self.api.requests.values()),
             collector_memory_mib=round(psutil.Process().memory_info().rss / 2**20),
-            collector_delay_ms=round(1e3 * self._worst_delay_s, 3),
+            collector_delay_ms=round(1e3 * self._heartbeat.worst_delay_s, 3),
         )
 
     def clock_offsets_s(self) -> dict[str, float]:
@@ -273,7 +267,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
 
     def teardown(self) -> None:
         """Remove the namespaces and all that is in them, volumes included; may be called twice."""
-        self._closing.set()
+        self._heartbeat.stop()
         self._logs.stop()
         self._observer.stop()
         for source in self._sources.values():
@@ -310,16 +304,3 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         )
         for wanted in made:
             self._control.apply(wanted)
-
-    def _stay_alive(self) -> None:
-        """Renew the heartbeat, and measure on the way how late this process gets the processor."""
-        next_renewal, step_s = 0.0, 0.05
-        while not self._closing.is_set():
-            before = time.monotonic()
-            self._closing.wait(step_s)
-            self._worst_delay_s = max(self._worst_delay_s, time.monotonic() - before - step_s)
-            if time.monotonic() >= next_renewal:
-                next_renewal = time.monotonic() + RENEW_S
-                with contextlib.suppress(PlatformError):
-                    renew(self.api, self.namespaces.control)
-                    renew(self.api, self.namespaces.app)

@@ -19,7 +19,6 @@ from faultset.collector.platforms.local.control_plane.addresses import AddressBl
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
 from faultset.collector.platforms.local.control_plane.pod_networks import PodNetworks
 from faultset.collector.platforms.local.control_plane.readiness import unready
-from faultset.collector.platforms.local.control_plane.routing import SPANS_PORT
 from faultset.collector.platforms.local.controllers.cluster import Cluster
 from faultset.collector.platforms.local.controllers.start_times import AS_ON_A_CLUSTER
 from faultset.collector.platforms.local.load_process import Load
@@ -32,6 +31,7 @@ from faultset.collector.platforms.observation.sources import EventSource, LogSou
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.containers import SPANS_PORT
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError
 

@@ -14,8 +14,9 @@ from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import NetworkImpairment
 from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
 from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.platforms.kubernetes.impairments.agent_manifests import agent_manifests
 from faultset.collector.platforms.kubernetes.impairments.impairer import NodeCapabilities, common
-from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents, agent_manifests
+from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents
 from faultset.core.errors import PlatformError
 
 

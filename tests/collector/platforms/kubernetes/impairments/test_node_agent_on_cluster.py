@@ -23,7 +23,8 @@ from faultset.collector.platforms.kubernetes.api.client import APPLY_PATCH, Api
 from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
 from faultset.collector.platforms.kubernetes.api.kinds import path_of
 from faultset.collector.platforms.kubernetes.api.namespaces import PRIVILEGED
-from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents, agent_manifests
+from faultset.collector.platforms.kubernetes.impairments.agent_manifests import agent_manifests
+from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents
 from faultset.collector.platforms.kubernetes.workloads.images import app_image
 from faultset.core.errors import PlatformError
 

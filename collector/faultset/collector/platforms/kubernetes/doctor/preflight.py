@@ -16,9 +16,10 @@ from faultset.collector.platforms.kubernetes.api.namespaces import (
     remove_namespaces,
 )
 from faultset.collector.platforms.kubernetes.api.objects import Objects
+from faultset.collector.platforms.kubernetes.impairments.agent_manifests import agent_manifests
 from faultset.collector.platforms.kubernetes.impairments.ephemeral_containers import EphemeralImpairer
 from faultset.collector.platforms.kubernetes.impairments.impairer import NodeCapabilities
-from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents, agent_manifests
+from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents
 from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY, app_image, missing_images_sentence
 from faultset.collector.platforms.kubernetes.workloads.readiness import images_missing
 from faultset.core.errors import PlatformError

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from faultset.collector.agent.protocol import LEASE_S
 from faultset.collector.platforms.api.impairments import Impairment, impairment_record
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
@@ -21,7 +22,6 @@ from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
 from faultset.collector.platforms.kubernetes.api.kinds import path_of
 from faultset.collector.platforms.kubernetes.impairments.impairer import (
     EPHEMERAL,
-    LEASE_S,
     NodeCapabilities,
     Renewal,
     common,

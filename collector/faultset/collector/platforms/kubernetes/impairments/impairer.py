@@ -12,9 +12,7 @@ from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object
 from faultset.core.errors import PlatformError
 
-LEASE_S = 30.0
 RENEW_S = 8.0
-AGENT_PORT = 9465
 EPHEMERAL = "network"
 """Name of the container that impairs a pod from inside; nothing about it is in a view."""
 

@@ -11,104 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from faultset.collector.agent.protocol import AGENT_PORT, LEASE_S, TOKEN_HEADER
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment, impairment_record
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.pod_state import is_ready
 from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
 from faultset.collector.platforms.kubernetes.api.kinds import path_of
-from faultset.collector.platforms.kubernetes.api.namespaces import MANAGED
-from faultset.collector.platforms.kubernetes.impairments.impairer import (
-    AGENT_PORT,
-    LEASE_S,
-    NodeCapabilities,
-    Renewal,
-    common,
-    uid_of,
-)
+from faultset.collector.platforms.kubernetes.impairments.agent_manifests import AGENT_LABELS, AGENT_NAME
+from faultset.collector.platforms.kubernetes.impairments.impairer import NodeCapabilities, Renewal, common, uid_of
 from faultset.core.errors import PlatformError
 
-NAME = "faultset-agent"
-TOKEN_HEADER = "X-Faultset-Token"
-VOLUME_ROOT = "/var/lib/faultset"
-LOGS = "/var/log/pods"
-
-_LABELS = {**MANAGED, "app.kubernetes.io/name": NAME}
 _RENEW_TIMEOUT_S = 5.0
 _PAUSE_S = 0.5
-
-
-def agent_manifests(*, namespace: str, image: str, token: str, app_namespace: str) -> list[Object]:
-    """Return the objects that run one agent on every node.
-
-    Parameters
-    ----------
-    namespace
-        Ours, which must allow privileged pods.
-    token
-        Known to the agents and to the collector only.
-    app_namespace
-        The only one whose pods the agents touch.
-    """
-    metadata = {"name": NAME, "namespace": namespace, "labels": dict(_LABELS)}
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": metadata,
-            "type": "Opaque",
-            "stringData": {"token": token},
-        },
-        {
-            "apiVersion": "apps/v1",
-            "kind": "DaemonSet",
-            "metadata": metadata,
-            "spec": {
-                "selector": {"matchLabels": dict(_LABELS)},
-                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
-                "template": {"metadata": {"labels": dict(_LABELS)}, "spec": _pod(image, app_namespace)},
-            },
-        },
-    ]
-
-
-def _pod(image: str, app_namespace: str) -> dict[str, Any]:
-    secret = {"secretKeyRef": {"name": NAME, "key": "token"}}
-    return {
-        "hostPID": True,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 10,
-        "tolerations": [{"operator": "Exists"}],
-        "nodeSelector": {"kubernetes.io/os": "linux"},
-        "containers": [
-            {
-                "name": "agent",
-                "image": image,
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["python3", "-m", "faultset.collector.agent"],
-                "ports": [{"containerPort": AGENT_PORT, "protocol": "TCP"}],
-                "env": [
-                    {"name": "FAULTSET_AGENT_TOKEN", "valueFrom": secret},
-                    {"name": "FAULTSET_AGENT_NAMESPACE", "value": app_namespace},
-                ],
-                "securityContext": {"privileged": True, "runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False},
-                "resources": {
-                    "requests": {"cpu": "5m", "memory": "24Mi"},
-                    "limits": {"cpu": "1", "memory": "128Mi"},
-                },
-                "readinessProbe": {"tcpSocket": {"port": AGENT_PORT}, "periodSeconds": 2},
-                "volumeMounts": [
-                    {"name": "volumes", "mountPath": VOLUME_ROOT},
-                    {"name": "logs", "mountPath": LOGS, "readOnly": True},
-                ],
-            }
-        ],
-        "volumes": [
-            {"name": "volumes", "hostPath": {"path": VOLUME_ROOT, "type": "DirectoryOrCreate"}},
-            {"name": "logs", "hostPath": {"path": LOGS, "type": "DirectoryOrCreate"}},
-        ],
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +64,9 @@ class NodeAgents:
             On how many; as many as the cluster wants to run when it is not parameters.
         """
         try:
-            status = self._api.get(path_of("DaemonSet", self._namespace, NAME)).get("status", {})
+            status = self._api.get(path_of("DaemonSet", self._namespace, AGENT_NAME)).get("status", {})
         except NotFound:
-            return f"namespace {self._namespace} has no DaemonSet {NAME}"
+            return f"namespace {self._namespace} has no DaemonSet {AGENT_NAME}"
         wanted = status.get("desiredNumberScheduled", 0) if nodes_needed is None else nodes_needed
         if not wanted:
             return "no node has been given a node agent yet"
@@ -274,7 +189,7 @@ class NodeAgents:
             return dict(self._pods)
 
     def _agent_pods(self) -> list[Object]:
-        selector = ",".join(f"{key}={value}" for key, value in _LABELS.items())
+        selector = ",".join(f"{key}={value}" for key, value in AGENT_LABELS.items())
         return self._api.get(path_of("Pod", self._namespace), {"labelSelector": selector})["items"]
 
     def _ask(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.platforms.kubernetes.telemetry.stack_objects import NAMESPACE, PART
+from faultset.collector.spec.containers import SPANS_PORT
 
 Services = Sequence[Mapping[str, Any]]
 
@@ -21,7 +22,7 @@ _PROMETHEUS_PORTS = frozenset({80, 9090, 443})
 _PROMETHEUS_PORT_NAMES = frozenset({"web", "http", "http-web", "https", "prometheus"})
 _QUERY_PORTS = frozenset({16686})
 _QUERY_PORT_NAMES = frozenset({"query", "http-query", "jaeger-query", "query-http", "jaeger-ui", "ui"})
-_OTLP_PORTS = frozenset({4318})
+_OTLP_PORTS = frozenset({SPANS_PORT})
 _OTLP_PORT_NAMES = frozenset({"otlp-http", "otlphttp", "http-otlp"})
 
 

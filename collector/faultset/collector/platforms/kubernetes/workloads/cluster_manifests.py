@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from faultset.collector.agent.protocol import VOLUME_ROOT
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.kubernetes.api.namespaces import APP_NAMESPACE, MANAGED
 from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY, app_image, pause_image
 from faultset.collector.spec.app import AppSpec
 
-VOLUME_ROOT = "/var/lib/faultset"
 USER_ID = 1000
 WORKING_FOLDER = "/tmp"
 """Writable for every user."""

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from faultset.collector.runtime.builds import TAGS
+from faultset.collector.spec.containers import APP_REPOSITORY
 
-REPOSITORY = "faultset/app"
+REPOSITORY = APP_REPOSITORY
 PAUSE_TAG = "3.9"
 _MOST_REPORTED = 50
 """A kubelet reports no more images than this, so that an absence from a longer list says nothing."""

@@ -18,6 +18,7 @@ from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import USER_ID
 from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.containers import SPEC_PATH
 from faultset.collector.spec.files import write
 from faultset.core.errors import PlatformError
 
@@ -56,11 +57,11 @@ class LoadPod:
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
                 "metadata": {"name": NAME},
-                "data": {"app.yaml": write(self._app)},
+                "data": {SPEC_PATH.rpartition("/")[2]: write(self._app)},
             }
         )
         options = {
-            "app": "/etc/faultset/app.yaml",
+            "app": SPEC_PATH,
             "mix": mix,
             "rate": rate_rps,
             "seed": seed,
@@ -167,7 +168,7 @@ def _pod(image: str, argv: list[str]) -> dict[str, Any]:
                     "command": argv,
                     "ports": [{"containerPort": LOAD_PORT}],
                     "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}},
-                    "volumeMounts": [{"name": "app", "mountPath": "/etc/faultset", "readOnly": True}],
+                    "volumeMounts": [{"name": "app", "mountPath": SPEC_PATH.rpartition("/")[0], "readOnly": True}],
                 }
             ],
             "volumes": [{"name": "app", "configMap": {"name": NAME}}],

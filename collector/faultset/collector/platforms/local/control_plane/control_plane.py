@@ -21,17 +21,13 @@ from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
 from faultset.collector.platforms.local.control_plane.kube_state import state_samples
 from faultset.collector.platforms.local.control_plane.node_commands import Worker
-from faultset.collector.platforms.local.control_plane.routing import (
-    SPANS_PORT,
-    hosts,
-    relay_configuration,
-    scrape_targets,
-)
+from faultset.collector.platforms.local.control_plane.routing import hosts, relay_configuration, scrape_targets
 from faultset.collector.platforms.local.controllers.cluster import Cluster
 from faultset.collector.platforms.local.node.messages import JobExited, PollExits, ShutDown
 from faultset.collector.platforms.local.node.resource_usage import leftover_processes
 from faultset.collector.platforms.local.relay.messages import ConfigureRelay
 from faultset.collector.platforms.local.telemetry.messages import ConfigureTelemetry, ReplaceState
+from faultset.collector.spec.containers import SPANS_PORT
 from faultset.core.errors import PlatformError
 from faultset.core.files import replace_text
 

@@ -20,10 +20,11 @@ from faultset.collector.platforms.local.controllers.commands import (
     Started,
     StartFailed,
 )
-from faultset.collector.platforms.local.controllers.pod_specs import PAUSE_IMAGE, image_repository
+from faultset.collector.platforms.local.controllers.pod_specs import image_repository
 from faultset.collector.platforms.local.node.messages import SendSignal, SetLimits, SpawnContainer
 from faultset.collector.platforms.local.node.programs import PAUSE, search_path
 from faultset.collector.platforms.local.node.volumes import Volumes
+from faultset.collector.spec.containers import PAUSE_REPOSITORY
 
 
 class Worker:
@@ -84,7 +85,7 @@ class Worker:
         folder = self._volumes.working_folder(command.pod, command.container)
         places = self._volumes.mount(command.pod, command.container, command.mounts)
         repository, tag = image_repository(command.image)
-        argv = PAUSE if repository == PAUSE_IMAGE else command.command
+        argv = PAUSE if repository == PAUSE_REPOSITORY else command.command
         process = self._node.call(
             SpawnContainer(
                 uid=command.uid,

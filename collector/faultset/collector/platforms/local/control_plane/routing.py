@@ -11,8 +11,7 @@ from faultset.collector.platforms.local.api_server.object_store import ObjectSto
 from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
 from faultset.collector.platforms.local.relay.messages import ConfigureRelay, PodImpairment, RelayRoute, Target
 from faultset.collector.platforms.local.telemetry.messages import ScrapeTarget
-
-SPANS_PORT = 4318
+from faultset.collector.spec.containers import METRICS_PORT, SPANS_PORT
 
 
 def relay_configuration(
@@ -88,7 +87,7 @@ def scrape_port(pod: Object) -> int | None:
     annotations = pod["metadata"].get("annotations") or {}
     if annotations.get("prometheus.io/scrape") != "true":
         return None
-    return int(annotations.get("prometheus.io/port", 9464))
+    return int(annotations.get("prometheus.io/port", METRICS_PORT))
 
 
 def _placed(store: ObjectStore) -> list[Object]:

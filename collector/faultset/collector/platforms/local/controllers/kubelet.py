@@ -12,7 +12,6 @@ from faultset.collector.platforms.local.controllers.commands import (
     Exited,
     ForgetPod,
     LimitContainer,
-    RefreshMounts,
     Report,
     SignalContainer,
     StartContainer,
@@ -21,18 +20,16 @@ from faultset.collector.platforms.local.controllers.commands import (
 )
 from faultset.collector.platforms.local.controllers.context import Context
 from faultset.collector.platforms.local.controllers.images import RESYNC_S, Images
+from faultset.collector.platforms.local.controllers.pod_mounts import REFRESH_S, PodMounts
 from faultset.collector.platforms.local.controllers.pod_specs import (
     MissingReference,
     definition,
     environment,
     limits,
-    mounts,
 )
 from faultset.collector.platforms.local.controllers.pod_states import ContainerState, PodState
+from faultset.collector.platforms.local.controllers.scheduler import NODE
 from faultset.collector.platforms.observation.timestamps import rfc3339
-
-REFRESH_S = 60.0
-LONGEST_MOUNT_RETRY_S = 122.0
 
 _RUNTIME = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed"
 
@@ -54,6 +51,7 @@ class Kubelet:
         self._service_of = service_of
         self._restarts = BackOff(context.factor)
         self._images = Images(context)
+        self._mounts = PodMounts(context)
 
     def reconcile(self) -> list[Command]:
         """Bring every pod on the node one step towards its spec."""
@@ -102,7 +100,7 @@ class Kubelet:
         reason = "OOMKilled" if report.out_of_memory else "Completed" if report.exit_code == 0 else "Error"
         container.terminated = _terminated(report.exit_code, reason, container.started_ns, report.time_ns)
         container.terminated_shown = True
-        node = self._context.store.find("Node", "node-1")
+        node = self._context.store.find("Node", NODE)
         if report.out_of_memory and node is not None:
             self._context.events.warning(node, "OOMKilling", report.detail)
 
@@ -158,7 +156,7 @@ class Kubelet:
         self._context.requeue(container.kill_at_ns)
 
     def _sync(self, state: PodState, commands: list[Command]) -> None:
-        self._refresh(state, commands)
+        commands += self._mounts.refresh(state)
         for spec in state.pod["spec"]["containers"]:
             container = state.containers.setdefault(spec["name"], ContainerState(spec["name"], image=spec["image"]))
             if container.running:
@@ -222,7 +220,7 @@ class Kubelet:
 
     def _start(self, state: PodState, container: ContainerState, spec: dict[str, Any], commands: list[Command]) -> None:
         context, pod = self._context, state.pod
-        if not self._mount(state, spec):
+        if not self._mounts.mount(state, spec):
             return
         try:
             env = environment(context.store, pod, spec, state.address)
@@ -255,42 +253,6 @@ class Kubelet:
                 program_s=context.scaled_ns(context.start_times.program_s) / 1e9,
             )
         )
-
-    def _mount(self, state: PodState, spec: dict[str, Any]) -> bool:
-        context, name = self._context, spec["name"]
-        if name not in state.mounts and context.now_ns < state.mount_retry_ns:
-            context.requeue(state.mount_retry_ns)
-            return False
-        try:
-            state.mounts[name] = mounts(context.store, state.pod, spec)
-        except MissingReference as missing:
-            if name in state.mounts:
-                return True
-            state.mount_wait_s = min(LONGEST_MOUNT_RETRY_S, 2 * state.mount_wait_s)
-            state.mount_retry_ns = context.now_ns + context.scaled_ns(state.mount_wait_s)
-            context.requeue(state.mount_retry_ns)
-            message = f"MountVolume.SetUp failed for volume: {missing}"
-            context.events.warning(state.pod, "FailedMount", message)
-            return False
-        return True
-
-    def _refresh(self, state: PodState, commands: list[Command]) -> None:
-        """Bring changed ConfigMaps and Secrets into running pods, as the kubelet does about once a minute."""
-        context = self._context
-        if context.now_ns >= state.refresh_at_ns:
-            state.refresh_at_ns = context.now_ns + context.scaled_ns(REFRESH_S)
-            for spec in state.pod["spec"]["containers"]:
-                before = state.mounts.get(spec["name"])
-                if before is None:
-                    continue
-                try:
-                    now = mounts(context.store, state.pod, spec)
-                except MissingReference:
-                    continue
-                if now != before:
-                    state.mounts[spec["name"]] = now
-                    commands.append(RefreshMounts(uid=state.uid, container=spec["name"], mounts=now))
-        context.requeue(state.refresh_at_ns)
 
 
 def _terminated(code: int, reason: str, started_ns: int, finished_ns: int, message: str = "") -> dict[str, Any]:

@@ -12,9 +12,7 @@ from faultset.collector.platforms.local.api_server.object_store import ObjectSto
 from faultset.collector.platforms.local.controllers.commands import Mount
 from faultset.collector.platforms.observation.quantities import quantity
 from faultset.collector.runtime.builds import TAGS
-
-APP_IMAGE = "faultset/app"
-PAUSE_IMAGE = "faultset/pause"
+from faultset.collector.spec.containers import APP_REPOSITORY, PAUSE_REPOSITORY
 
 
 class MissingReference(Exception):
@@ -30,7 +28,7 @@ def image_repository(image: str) -> tuple[str, str]:
 def is_known_image(image: str) -> bool:
     """Say whether the node has an image; of the application it has all builds that exist."""
     repository, tag = image_repository(image)
-    return repository == PAUSE_IMAGE or (repository == APP_IMAGE and tag in TAGS)
+    return repository == PAUSE_REPOSITORY or (repository == APP_REPOSITORY and tag in TAGS)
 
 
 def definition(container: dict[str, Any]) -> str:

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from faultset.collector.platforms.local.controllers.commands import Mount
+from faultset.collector.spec.containers import DATA_PATH, SPEC_PATH
 from faultset.core.files import replace_text
 
-APP_PATH = "/etc/faultset"
-APP_FILE = "app.yaml"
-DATA_PATH = "/data/db"
+_SPEC_FOLDER, _, _SPEC_FILE = SPEC_PATH.rpartition("/")
 CREDENTIALS_PATH = "/var/run/secrets/faultset"
 
 
@@ -47,8 +46,8 @@ class Volumes:
                 place.symlink_to(volume)
         paths = {mount.path: self._place(pod, container, mount.path) for mount in mounts}
         made = {}
-        if APP_PATH in paths:
-            made["FAULTSET_APP"] = str(paths[APP_PATH] / APP_FILE)
+        if _SPEC_FOLDER in paths:
+            made["FAULTSET_APP"] = str(paths[_SPEC_FOLDER] / _SPEC_FILE)
         if DATA_PATH in paths:
             made["FAULTSET_DATA"] = str(paths[DATA_PATH])
         if CREDENTIALS_PATH in paths:
