@@ -112,6 +112,23 @@ def test_only_healthy_episodes_are_learned_from_and_never_the_scored_one(example
         assert not set(fold.train + fold.faulty_train) & set(fold.test)
 
 
+@pytest.mark.parametrize("damage", [b"", b"PAR1 nothing", None])
+def test_data_that_is_damaged_while_methods_run_is_no_miss_of_a_method(
+    example_dataset: Path, tmp_path: Path, damage: bytes | None
+):
+    copy = tmp_path / "data"
+    shutil.copytree(example_dataset, copy)
+    plan = plan_of(copy, 1, ("max-z-detector",))
+    victim = copy / "episodes" / plan.batches[0].truth.episode / "telemetry" / "metrics.parquet"
+    if damage is None:
+        content = bytearray(victim.read_bytes())
+        content[len(content) // 3 : len(content) // 2] = bytes(len(content) // 2 - len(content) // 3)
+        damage = bytes(content)
+    victim.write_bytes(damage)
+    with pytest.raises(DataError, match=r"metrics\.parquet"), local_client(1) as client:
+        run_plan(plan, client)
+
+
 def test_a_split_that_does_not_exist_is_refused_with_a_suggestion(example_dataset: Path):
     with pytest.raises(UsageError, match="did you mean"):
         plan_of(example_dataset, 1, split="by-episodes")

@@ -1,4 +1,4 @@
-"""PDiagnose's view of metrics: which series is anomalous when, and whether that is worth a diagnosis."""
+"""Anomalous series in the sense of PDiagnose, and whether they warrant a diagnosis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Kubernetes itself says is wrong with an object: named signs in its observed state."""
+"""Faulty states of Kubernetes objects: named signs in the observed state."""
 
 from __future__ import annotations
 

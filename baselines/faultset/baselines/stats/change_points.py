@@ -1,4 +1,4 @@
-"""Multivariate Bayesian online change point detection: how long has the present regime lasted?
+"""Multivariate Bayesian online change point detection: the distribution of the time since the last change.
 
 Samples of one regime are normal with unknown mean and covariance; the prior is the conjugate one with mean 0,
 scatter I, one pseudo-sample and as few degrees of freedom as there can be. Columns must come on a scale on

@@ -1,4 +1,4 @@
-"""Which series, some steps ago or at once, tell something about a series that its own causes do not?
+"""Links between series, some steps ago or at once, that remain given the causes of each series.
 
 A compact PCMCI: candidates by lagged correlation, thinned by conditioning on the strongest others, then each link
 tested given the causes of both ends.

@@ -1,4 +1,4 @@
-"""How far points lie outside of a cloud of normal ones: scores that need no time."""
+"""Outlier scores of points against normal ones; they need no order of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows what, before and since an alarm: which successions changed, and which changes came first.
+"""Successions of events before and since an alarm: which changed, and in which order.
 
 A pattern is a source and what followed it. Comparing how often a pattern came up confuses a fault with a change of
 what users ask for; comparing what follows a source, given that the source came up, does not.

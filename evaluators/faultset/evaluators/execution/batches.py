@@ -7,8 +7,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from faultset.core.times import SECOND_NS
+from faultset.datasets.format.context import CONTEXT_FILE
+from faultset.datasets.format.episodes import TELEMETRY
+from faultset.datasets.validation.episodes import check_content
 from faultset.evaluators.execution.baseline_runs import (
     ACTIONS,
     BaselineRun,
@@ -194,7 +198,11 @@ class EpisodeEvaluator:
             model=model.blob,
             alarm_ns=alarm_ns,
         )
-        return self._runner.run(request, self._context.limits)
+        outcome = self._runner.run(request, self._context.limits)
+        if outcome.status == "error":
+            # data that was damaged while methods run must not count as a method's miss
+            check_content(Path(self._folder), self._truth.episode, _method_files(Path(self._folder)))
+        return outcome
 
     def _empty_row(self, run: BaselineRun, expected: ExpectedAnswer) -> ResultRow:
         context, fold = self._context, self._batch.fold
@@ -219,6 +227,11 @@ class EpisodeEvaluator:
             libraries=context.libraries,
             truth=self._truth,
         )
+
+
+def _method_files(folder: Path) -> list[str]:
+    """Return the files of an episode that are there for methods, below its folder."""
+    return [CONTEXT_FILE, *(f"{TELEMETRY}/{path.name}" for path in sorted((folder / TELEMETRY).glob("*.parquet")))]
 
 
 def _needs(runs: Iterable[BaselineRun]) -> frozenset[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.manifests import VERSIONS, Manifest
 from faultset.datasets.format.truth import read_label
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, fetch, filesystem
+from faultset.evaluators.execution.scratch import scratch
 from faultset.evaluators.results.truth import Truth, truth_of
 
 _READERS = 4
@@ -147,8 +147,8 @@ def opened_remotely(url: str, version: str | None) -> Iterator[DatasetSource]:
         raise DataError(f'dataset {url} has no version "{chosen}"; {suggest(chosen, there)}') from None
     except OSError as error:
         raise PlatformError(f"{url} cannot be read ({error}); check the address and who may read it") from error
-    with tempfile.TemporaryDirectory(prefix="faultset-labels-") as scratch:
-        mirror = Path(scratch) / "dataset"
+    with scratch("labels") as folder:
+        mirror = Path(folder) / "dataset"
         (mirror / VERSIONS).mkdir(parents=True)
         (mirror / VERSIONS / f"{chosen}.json").write_bytes(text)
         dataset = Dataset(mirror, manifest)

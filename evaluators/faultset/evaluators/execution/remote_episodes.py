@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,8 @@ from faultset.core.errors import DataError, PlatformError
 from faultset.core.files import replacing
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import TELEMETRY
+from faultset.datasets.validation.episodes import check_content
+from faultset.evaluators.execution.scratch import make_scratch
 
 CACHE_BYTES = int(os.environ.get("FAULTSET_FETCHED_BYTES", 4 << 30))
 """Disk that fetched episodes may take on one worker; those in use are never removed."""
@@ -99,7 +100,7 @@ class _FetchedEpisodes:
     """Fetched episodes of this process, least recently used ones removed first."""
 
     def __init__(self) -> None:
-        self._root = Path(tempfile.mkdtemp(prefix="faultset-fetched-"))
+        self._root = make_scratch("fetched")
         self._lock = threading.Lock()
         self._busy: dict[str, threading.Lock] = {}
         self._sizes: OrderedDict[str, int] = OrderedDict()
@@ -132,6 +133,7 @@ class _FetchedEpisodes:
                 with replacing(path, durable=False) as temporary:
                     temporary.write_bytes(data)
                 size += len(data)
+            check_content(folder, folder.name, [name for name in wanted if name in location.files])
         with self._lock:
             self._sizes[key] = self._sizes.pop(key, 0) + size
 

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import re
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from faultset.evaluators.execution.batches import PROGRESS_TOPIC, EpisodeBatch, 
 from faultset.evaluators.execution.planning.plan import EvaluationPlan
 from faultset.evaluators.execution.remote_episodes import forget_fetched
 from faultset.evaluators.execution.runners.runner_pool import close_machine_pool, machine_pool
+from faultset.evaluators.execution.scratch import scratch
 from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
@@ -170,14 +170,14 @@ def local_client(workers: int) -> Iterator[Client]:
         # a worker inside this process has nothing of its own to show
         "distributed.worker.http.routes": [],
     }
-    with _quiet(), config.set(options), tempfile.TemporaryDirectory(prefix="faultset-dask-") as scratch:
+    with _quiet(), config.set(options), scratch("dask") as folder:
         cluster = LocalCluster(
             n_workers=1,
             threads_per_worker=workers,
             processes=False,
             dashboard_address=_NOWHERE,
             worker_dashboard_address=_NOWHERE,
-            local_directory=scratch,
+            local_directory=folder,
             memory_limit=0,
             silence_logs=logging.CRITICAL,
         )

@@ -12,11 +12,11 @@ import select
 import shutil
 import signal
 import sys
-import tempfile
 from typing import NoReturn
 
 from faultset.core.processes import adopt_orphans, die_with_parent
 from faultset.evaluators.execution.runners import process_trees
+from faultset.evaluators.execution.scratch import make_scratch
 
 
 def main() -> NoReturn:
@@ -25,7 +25,7 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     adopt_orphans()
     guard = os.getpid()
-    scratch = tempfile.mkdtemp(prefix=f"faultset-methods-{guard}-")
+    scratch = str(make_scratch("methods"))
     server = os.fork()
     if server == 0:
         die_with_parent(guard)
