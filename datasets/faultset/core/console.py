@@ -9,14 +9,18 @@ Exit codes: 0 done, 2 wrong usage, 3 dataset, 4 platform, 130 interrupted. Resul
 
 from __future__ import annotations
 
+import errno
+import io
+import math
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 from faultset.core import __version__
-from faultset.core.errors import FaultsetError
+from faultset.core.errors import DataError, FaultsetError
 from faultset.core.extras import missing_extra
 from faultset.core.plugins import Plugin, plugins
 from faultset.core.suggestions import suggest
@@ -36,17 +40,33 @@ def _invoked(invoke: Callable[[click.Context], Any], context: click.Context) -> 
     try:
         return invoke(context)
     except FaultsetError as error:
-        click.echo(f"Error: {error}", err=True)
+        _show_error(error)
         context.exit(error.exit_code)
     except ModuleNotFoundError as error:
         missing = missing_extra(error)
         if missing is None:
             raise
-        click.echo(f"Error: {missing}", err=True)
+        _show_error(missing)
         context.exit(missing.exit_code)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        click.echo("Error: no space left on the disk that is written to; free some, then run again", err=True)
+        context.exit(DataError.exit_code)
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted", err=True)
         context.exit(INTERRUPTED)
+
+
+def _show_error(error: FaultsetError) -> None:
+    click.echo(f"Error: {error}", err=True)
+
+
+def _accept_any_text() -> None:
+    """Write characters that the terminal's encoding lacks as their codes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 class FaultsetCommand(click.Command):
@@ -58,6 +78,7 @@ class FaultsetCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn a FaultsetError and an interrupt into their exit codes."""
+        _accept_any_text()
         read_verbosity(ctx)
         return _invoked(super().invoke, ctx)
 
@@ -169,7 +190,10 @@ class Duration(click.ParamType):
             self.fail(
                 f'"{value}" is not a duration; write a number and ms, s, m or h, for instance 45s or 2m', param, ctx
             )
-        return sum(float(number) * self._UNITS[unit] for number, unit in self._PART.findall(text))
+        seconds = sum(float(number) * self._UNITS[unit] for number, unit in self._PART.findall(text))
+        if not math.isfinite(seconds):
+            self.fail(f'"{text[:20]}..." is too long for a duration; write a shorter one, for instance 2m', param, ctx)
+        return seconds
 
 
 DURATION = Duration()

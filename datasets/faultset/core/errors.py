@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import faultset
+from faultset.core.reading.printable import printable
 
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 
@@ -24,6 +25,10 @@ class FaultsetError(Exception):
     """Root of the errors that are shown as one sentence instead of a traceback."""
 
     exit_code: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        # Names and reasons come from anywhere: nothing but one line of text may reach a terminal.
+        return printable(" ".join(super().__str__().splitlines()))
 
 
 class UsageError(FaultsetError):

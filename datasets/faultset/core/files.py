@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from faultset.core.errors import UsageError
+from faultset.core.reading.printable import printable
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
@@ -41,6 +47,19 @@ def replacing(path: Path, *, durable: bool = True, overwrite: bool = True) -> It
             flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def unwritable_named(path: Path) -> Iterator[None]:
+    """Turn an error of the system into one UsageError that names what cannot be written; let a full disk pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+        raise UsageError(
+            f"{printable(path)[:300]} cannot be written ({error.strerror or error}); choose another place"
+        ) from error
 
 
 def replace_text(path: Path, text: str, *, durable: bool = True) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from faultset.core.reading.printable import printable
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 """The `--json` of every command that prints a table; its parameter is called `as_json`."""
 
@@ -69,5 +71,5 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list | tuple | set | frozenset):
-        return ", ".join(str(item) for item in value)
-    return str(value)
+        return ", ".join(printable(str(item)) for item in value)
+    return printable(str(value))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from faultset.datasets.format.versions import compare_versions, create_version, list_versions
     from faultset.datasets.imports.examination import Examination, examine
     from faultset.datasets.imports.importer import ImportResult, import_dataset
+    from faultset.datasets.upgrade import upgrade_dataset
     from faultset.datasets.views import EpisodeView
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "import_dataset",
     "list_versions",
     "open_dataset",
+    "upgrade_dataset",
     "verify",
 ]
 
@@ -82,6 +84,7 @@ _HOMES = {
     "import_dataset": "faultset.datasets.imports.importer",
     "list_versions": "faultset.datasets.format.versions",
     "open_dataset": "faultset.datasets.dataset",
+    "upgrade_dataset": "faultset.datasets.upgrade",
     "verify": "faultset.datasets.checks.verification",
 }
 

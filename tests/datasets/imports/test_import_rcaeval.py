@@ -15,7 +15,7 @@ from faultset.core.errors import DataError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.columns import numbers, numbers_of
-from faultset.datasets.imports.examination import examined
+from faultset.datasets.imports.examination import examine
 from faultset.datasets.imports.importer import episode_id, import_dataset
 from faultset.datasets.imports.rcaeval import RCAEval
 from faultset.datasets.metrics import frame_cache
@@ -146,7 +146,7 @@ def test_a_repeated_time_header_and_a_byte_order_mark_are_no_metrics(source, out
     text = csv_text(columns).splitlines()
     lines = [f"{line.split(',')[0]},{line}" for line in text]
     (folder / "data.csv").write_text("\ufeff" + "\n".join(lines) + "\n", encoding="utf-8")
-    found = examined(source)
+    found = examine(source)
     assert any("2 time columns" in issue.found for issue in found.data_issues)
     assert any("byte-order mark" in issue.found for issue in found.data_issues)
     dataset = imported(source, out)
@@ -196,7 +196,7 @@ def test_raw_metrics_are_a_last_resort_and_their_totals_are_counters(source, out
     }
     columns = {"time": frame()["time"], **rows, "node1_node-load": np.ones(ROWS)}
     (case_folder(source) / "metrics.csv").write_text(csv_text(columns))
-    assert any("only metrics.csv" in issue.found for issue in examined(source).data_issues)
+    assert any("only metrics.csv" in issue.found for issue in examine(source).data_issues)
     dataset = imported(source, out)
     view = dataset.view(only(dataset))
     kinds = dict(view.metrics()[["metric", "kind"]].drop_duplicates().itertuples(index=False))
@@ -222,7 +222,7 @@ def test_the_magnitude_of_a_log_time_tells_its_unit(source, out, unit, factor):
     assert logs["message"][0] == "two\nlines, one message"
     assert logs["level"].tolist()[0] == "warning"
     if unit != "ns":
-        assert any(f"counts {unit}" in issue.found for issue in examined(source).data_issues)
+        assert any(f"counts {unit}" in issue.found for issue in examine(source).data_issues)
 
 
 SPAN_HEADER = (
@@ -259,7 +259,7 @@ def test_traces_with_a_header_and_no_rows_are_an_empty_table(source, out):
     columns = frame() | {"carts_cpu": np.ones(ROWS), "carts-db_cpu": np.ones(ROWS)}
     (folder / "simple_metrics.csv").write_text(csv_text(columns))
     (folder / "traces.csv").write_text(SPAN_HEADER)
-    assert any("header and no rows" in issue.found for issue in examined(source).data_issues)
+    assert any("header and no rows" in issue.found for issue in examine(source).data_issues)
     dataset = imported(source, out)
     episode = only(dataset)
     label = dataset.label(episode)
@@ -272,7 +272,7 @@ def test_a_case_without_the_time_of_its_injection_is_refused(source):
     (zenodo_case(source) / "inject_time.txt").unlink()
     with pytest.raises(DataError, match=r"inject_time.txt is missing"):
         RCAEval().load(RCAEval().cases(source)[0])
-    assert examined(source).data_issues[0].severity == "error"
+    assert examine(source).data_issues[0].severity == "error"
 
 
 def test_an_injection_outside_the_recording_is_refused(source):

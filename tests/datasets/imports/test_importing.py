@@ -18,7 +18,7 @@ from faultset.core.console import root as faultset
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.versions import complete_episodes
-from faultset.datasets.imports import importer
+from faultset.datasets.imports import case_processes
 from faultset.datasets.imports.importer import episode_id, import_dataset
 from faultset.datasets.imports.windows import reference_end
 
@@ -70,7 +70,7 @@ def test_an_import_that_is_run_again_has_nothing_to_do(source, out):
 
 
 def test_an_interrupted_import_writes_only_what_is_missing(source, out, monkeypatch):
-    real = importer.import_case
+    real = case_processes.import_case
     written: list[str] = []
 
     def failing(found, case, folder):
@@ -79,11 +79,11 @@ def test_an_interrupted_import_writes_only_what_is_missing(source, out, monkeypa
         written.append(case.key)
         real(found, case, folder)
 
-    monkeypatch.setattr(importer, "import_case", failing)
+    monkeypatch.setattr(case_processes, "import_case", failing)
     with pytest.raises(KeyboardInterrupt):
         import_dataset("rcaeval", source, out, workers=1)
     assert len(complete_episodes(out)) == 1
-    monkeypatch.setattr(importer, "import_case", real)
+    monkeypatch.setattr(case_processes, "import_case", real)
     done = import_dataset("rcaeval", source, out, workers=1)
     assert (done.episodes, done.written) == (3, 2)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from faultset.core.errors import DataError, UsageError
+from faultset.core.files import unwritable_named
+from faultset.core.locks.new_folder import new_folder
 from faultset.core.plugins import load_plugin, require_class
 from faultset.core.progress import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, open_dataset
@@ -16,6 +17,7 @@ from faultset.datasets.format.storage import disk_full_named
 
 GROUP = "faultset.exporters"
 """Entry-point group in which layouts are announced."""
+SHORTEST_STEP_S, LONGEST_STEP_S = 0.001, 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,25 +93,16 @@ def export_dataset(
     """
     layout = load_layout(name)
     options = options or ExportOptions()
-    if options.step_s <= 0:
-        raise UsageError("a step needs a length, for instance --step 1s")
+    if not SHORTEST_STEP_S <= options.step_s <= LONGEST_STEP_S:
+        raise UsageError(
+            f"a step of {options.step_s:g} s was asked for, wanted are {SHORTEST_STEP_S:g} s to {LONGEST_STEP_S:g} s; "
+            "give for instance --step 1s"
+        )
     dataset = open_dataset(root, version)
+    dataset.check_files()
     out = Path(out)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise DataError(f"{out} exists and is not empty; give a new folder for the export")
-    folder = out.with_name(out.name + ".incomplete")
-    with disk_full_named(out.parent):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        try:
-            done = _written(layout(dataset, options, folder), dataset, progress)
-            if out.exists():
-                out.rmdir()
-            folder.rename(out)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-    return done
+    with disk_full_named(out.parent), unwritable_named(out), new_folder(out, "export") as folder:
+        return _written(layout(dataset, options, folder), dataset, progress)
 
 
 def _written(export: ExportLayout, dataset: Dataset, progress: Progress | None) -> ExportResult:

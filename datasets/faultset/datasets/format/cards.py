@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 
 from faultset.core.files import replace_text
+from faultset.core.reading.printable import printable
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable
@@ -44,7 +46,8 @@ def card_text(
     """Return the card of a version, down to the keep mark."""
     counts = Counter((apps[episode], label.fault or "none", label.verdict) for episode, label in labels.items())
     episodes = "\n".join(
-        f"| {app} | {fault} | {verdict} | {count} |" for (app, fault, verdict), count in sorted(counts.items())
+        f"| {_cell(app)} | {_cell(fault)} | {verdict} | {count} |"
+        for (app, fault, verdict), count in sorted(counts.items())
     )
     added = [table.name for table in added_tables]
     rows, sizes = Counter[str](), Counter[str]()
@@ -58,7 +61,7 @@ def card_text(
         f"| {table} | {rows[table]:,} | {sizes[table] / 1e6:.2f} |" for table in (*TABLES, *added, *TRUTH_TABLES)
     )
     splits = "\n".join(
-        f"| {split} | {sides.key} | {len(sides.train)} | {len(sides.test)} |"
+        f"| {_cell(split)} | {_cell(sides.key)} | {len(sides.train)} | {len(sides.test)} |"
         for split, sides in manifest.splits.items()
     )
     synthetic = (
@@ -121,7 +124,7 @@ logs = load_dataset("<this folder>", "logs", split="train")
 ## Provenance
 
 ```json
-{json.dumps(manifest.provenance, indent=2, sort_keys=True)}
+{_provenance(manifest)}
 ```
 
 {KEEP_MARK}
@@ -131,12 +134,13 @@ logs = load_dataset("<this folder>", "logs", split="train")
 def _dictionary(table: AddedTable) -> str:
     """Return the columns of an added table, which no other page describes."""
     columns = "\n".join(
-        f"| {column.name} | {column.type} | {column.unit} | {'yes' if column.nullable else 'no'} | {column.meaning} |"
+        f"| {column.name} | {column.type} | {_cell(column.unit)} | {'yes' if column.nullable else 'no'} "
+        f"| {_cell(column.meaning)} |"
         for column in table.columns
     )
     return f"""### {table.name}
 
-{table.meaning} Recorded by the source {table.source}.
+{_cell(table.meaning)} Recorded by the source {_cell(table.source)}.
 
 | column | type | unit | null | meaning |
 |---|---|---|---|---|
@@ -144,6 +148,16 @@ def _dictionary(table: AddedTable) -> str:
 {columns}
 
 """
+
+
+def _provenance(manifest: Manifest) -> str:
+    # A page that shows the card must find no tags in it.
+    return json.dumps(manifest.provenance, indent=2, sort_keys=True).replace("<", "\\u003c")
+
+
+def _cell(text: str) -> str:
+    """Return a text as a cell of a Markdown table that shows it and nothing else."""
+    return escape(printable(text)).replace("|", "&#124;").replace("`", "&#96;")
 
 
 def _configs(added: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from faultset.core.errors import DataError
 from faultset.core.files import flush, write_text
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
+from faultset.datasets.format.names import check_episode_id
 from faultset.datasets.format.ordering import in_one_chunk, order_of
 from faultset.datasets.format.schemas import (
     EVIDENCE,
@@ -66,8 +66,7 @@ class EpisodeWriter:
         quick: bool = False,
         added_tables: Sequence[AddedTable] = (),
     ) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", episode_id):
-            raise DataError(f'episode id "{episode_id}" must consist of letters, digits and "-"')
+        check_episode_id(episode_id)
         self._id = episode_id
         self._quick = quick
         self._schemas = TABLES | {table.name: table.schema for table in added_tables}

@@ -126,14 +126,17 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
     limits = limits_of(table)
     size = regular_stat(path, below=path.parents[1], limit_bytes=limits.file_bytes).st_size
     with damage_named(path):
-        file = pq.ParquetFile(path, read_dictionary=list(dictionaries))
+        file = pq.ParquetFile(path)
         with _closed_on_error(file):
             _check_claims(path, file.metadata, size, limits)
             differences = schema_differences(stored(schema), file.schema_arrow)
             problem = next(differences, None)
             if problem is not None:
                 raise DataError(f"{printable(path)} is not a table {table}: {problem}; restore the file")
-    return file
+            if not dictionaries:
+                return file
+        file.close()
+        return pq.ParquetFile(path, metadata=file.metadata, read_dictionary=list(dictionaries))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from faultset.core.suggestions import suggest
 from faultset.datasets.cache.seen_files import Seen, remember
 from faultset.datasets.format.cards import write_card
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.manifests import VERSIONS, Manifest, read_manifest_file
+from faultset.datasets.format.manifests import VERSIONS, Manifest, Split, read_manifest_file
 from faultset.datasets.format.names import is_episode_id
 from faultset.datasets.format.schemas import SCHEMA_VERSION
 from faultset.datasets.format.splits import make_splits
@@ -53,6 +53,7 @@ def create_version(
     bump: Bump = "minor",
     provenance: Mapping[str, Any],
     split_seed: int = 0,
+    splits: Mapping[str, Split] | None = None,
     created: datetime | None = None,
 ) -> str:
     """Write a new version and return its name: 1.0.0 first, then the newest with `bump` applied.
@@ -71,6 +72,8 @@ def create_version(
         How the data was made; anything that JSON can hold.
     split_seed
         Seed of the train/test splits.
+    splits
+        Splits of another version with the same episodes; made anew by default.
     created
         Time stamp of the version; now by default.
     """
@@ -94,7 +97,7 @@ def create_version(
         created=(created or datetime.now(UTC)).isoformat(timespec="seconds"),
         provenance=dict(provenance),
         episodes={episode: summary.files for episode, summary in found.items()},
-        splits=make_splits(labels, apps, seed=split_seed),
+        splits=make_splits(labels, apps, seed=split_seed) if splits is None else splits,
     )
     write_manifest(root, manifest)
     added = {table.name: table for summary in found.values() for table in summary.added_tables}

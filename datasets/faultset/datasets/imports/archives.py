@@ -4,18 +4,43 @@ from __future__ import annotations
 
 import atexit
 import functools
+import lzma
+import os
 import shutil
+import struct
 import tarfile
 import tempfile
 import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 from faultset.core.errors import DataError
+from faultset.core.reading.printable import printable, quoted
 from faultset.datasets.format.storage import disk_full_named
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
 _PEEKED = 4000
+_BATCH = 1000
+_DEEPEST, _LONGEST = 100, 255
+_SMALL_BYTES = 1 << 30
+_LARGEST_RATIO = 500
+"""Text of telemetry is packed to a fiftieth at best; more than this is a claim."""
+_ENCRYPTED = 1
+_DAMAGE = (
+    OSError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    lzma.LZMAError,
+    zlib.error,
+    RuntimeError,
+    ValueError,
+    OverflowError,
+    struct.error,
+)
+"""What the readers of archives raise for damage; NotImplementedError for an unknown method is a RuntimeError."""
 
 
 def is_archive(path: Path) -> bool:
@@ -58,23 +83,58 @@ def names_in(path: Path) -> list[str]:
                 names.append(member.name)
                 if len(names) >= _PEEKED:
                     break
-    except (OSError, tarfile.TarError, zipfile.BadZipFile, EOFError):
+    except _DAMAGE:
         return []
     return names
 
 
 @functools.cache
-def _unpacked(path: Path, _changed_ns: int, _size: int) -> Path:
+def _unpacked(path: Path, _changed_ns: int, size: int) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="faultset-unpacked-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
         with disk_full_named(folder):
+            limit = min(max(_SMALL_BYTES, _LARGEST_RATIO * size), int(0.9 * shutil.disk_usage(folder).free))
             if path.name.lower().endswith(".zip"):
                 with zipfile.ZipFile(path) as archive:
+                    members = archive.infolist()
+                    if any(member.flag_bits & _ENCRYPTED for member in members):
+                        raise DataError(f"{path} is encrypted; unpack it and give the folder")
+                    total = sum(member.file_size for member in members)
+                    _check_members(path, [member.filename for member in members], total, limit)
                     archive.extractall(folder)
             else:
                 with tarfile.open(path) as archive:
-                    archive.extractall(folder, filter="data")
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise DataError(f"{path} cannot be unpacked ({error}); restore the file") from error
+                    total = 0
+                    for members in _batches(archive):
+                        total += sum(member.size for member in members)
+                        _check_members(path, [member.name for member in members], total, limit)
+                        archive.extractall(folder, members, filter="data")
+    except _DAMAGE as error:
+        if "no space left" in str(error):
+            raise
+        reason = printable((str(error).splitlines() or [type(error).__name__])[0][:200])
+        raise DataError(f"{path} cannot be unpacked ({reason.rstrip(':( ')}); restore the file") from error
     return folder
+
+
+def _batches(archive: tarfile.TarFile) -> Iterator[list[tarfile.TarInfo]]:
+    """Yield the members of an archive a few at a time, so that limits hold before everything was read."""
+    members = iter(archive)
+    while batch := list(islice(members, _BATCH)):
+        yield batch
+
+
+def _check_members(path: Path, names: Sequence[str], total_bytes: int, limit_bytes: int) -> None:
+    if total_bytes > limit_bytes:
+        raise DataError(
+            f"{path} unpacks to more than {limit_bytes:,} bytes, which is more than its size allows or the disk "
+            "for temporary files holds; unpack it and give the folder"
+        )
+    for name in names:
+        parts = name.split("/")
+        if len(parts) > _DEEPEST or any(len(os.fsencode(part)) > _LONGEST for part in parts):
+            raise DataError(
+                f"{path} holds {quoted(name)}, which is more than {_DEEPEST} folders deep or has a name of more than "
+                f"{_LONGEST} bytes; unpack it and give the folder"
+            )

@@ -143,7 +143,8 @@ def _doubles(column: pa.ChunkedArray | pa.Array, origin: str) -> npt.NDArray[np.
         return np.full(len(column), np.nan)
     if not pa.types.is_float64(column.type):
         try:
-            column = column.cast(pa.float64())
+            # Whole numbers beyond 2**53, such as nanoseconds, lose their last digits.
+            column = column.cast(pa.float64(), safe=not pa.types.is_integer(column.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise DataError(f"{origin} holds text where numbers are expected; restore the file") from None
     return np.asarray(column.to_numpy(), dtype=np.float64)

@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import multiprocessing
-import os
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict
 
 from faultset.core.errors import DataError, UsageError
-from faultset.core.files import replace_text
+from faultset.core.files import replace_text, unwritable_named
+from faultset.core.locks.folder_lock import LOCK, locked
 from faultset.core.progress import Progress, StepCounter
+from faultset.core.reading.documents import STRICT, read_document
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
+from faultset.datasets.format.names import EpisodeId, Name
 from faultset.datasets.format.storage import disk_full_named
 from faultset.datasets.format.summaries import EpisodeSummary
 from faultset.datasets.format.versions import complete_episodes, create_version, list_versions, read_manifest
-from faultset.datasets.imports.case_episodes import episode_id, import_case
+from faultset.datasets.imports.case_episodes import episode_id
+from faultset.datasets.imports.case_processes import imported_cases
 from faultset.datasets.imports.contract import Case, ImportFormat
 from faultset.datasets.imports.registry import format_named
 
 IMPORTS = "imports"
-_WATCH_S = 1.0
-_KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_": str(1 << 28)}
-"""For glibc: cases are of one size, and memory that is given back is asked for again by the next one."""
+_RECORD_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportRecord:
+    """Content of `imports/<id>.json`: which case of which source each episode is."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    format: Name
+    path: str
+    cases: Mapping[EpisodeId, str]
+    """Episode -> key of its case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +93,11 @@ def import_dataset(
     if workers is not None and workers < 1:
         raise UsageError(f"an import needs at least one worker, not {workers}")
     cases = _checked(found, path, found.cases(path))
-    _refuse_other_data(out)
-    with disk_full_named(out):
-        out.mkdir(parents=True, exist_ok=True)
-    with _locked(out):
+    with unwritable_named(out):
+        _refuse_other_data(out)
+        with disk_full_named(out):
+            out.mkdir(parents=True, exist_ok=True)
+    with locked(out, "import"):
         return _imported(found, path, out, cases, workers, skip_bad, progress)
 
 
@@ -108,7 +118,7 @@ def _imported(
     steps.add(len(cases) - len(waiting))
     left_out: dict[str, str] = {}
     summaries: dict[str, EpisodeSummary] = {}
-    for case, outcome in _run(found, waiting, out, workers):
+    for case, outcome in imported_cases(found.name, waiting, out, workers):
         if isinstance(outcome, str):
             left_out[case.key] = outcome
         else:
@@ -124,60 +134,6 @@ def _imported(
     return ImportResult(
         version=version, is_new=is_new, episodes=len(cases), written=len(waiting) - len(left_out), left_out=left_out
     )
-
-
-def _run(
-    found: ImportFormat, cases: Sequence[Case], out: Path, workers: int | None
-) -> Iterator[tuple[Case, str | EpisodeSummary]]:
-    """Yield each case when it is done, with the reason where it could not be imported."""
-    count = min(workers or len(os.sched_getaffinity(0)), len(cases))
-    if count <= 1:
-        for case in cases:
-            yield case, _attempt(found.name, case, out)
-        return
-    # Spawned, not forked: libraries with threads of their own do not survive a fork.
-    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_die_with_parent) as pool:
-        with _environment(_KEEP_FREED_MEMORY):
-            running = {pool.submit(_attempt, found.name, case, out): case for case in cases}
-        try:
-            for future in as_completed(running):
-                yield running[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-
-
-def _attempt(name: str, case: Case, out: Path) -> str | EpisodeSummary:
-    try:
-        return import_case(format_named(name), case, out)
-    except DataError as error:
-        if "no space left" in str(error):
-            raise
-        return str(error)
-
-
-@contextmanager
-def _environment(added: Mapping[str, str]) -> Iterator[None]:
-    """Give processes that are started within the block more variables; what is set already stays."""
-    new = {name: text for name, text in added.items() if name not in os.environ}
-    os.environ.update(new)
-    try:
-        yield
-    finally:
-        for name in new:
-            os.environ.pop(name, None)
-
-
-def _die_with_parent() -> None:
-    """End this process when the import is gone: a pool whose owner was killed would wait for ever."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_WATCH_S)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _checked(found: ImportFormat, path: Path, cases: Sequence[Case]) -> Sequence[Case]:
@@ -196,23 +152,9 @@ def _refuse_other_data(out: Path) -> None:
         raise DataError(f"{out} is a file; give a folder for the imported dataset")
     if not out.is_dir() or (out / IMPORTS).is_dir():
         return
-    others = sorted(entry.name for entry in out.iterdir() if entry.name != _LOCK)
+    others = sorted(entry.name for entry in out.iterdir() if entry.name != LOCK)
     if others:
         raise DataError(f"{out} holds other data ({others[0]}); give a new folder for the imported dataset")
-
-
-_LOCK = ".import.lock"
-
-
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    with (out / _LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DataError(f"another import into {out} is running; wait for it or choose another folder") from None
-        yield
-        (out / _LOCK).unlink(missing_ok=True)
 
 
 def _remember(found: ImportFormat, path: Path, out: Path, keys: Mapping[str, str]) -> None:
@@ -222,16 +164,18 @@ def _remember(found: ImportFormat, path: Path, out: Path, keys: Mapping[str, str
     folder = out / IMPORTS
     with disk_full_named(out):
         folder.mkdir(exist_ok=True)
+        if folder.is_symlink():
+            raise DataError(f"{folder} is a link, and links are not followed; put the folder itself there")
         for other in sorted(folder.glob("*.json")):
-            record = json.loads(other.read_text(encoding="utf-8"))
-            both = sorted(keys.keys() & record["cases"].keys()) if other.stem != name else []
+            record = read_document(other, ImportRecord, limit_bytes=_RECORD_BYTES, below=out)
+            both = sorted(keys.keys() & record.cases.keys()) if other.stem != name else []
             if both:
                 raise DataError(
-                    f"case {keys[both[0]]} was imported into {out} from {record['path']} before; "
+                    f"case {keys[both[0]]} was imported into {out} from {record.path} before; "
                     "choose another folder for this import"
                 )
-        record = {"format": found.name, "path": source, "cases": dict(keys)}
-        replace_text(folder / f"{name}.json", json.dumps(record, indent=1, sort_keys=True) + "\n")
+        record = ImportRecord(format=found.name, path=source, cases=dict(keys))
+        replace_text(folder / f"{name}.json", json.dumps(asdict(record), indent=1, sort_keys=True) + "\n")
 
 
 def _version(

@@ -8,6 +8,7 @@ from typing import Any
 from faultset.core.errors import UsageError
 from faultset.core.plugins import load_plugin, load_plugins, plugins, require_class
 from faultset.datasets.imports.contract import ImportFormat
+from faultset.datasets.imports.guarded import GuardedFormat
 
 GROUP = "faultset.importers"
 
@@ -32,4 +33,4 @@ def _made(name: str, loaded: Any) -> ImportFormat:
     made: ImportFormat = loaded()
     if made.name != name:
         raise UsageError(f'the format calls itself "{made.name}", and both names must be the same')
-    return made
+    return GuardedFormat(made)

@@ -1,7 +1,7 @@
 """Wide frames of large episodes, kept beside the dataset so that a second evaluation need not make them again.
 
-A frame is found by what it was made from: the metrics file's size and time of change, the window, the roles, the step,
-and `REVISION`.
+A frame is found by what it was made from: the metrics file's stamp, which no copy carries over, the window, the roles,
+the step, and `REVISION`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import astuple
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from faultset.core.errors import DataError
+from faultset.core.reading.regular_files import FileStamp, regular_stat
 from faultset.datasets.cache.folder import cached_path, keep_file
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import TELEMETRY
@@ -72,12 +75,12 @@ def keep_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataF
 def _path(episode: Path, facts: dict[str, Any]) -> Path | None:
     """Return where a frame is kept; None for what is too small, or is not there."""
     try:
-        stat = (episode / TELEMETRY / "metrics.parquet").stat()
-    except OSError:
+        stamp = FileStamp.of(episode / TELEMETRY / "metrics.parquet", episode)
+    except DataError:
         return None
-    if stat.st_size < FEWEST_BYTES:
+    if stamp.bytes < FEWEST_BYTES:
         return None
-    identity = json.dumps([REVISION, stat.st_size, stat.st_mtime_ns, facts], sort_keys=True)
+    identity = json.dumps([REVISION, *astuple(stamp), facts], sort_keys=True)
     name = f"{facts['episode']}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.frame"
     return cached_path(episode.parent.parent, name)
 
@@ -86,10 +89,13 @@ def _read(path: Path, facts: dict[str, Any]) -> pd.DataFrame | None:
     import pandas as pd
 
     try:
+        if path.parent.is_symlink():
+            return None
+        regular_stat(path)
         with path.open("rb") as file:
             columns = _columns(file.readline())
             data = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError, EOFError, DataError, RecursionError, TypeError):
         return None
     if data.ndim != 2 or data.shape[1] != len(columns):
         return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from faultset.core.errors import DataError
+from faultset.core.reading.printable import quoted
 from faultset.core.suggestions import unknown_name
 
 ROLES = (
@@ -74,6 +75,18 @@ class MetricRole:
         ):
             if value not in allowed:
                 raise DataError(f'metric role of {self.metric}: {name} "{value}" must be one of {", ".join(allowed)}')
+
+
+def role_row(fields: Mapping[str, str]) -> MetricRole:
+    """Return a row of a catalogue from text fields; raise DataError for missing and unknown ones."""
+    try:
+        return MetricRole(**fields)
+    except TypeError:
+        wanted = list(MetricRole.__dataclass_fields__)
+        raise DataError(
+            f"a metric role has the fields {quoted(', '.join(fields))}, wanted are {', '.join(wanted)}; "
+            "restore the episode's context.json"
+        ) from None
 
 
 class Catalogue:
@@ -139,7 +152,7 @@ class Catalogue:
 
     def extended(self, rows: Iterable[Mapping[str, str]]) -> Catalogue:
         """Return a catalogue in which `rows` come before this one's."""
-        added = [MetricRole(**row) for row in rows]
+        added = [role_row(row) for row in rows]
         return Catalogue([*added, *self.rows]) if added else self
 
     def _match(self, name: str) -> MetricRole | None:

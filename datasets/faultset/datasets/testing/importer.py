@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import random
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from faultset.core.errors import DataError, FaultsetError
@@ -15,8 +17,11 @@ from faultset.datasets.format.summaries import hashes_below
 from faultset.datasets.imports.contract import DataIssue, ImportFormat
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.registry import format_named
+from faultset.datasets.testing.mutations import mutated, mutation_count
 
 _DAMAGED_FILES = 12
+LONGEST_S = 60.0
+"""How long one damaged sample may take."""
 
 
 def check_importer(name: str, sample: Path | str) -> None:
@@ -24,8 +29,9 @@ def check_importer(name: str, sample: Path | str) -> None:
 
     The checks: the sample is recognised, and an empty folder is not; its cases have unique keys, are the same each
     time and can be sent to other processes; a dataset made by one process equals one made by two, passes `verify`, and
-    is complete when the import runs again; issues with the data are reported as `DataIssue`; and whatever file is cut
-    short, the import works or ends in one sentence.
+    is complete when the import runs again; issues with the data are reported as `DataIssue`; whatever file is cut
+    short, the import works or ends in one sentence; and the same holds for random changes of files, where besides what
+    is imported must be a sound dataset. The environment variable `FAULTSET_MUTATIONS` says how many changes are tried.
 
     Parameters
     ----------
@@ -47,6 +53,7 @@ def check_importer(name: str, sample: Path | str) -> None:
         _check_issues(found, sample)
         _check_datasets(name, sample, folder)
         _check_damage(name, sample, folder)
+        _check_mutations(name, sample, folder)
 
 
 def _check_recognition(found: ImportFormat, name: str, sample: Path, folder: Path) -> None:
@@ -98,11 +105,49 @@ def _check_datasets(name: str, sample: Path, folder: Path) -> None:
     assert not again.written, f"{name} writes {again.written} episodes again; ids must follow from keys"
 
 
+def _copied(sample: Path, copy: Path) -> tuple[Path, list[Path]]:
+    """Copy a sample and return the copy and its files."""
+    if not sample.is_dir():
+        copy.mkdir()
+        copy = Path(shutil.copy(sample, copy / sample.name))
+        return copy, [copy]
+    shutil.copytree(sample, copy)
+    return copy, sorted(path for path in copy.rglob("*") if path.is_file())
+
+
+def _check_mutations(name: str, sample: Path, folder: Path) -> None:
+    copy, files = _copied(sample, folder / "mutated")
+    found = format_named(name)
+    for seed in range(mutation_count()):
+        rng = random.Random(seed)
+        file, out = rng.choice(files), folder / "from-mutated"
+        whole = file.read_bytes()
+        file.write_bytes(mutated(whole, rng))
+        started = time.monotonic()
+        try:
+            if found.recognises(copy):
+                found.data_issues(copy)
+            import_dataset(name, copy, out, workers=1, skip_bad=True)
+        except FaultsetError as error:
+            if not str(error).isprintable():
+                raise AssertionError(f"{name} says more than a sentence of mutation {seed}: {error}") from error
+        except Exception as error:
+            where = f"{file.name} of mutation {seed}"
+            raise AssertionError(f"{name} ends in {type(error).__name__} with {where}: {error}") from error
+        else:
+            try:
+                open_dataset(out).check_files(1)
+            except DataError as error:
+                where = f"mutation {seed} of {file.name}"
+                raise AssertionError(f"{name} makes an unsound dataset from {where}: {error}") from error
+        elapsed_s = time.monotonic() - started
+        assert elapsed_s < LONGEST_S, f"{name} takes {elapsed_s:.0f} s for mutation {seed} of {file.name}"
+        shutil.rmtree(out, ignore_errors=True)
+        file.write_bytes(whole)
+
+
 def _check_damage(name: str, sample: Path, folder: Path) -> None:
-    copy = folder / "damaged"
-    shutil.copytree(sample, copy) if sample.is_dir() else shutil.copy(sample, copy.with_name(sample.name))
-    copy = copy if sample.is_dir() else copy.with_name(sample.name)
-    files = sorted(path for path in copy.rglob("*") if path.is_file()) if copy.is_dir() else [copy]
+    copy, files = _copied(sample, folder / "damaged")
     for number, file in enumerate(files[:: max(1, len(files) // _DAMAGED_FILES)]):
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2])

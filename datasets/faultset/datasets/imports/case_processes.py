@@ -1,0 +1,110 @@
+"""Many cases at once, each in a process that may fail or be killed without harm to the others."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+
+from faultset.core.errors import DataError
+from faultset.datasets.format.summaries import EpisodeSummary
+from faultset.datasets.imports.case_episodes import import_case
+from faultset.datasets.imports.contract import Case
+from faultset.datasets.imports.registry import format_named
+
+Outcome = str | EpisodeSummary
+"""Summary of the episode, or why the case could not be imported."""
+_WATCH_S = 1.0
+_KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_": str(1 << 28)}
+"""For glibc: cases are of one size, and memory that is given back is asked for again by the next one."""
+_log = logging.getLogger(__name__)
+
+
+def imported_cases(name: str, cases: Sequence[Case], out: Path, workers: int | None) -> Iterator[tuple[Case, Outcome]]:
+    """Yield each case when it is done, with the reason where it could not be imported.
+
+    Parameters
+    ----------
+    name
+        Name of the format.
+    cases
+        What to import.
+    out
+        Dataset folder.
+    workers
+        Processes; as many as there are processors by default.
+    """
+    count = min(workers or len(os.sched_getaffinity(0)), len(cases))
+    if count <= 1:
+        for case in cases:
+            yield case, _attempt(name, case, out)
+        return
+    left = {case.key: case for case in cases}
+    for case, outcome in _in_pool(name, cases, out, count):
+        del left[case.key]
+        yield case, outcome
+    # A process was killed: the others' cases one at a time, so that it is known which one does it.
+    for case in left.values():
+        found = [outcome for _, outcome in _in_pool(name, [case], out, 1)]
+        yield case, found[0] if found else f"{case.key}: the process that read it was killed (out of memory?)"
+
+
+def _in_pool(name: str, cases: Sequence[Case], out: Path, count: int) -> Iterator[tuple[Case, Outcome]]:
+    """Yield what was done; end early when a process was killed."""
+    # Spawned, not forked: libraries with threads of their own do not survive a fork.
+    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_die_with_parent) as pool:
+        running: dict[Future[Outcome], Case] = {}
+        try:
+            with _environment(_KEEP_FREED_MEMORY):
+                running |= {pool.submit(_attempt, name, case, out): case for case in cases}
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BrokenProcessPool:
+            pool.shutdown(wait=True, cancel_futures=True)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _attempt(name: str, case: Case, out: Path) -> Outcome:
+    try:
+        return import_case(format_named(name), case, out)
+    except DataError as error:
+        if "no space left" in str(error):
+            raise
+        return str(error)
+    except Exception as error:  # whatever a case that nobody has foreseen does to a reader
+        _log.debug("case %s", case.key, exc_info=True)
+        reason = (str(error).splitlines() or [""])[0][:200]
+        return f"{case.key} cannot be read ({type(error).__name__}: {reason}); restore its files"
+
+
+@contextmanager
+def _environment(added: Mapping[str, str]) -> Iterator[None]:
+    """Give processes that are started within the block more variables; what is set already stays."""
+    new = {name: text for name, text in added.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
+
+
+def _die_with_parent() -> None:
+    """End this process when the import is gone: a pool whose owner was killed would wait for ever."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

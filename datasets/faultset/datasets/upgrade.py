@@ -1,0 +1,84 @@
+"""Writing a dataset of an older release anew, in the form in which this release writes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from faultset.core.files import unwritable_named
+from faultset.core.locks.new_folder import new_folder
+from faultset.core.progress import Progress, StepCounter
+from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.episode import Episode
+from faultset.datasets.format.episodes import TRUTH, EpisodeWriter
+from faultset.datasets.format.labels import LABEL_TIMES, Label
+from faultset.datasets.format.storage import disk_full_named
+from faultset.datasets.format.versions import create_version
+
+
+def upgrade_dataset(
+    root: Path | str, out: Path | str, *, version: str | None = None, progress: Progress | None = None
+) -> Dataset:
+    """Write a version of a dataset anew in a new folder, and open it.
+
+    Ids, telemetry, truth, splits and provenance stay as they are. What older releases left out of their files is filled
+    in, rows are sorted, and the provenance says of which version the new one was made.
+
+    Parameters
+    ----------
+    root
+        Dataset folder; it is only read.
+    out
+        Folder to make; it must not exist, or be empty.
+    version
+        The newest by default.
+    progress
+        Told how many episodes are finished, and of how many.
+
+    Raises
+    ------
+    DataError
+        The dataset is damaged, or `out` holds something.
+    """
+    dataset = open_dataset(root, version)
+    dataset.check_files()
+    out = Path(out)
+    with disk_full_named(out.parent), unwritable_named(out), new_folder(out, "upgrade") as folder:
+        steps = StepCounter(len(dataset.episodes), progress)
+        for episode in dataset.episodes:
+            _write(dataset.episode(episode), folder)
+            steps.add()
+        provenance = dict(dataset.provenance)
+        provenance["upgraded_from"] = {
+            "version": dataset.version,
+            "created": dataset.created,
+            "schema_version": dataset.manifest.schema_version,
+            "provenance": provenance.get("upgraded_from"),
+        }
+        create_version(folder, provenance=provenance, splits=dataset.manifest.splits)
+    return open_dataset(out)
+
+
+def _write(episode: Episode, folder: Path) -> None:
+    view = episode.view
+    with EpisodeWriter(folder, episode.id, added_tables=view.context.added_tables) as writer:
+        for table in view.tables:
+            writer.write_table(table, [view.table(table)])
+        writer.write_context(view.context)
+        evidence = episode.evidence.drop(columns="episode").to_dict("records")
+        rows = [{name: _known(value) for name, value in row.items()} for row in evidence]
+        writer.write_truth(_label_row(episode.label), rows, episode.path / TRUTH / "journal.jsonl")
+        writer.commit()
+
+
+def _label_row(label: Label) -> dict[str, Any]:
+    """Return a label under the names of the table's columns."""
+    row = asdict(label)
+    del row["episode"]
+    return {name.removesuffix("_ns") if name[:-3] in LABEL_TIMES else name: value for name, value in row.items()}
+
+
+def _known(value: Any) -> Any:
+    """Return None for what pandas holds for a missing value."""
+    return None if value != value or value is None else value
