@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import faultset
-from faultset.core.reading.printable import printable
+from faultset.core.printable import printable
 
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 

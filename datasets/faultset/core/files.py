@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from faultset.core.errors import UsageError
-from faultset.core.reading.printable import printable
+from faultset.core.printable import printable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from faultset.core.reading.printable import printable
+from faultset.core.printable import printable
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 """The `--json` of every command that prints a table; its parameter is called `as_json`."""

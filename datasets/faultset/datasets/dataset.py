@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.core.errors import DataError
+from faultset.core.printable import quoted
 from faultset.core.progress import Progress
-from faultset.core.reading.printable import quoted
 from faultset.core.reading.regular_files import regular_stat
 from faultset.core.suggestions import suggest
 from faultset.datasets.episode import Episode

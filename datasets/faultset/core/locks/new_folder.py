@@ -10,7 +10,7 @@ from pathlib import Path
 
 from faultset.core.errors import DataError
 from faultset.core.locks.folder_lock import LOCK, locked
-from faultset.core.reading.printable import printable
+from faultset.core.printable import printable
 
 
 @contextmanager
@@ -49,7 +49,9 @@ def new_folder(out: Path, activity: str) -> Iterator[Path]:
                     out.rmdir()
                 folder.rename(out)
             finally:
+                # after an error the lock file stays, and is this process's own
                 shutil.rmtree(folder, ignore_errors=True)
+                (scratch / LOCK).unlink(missing_ok=True)
     finally:
         with contextlib.suppress(OSError):
             scratch.rmdir()

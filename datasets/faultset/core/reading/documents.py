@@ -11,7 +11,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from faultset.core.errors import DataError, FaultsetError
-from faultset.core.reading.printable import printable, quoted
+from faultset.core.printable import printable, quoted
 from faultset.core.reading.regular_files import read_regular
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.core.errors import DataError, FaultsetError
-from faultset.core.reading.printable import printable
+from faultset.core.printable import printable
 
 _KINDS = {
     stat.S_IFDIR: "a folder",

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from faultset.core.errors import FaultsetError, UsageError
-from faultset.core.reading.printable import printable
+from faultset.core.printable import printable
 from faultset.core.reading.regular_files import read_regular
 
 MOST_LEVELS = 64

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from faultset.core.files import replace_text
-from faultset.core.reading.printable import printable
+from faultset.core.printable import printable
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable

@@ -13,8 +13,8 @@ import pyarrow as pa
 from pydantic import ConfigDict, Field
 
 from faultset.core.errors import DataError
+from faultset.core.printable import printable, quoted
 from faultset.core.reading.documents import LIMIT_BYTES, STRICT, checked, parse_object
-from faultset.core.reading.printable import printable, quoted
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.names import LONGEST_VIEW_NS, EpisodeId, IntervalS, Name, TimeNs
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TABLES, AddedTable

@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, JsonValue, StringConstraints
 
 from faultset.core.errors import DataError
+from faultset.core.printable import quoted
 from faultset.core.reading.documents import STRICT, checked, parse_object
-from faultset.core.reading.printable import quoted
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.context import check_schema_version
 from faultset.datasets.format.names import Count, EpisodeFile, EpisodeId, Name, VersionName

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, StringConstraints
 
 from faultset.core.errors import DataError
-from faultset.core.reading.printable import quoted
+from faultset.core.printable import quoted
 
 _EPISODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 _LONGEST = 1000

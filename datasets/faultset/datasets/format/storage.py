@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
 from faultset.core.files import flush
-from faultset.core.reading.printable import printable
+from faultset.core.printable import printable
 from faultset.core.reading.regular_files import regular_stat, unreadable
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored
 

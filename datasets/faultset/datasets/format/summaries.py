@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from faultset.core.errors import DataError
-from faultset.core.reading.printable import printable
+from faultset.core.printable import printable
 from faultset.core.reading.regular_files import FileStamp
 from faultset.datasets.format.context import read_context
 from faultset.datasets.format.labels import Label

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.core.errors import DataError
+from faultset.core.printable import printable
 from faultset.core.reading.documents import json_lines, parse_object
-from faultset.core.reading.printable import printable
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.episodes import TRUTH
 from faultset.datasets.format.labels import Label

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from faultset.core.errors import DataError
-from faultset.core.reading.printable import printable, quoted
+from faultset.core.printable import printable, quoted
 from faultset.datasets.format.storage import disk_full_named
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")

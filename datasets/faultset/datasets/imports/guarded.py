@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from faultset.core.errors import DataError, FaultsetError
-from faultset.core.reading.printable import printable
+from faultset.core.printable import printable
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, ImportFormat
 
 T = TypeVar("T")

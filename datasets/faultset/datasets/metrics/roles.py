@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from faultset.core.errors import DataError
-from faultset.core.reading.printable import quoted
+from faultset.core.printable import quoted
 from faultset.core.suggestions import unknown_name
 
 ROLES = (

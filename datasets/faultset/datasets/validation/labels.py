@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from faultset.core.reading.printable import quoted
+from faultset.core.printable import quoted
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.labels import Label
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 from faultset.core.errors import DataError
+from faultset.core.printable import printable, quoted
 from faultset.core.reading.documents import parse_object
-from faultset.core.reading.printable import printable, quoted
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.ordering import order_of
 from faultset.datasets.format.schemas import time_column

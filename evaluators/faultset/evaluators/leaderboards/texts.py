@@ -7,7 +7,7 @@ import html
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from faultset.core.reading.printable import printable
+from faultset.core.printable import printable
 from faultset.evaluators.scorers.contract import Metric
 
 _Record = TypeVar("_Record")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import replacing
-from faultset.core.reading.printable import printable
+from faultset.core.printable import printable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -6,7 +6,9 @@ next; durations in milliseconds or microseconds that no file states; roots calle
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,27 +115,38 @@ def _pieces(path: Path, header: Sequence[str], window: Window, *, newlines: bool
     if clock is None:
         raise DataError(f"{path} has no column {' or '.join(TIMES)}; restore the file")
     try:
-        reader = pacsv.open_csv(
-            path,
-            read_options=pacsv.ReadOptions(block_size=_BLOCK),
-            parse_options=pacsv.ParseOptions(newlines_in_values=newlines, invalid_row_handler=_skip),
-            convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(header, pa.string())),
-        )
-        for batch in reader:
-            stamps = pd.to_numeric(batch.column(clock).to_pandas(), errors="coerce").to_numpy(dtype=float)
-            known = np.isfinite(stamps)
-            times = np.zeros(len(stamps), dtype=np.int64)
-            times[known] = epoch_ns(stamps[known])
-            inside = known & (times >= window[0]) & (times < window[1])
-            if inside.any():
-                frame = batch.filter(pa.array(inside)).to_pandas()
-                yield frame.assign(time_ns=times[inside])
+        with _silent_about_rows():
+            reader = pacsv.open_csv(
+                path,
+                read_options=pacsv.ReadOptions(block_size=_BLOCK),
+                parse_options=pacsv.ParseOptions(newlines_in_values=newlines, invalid_row_handler=_skip),
+                convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(header, pa.string())),
+            )
+            for batch in reader:
+                stamps = pd.to_numeric(batch.column(clock).to_pandas(), errors="coerce").to_numpy(dtype=float)
+                known = np.isfinite(stamps)
+                times = np.zeros(len(stamps), dtype=np.int64)
+                times[known] = epoch_ns(stamps[known])
+                inside = known & (times >= window[0]) & (times < window[1])
+                if inside.any():
+                    frame = batch.filter(pa.array(inside)).to_pandas()
+                    yield frame.assign(time_ns=times[inside])
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{path} cannot be read ({error}); restore it or leave the case out") from error
 
 
 def _skip(_: Any) -> str:
     return "skip"
+
+
+@contextmanager
+def _silent_about_rows() -> Iterator[None]:
+    """Keep Arrow from printing a traceback for each invalid row whose text is not UTF-8 either."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _long(system: System, frame: pd.DataFrame, path: Path) -> pa.Table:
