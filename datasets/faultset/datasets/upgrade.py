@@ -67,7 +67,7 @@ def _write(episode: Episode, folder: Path) -> None:
             writer.write_table(table, [view.table(table)])
         writer.write_context(view.context)
         evidence = episode.evidence.drop(columns="episode").to_dict("records")
-        rows = [{name: _known(value) for name, value in row.items()} for row in evidence]
+        rows = [{str(name): _known(value) for name, value in row.items()} for row in evidence]
         writer.write_truth(_label_row(episode.label), rows, episode.path / TRUTH / "journal.jsonl")
         writer.commit()
 

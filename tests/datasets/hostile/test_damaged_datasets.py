@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
@@ -22,6 +22,8 @@ from faultset.datasets import open_dataset, verify
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format import storage
 
+pc: Any = pyarrow.compute
+# Its functions are made at import, where type checkers do not see them.
 DEEP = "[" * 100_000 + "]" * 100_000
 Damage = Callable[[Path], object]
 """Changes an episode's folder, or the dataset folder."""
