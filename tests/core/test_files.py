@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from faultset.core.files import replace_text, replacing
+from faultset.core.errors import DataError
+from faultset.core.files import replace_text, replacing, resources_named
 
 
 def names(folder: Path) -> list[str]:
@@ -55,3 +57,17 @@ def test_durable_files_and_their_folder_are_flushed(tmp_path, monkeypatch, durab
     monkeypatch.setattr(os, "fsync", flushed.append)
     replace_text(tmp_path / "file", "text", durable=durable)
     assert len(flushed) == calls
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.EIO])
+def test_what_the_machine_does_not_give_is_one_sentence_with_a_remedy(number: int, tmp_path: Path) -> None:
+    with (
+        pytest.raises(DataError, match=r"cannot be written \(.*\); .*the same command again"),
+        resources_named(tmp_path),
+    ):
+        raise OSError(number, os.strerror(number))
+
+
+def test_a_bug_stays_a_bug(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), resources_named(tmp_path):
+        (tmp_path / "absent").read_text()

@@ -6,8 +6,26 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import TracebackType
+
+from faultset.core.errors import DataError
+from faultset.core.reading.printable import printable
+
+_FREE = "free some space or name another folder, then run the same command again"
+_PERMIT = "let this user write there or name another folder, then run the same command again"
+_REMEDIES = {
+    errno.ENOSPC: _FREE,
+    errno.EDQUOT: _FREE,
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f), then run the same command again",
+    errno.EROFS: _PERMIT,
+    errno.EACCES: _PERMIT,
+    errno.EPERM: _PERMIT,
+    errno.EMFILE: "raise the limit on open files (ulimit -n), then run the same command again",
+    errno.ENFILE: "close other programs, then run the same command again",
+    errno.EIO: "look after the disk or name another folder, then run the same command again",
+}
 
 from faultset.core.errors import UsageError
 from faultset.core.printable import printable
@@ -81,3 +99,27 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def resources_named(folder: Path) -> AbstractContextManager[None]:
+    """Turn what the machine does not give, such as room on a disk, into one DataError; let other errors pass.
+
+    Parameters
+    ----------
+    folder
+        Named when the system does not name a file.
+    """
+    return _ResourcesNamed(folder)
+
+
+class _ResourcesNamed(AbstractContextManager[None]):
+    def __init__(self, folder: Path):
+        self._folder = folder
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        remedy = _REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
+        if remedy is not None and isinstance(error, OSError):
+            place = os.fspath(error.filename) if error.filename else self._folder
+            raise DataError(f"{printable(str(place))} cannot be written ({error.strerror}); {remedy}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -93,3 +94,17 @@ def test_every_public_name_can_be_imported() -> None:
     assert all(getattr(faultset.collector, name) for name in faultset.collector.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         faultset.collector.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("fails", ["write_campaign", "remove_abandoned", "record_failures", "create_version"])
+def test_a_full_disk_at_every_write_is_one_sentence_and_the_lock_is_given_back(
+    fails: str, failures: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "data" / "x"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(collection, fails, full)
+        with pytest.raises(DataError, match=r"x cannot be written .*run the same command again"):
+            collect(REQUEST, out=tmp_path / "data")
+    assert not (tmp_path / "data" / ".lock").exists()

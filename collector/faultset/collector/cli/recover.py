@@ -37,14 +37,22 @@ def recover(out: Path, platform: str, context: str | None, telemetry: bool, brea
     from faultset.collector.campaigns.output_folder import Removal, check_output_folder, remove_abandoned
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
     from faultset.core.errors import DataError, UsageError
+    from faultset.core.files import resources_named
     from faultset.core.locks.folder_lock import locked
 
     host = open_host(platform, platform_settings(context=context))
     check_output_folder(out)
     removal, refusal = Removal(), None
+
+    def say(sentence: str) -> None:
+        click.echo(sentence, err=True)
+
     try:
         if out.exists():
-            with locked(out, "recover", take_over=break_lock, notify=lambda sentence: click.echo(sentence, err=True)):
+            with (
+                resources_named(out),
+                locked(out, "recover", take_over=break_lock, notify=lambda sentence: click.echo(sentence, err=True)),
+            ):
                 removal = remove_abandoned(
                     out, lambda name: host if name == platform else open_host(name), take_over=break_lock
                 )

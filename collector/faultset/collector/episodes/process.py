@@ -31,6 +31,7 @@ from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import load_source
 from faultset.core.errors import DataError, FaultsetError, in_one_sentence
+from faultset.core.files import resources_named
 from faultset.core.processes import die_with_parent
 
 TRACEBACK = "traceback.txt"
@@ -54,11 +55,13 @@ def main() -> None:
         return
     journal = Journal(working.journal)
     try:
-        outcome = _run(assignment, working, journal, stopping, send)
+        with resources_named(working.folder):
+            outcome = _run(assignment, working, journal, stopping, send)
     except FaultsetError as error:
         outcome = EpisodeOutcome(episode=plan.episode, failure=str(error), exit_code=error.exit_code)
     except Exception as error:
-        (working.folder / TRACEBACK).write_text(traceback.format_exc())
+        with suppress(OSError):
+            (working.folder / TRACEBACK).write_text(traceback.format_exc())
         outcome = EpisodeOutcome(episode=plan.episode, failure=in_one_sentence(error), retriable=False)
     finally:
         journal.close()

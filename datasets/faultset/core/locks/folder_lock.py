@@ -78,9 +78,11 @@ def locked(
             os.pwrite(descriptor, text, 0)
         except OSError as error:
             raise DataError(f"{root} cannot be locked for writing ({error.strerror}); name a folder that can") from None
-        yield descriptor
-        with contextlib.suppress(OSError):
-            (root / LOCK).unlink()
+        try:
+            yield descriptor
+        finally:
+            with contextlib.suppress(OSError):
+                (root / LOCK).unlink()
     finally:
         os.close(descriptor)
 
