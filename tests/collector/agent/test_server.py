@@ -90,7 +90,7 @@ def test_what_the_kernel_cannot_do_is_refused_before_it_is_tried(
         ("/kill", {"pod_uid": GEO, "container_id": "a" * 64, "signal": 19}, "signal 9 or 15"),
         ("/renew", {"pod_uids": GEO}, "a list of texts"),
         ("/remove-volumes", {"paths": ["/etc"]}, "volumes lie below"),
-        ("/lift", [GEO], "a request is an object"),
+        ("/lift", [GEO], "LiftImpairment is a JSON object"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence(

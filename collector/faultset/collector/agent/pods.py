@@ -62,14 +62,14 @@ class Pods:
         return {}
 
     def unavailable_reason(self) -> str:
-        """Return why pods cannot be request apart here; empty when they can."""
+        """Return why pods cannot be told apart here; empty when they can."""
         own = self._place(os.getpid())
         if own is None:
             return "the agent's own control group names no pod"
         with contextlib.suppress(OSError):
             if any(entry.name.endswith(f"_{own.pod_uid}") for entry in self._logs.iterdir()):
                 return ""
-        return f"the kubelet keeps its logs elsewhere than in {self._logs}, so pods of others cannot be request apart"
+        return f"the kubelet keeps its logs elsewhere than in {self._logs}, so pods of others cannot be told apart"
 
     def check(self, uid: str) -> None:
         """Raise AgentError for a pod that is not of the namespace."""

@@ -25,11 +25,30 @@ from faultset.collector.agent.capabilities import Abilities, find_abilities
 from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import KINDS, read_impairment
 from faultset.collector.agent.leases import Leases
+from faultset.collector.agent.messages import (
+    AgentCapabilities,
+    AgentMessage,
+    Done,
+    ImpairPod,
+    KillContainer,
+    KilledProcess,
+    LiftImpairment,
+    MessageT,
+    NodeStatistics,
+    PacketCount,
+    PrepareVolumes,
+    ReadCapabilities,
+    ReadNode,
+    ReadPackets,
+    RemoveVolumes,
+    RenewedLeases,
+    RenewLeases,
+    read_message,
+)
 from faultset.collector.agent.networks import Network
 from faultset.collector.agent.pods import Pods
 from faultset.collector.agent.protocol import (
     AGENT_PORT,
-    LEASE_S,
     NAMESPACE_VARIABLE,
     TOKEN_HEADER,
     TOKEN_VARIABLE,
@@ -46,82 +65,77 @@ class Verbs:
 
     def __init__(self, pods: Pods, active: ActiveImpairments, abilities: Abilities, delay: SchedulingDelay):
         self._pods, self._active, self._abilities, self._delay = pods, active, abilities, delay
-        self.table: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-            ("GET", "/capabilities"): self._capabilities,
-            ("GET", "/counters"): self._counters,
-            ("GET", "/stats"): self._stats,
-            ("POST", "/impair"): self._impair,
-            ("POST", "/renew"): self._renew,
-            ("POST", "/lift"): self._lift,
-            ("POST", "/kill"): self._kill,
-            ("POST", "/prepare-volumes"): self._prepare,
-            ("POST", "/remove-volumes"): self._remove,
-        }
+        self.table: Mapping[tuple[str, str], Callable[[object], dict[str, Any]]] = dict(
+            [
+                _verb(ReadCapabilities, self._capabilities),
+                _verb(ReadPackets, self._counters),
+                _verb(ReadNode, self._stats),
+                _verb(ImpairPod, self._impair),
+                _verb(RenewLeases, self._renew),
+                _verb(LiftImpairment, self._lift),
+                _verb(KillContainer, self._kill),
+                _verb(PrepareVolumes, self._prepare),
+                _verb(RemoveVolumes, self._remove),
+            ]
+        )
 
-    def _capabilities(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _capabilities(self, request: ReadCapabilities) -> AgentCapabilities:
         can = {act: self._abilities.can(act) for act in (*KINDS, "kill")}
-        return {**can, "reasons": self._abilities.reasons, "namespace": self._pods.namespace}
+        return AgentCapabilities(**can, reasons=self._abilities.reasons, namespace=self._pods.namespace)
 
-    def _counters(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return {"packets": self._active.packets(_text(request, "pod_uid"))}
+    def _counters(self, request: ReadPackets) -> PacketCount:
+        return PacketCount(packets=self._active.packets(request.pod_uid))
 
-    def _stats(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "load_average": os.getloadavg()[0],
-            "cores": os.cpu_count(),
-            "worst_delay_s": self._delay.worst_s(reset=request.get("reset") == "true"),
-            "time_ns": time.time_ns(),
-            "impaired": self._active.pods(),
-        }
+    def _stats(self, request: ReadNode) -> NodeStatistics:
+        return NodeStatistics(
+            load_average=os.getloadavg()[0],
+            cores=os.cpu_count() or 1,
+            worst_delay_s=self._delay.worst_s(reset=request.reset),
+            time_ns=time.time_ns(),
+            impaired=tuple(self._active.pods()),
+        )
 
-    def _impair(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        uid, impairment = _text(request, "pod_uid"), read_impairment(request.get("impairment"))
+    def _impair(self, request: ImpairPod) -> Done:
+        impairment = read_impairment(request.impairment)
         if not self._abilities.can(impairment.kind):
             raise AgentError(f"{impairment.kind} cannot be made here: {self._abilities.reasons[impairment.kind]}")
-        self._active.impair(uid, impairment, request.get("lease_s", LEASE_S))
-        return {}
+        self._active.impair(request.pod_uid, impairment, request.lease_s)
+        return Done()
 
-    def _renew(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return {"unknown": self._active.renew(_texts(request, "pod_uids"))}
+    def _renew(self, request: RenewLeases) -> RenewedLeases:
+        return RenewedLeases(unknown=tuple(self._active.renew(request.pod_uids)))
 
-    def _lift(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Lift by uid, or by the name of a pod whose uid the collector no longer knows."""
-        if "pod_uid" in request:
-            self._active.lift(_text(request, "pod_uid"))
-        else:
-            name, names = _text(request, "pod"), self._pods.names()
-            for uid in self._active.pods():
-                if names.get(uid) == name:
-                    self._active.lift(uid)
-        return {}
+    def _lift(self, request: LiftImpairment) -> Done:
+        if request.pod_uid is not None:
+            self._active.lift(request.pod_uid)
+            return Done()
+        if request.pod is None:
+            raise AgentError("pod is needed, as a text; found None")
+        names = self._pods.names()
+        for uid in self._active.pods():
+            if names.get(uid) == request.pod:
+                self._active.lift(uid)
+        return Done()
 
-    def _kill(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        number = request.get("signal", int(signal.SIGKILL))
-        if number not in (signal.SIGKILL, signal.SIGTERM):
-            raise AgentError(f"containers are sent signal 9 or 15; found {number!r}")
-        return {"pid": self._pods.kill(_text(request, "pod_uid"), _text(request, "container_id"), number)}
+    def _kill(self, request: KillContainer) -> KilledProcess:
+        if request.signal not in (signal.SIGKILL, signal.SIGTERM):
+            raise AgentError(f"containers are sent signal 9 or 15; found {request.signal!r}")
+        return KilledProcess(pid=self._pods.kill(request.pod_uid, request.container_id, request.signal))
 
-    def _prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        volumes.prepare(_texts(request, "paths"))
-        return {}
+    def _prepare(self, request: PrepareVolumes) -> Done:
+        volumes.prepare(request.paths)
+        return Done()
 
-    def _remove(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        volumes.remove(_texts(request, "paths"))
-        return {}
-
-
-def _text(request: Mapping[str, Any], name: str) -> str:
-    value = request.get(name)
-    if not isinstance(value, str) or not value:
-        raise AgentError(f"{name} is needed, as a text; found {value!r}")
-    return value
+    def _remove(self, request: RemoveVolumes) -> Done:
+        volumes.remove(request.paths)
+        return Done()
 
 
-def _texts(request: Mapping[str, Any], name: str) -> list[str]:
-    value = request.get(name)
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise AgentError(f"{name} is needed, as a list of texts; found {value!r}")
-    return value
+def _verb(
+    kind: type[MessageT], handler: Callable[[MessageT], AgentMessage]
+) -> tuple[tuple[str, str], Callable[[object], dict[str, Any]]]:
+    """Return a method and path, and what answers them."""
+    return (kind.method, kind.path), lambda record: handler(read_message(kind, record)).as_record()
 
 
 class _Server(ThreadingHTTPServer):
@@ -161,8 +175,6 @@ def make_server(verbs: Verbs, token: str, port: int = AGENT_PORT) -> ThreadingHT
                 request = (
                     json.loads(body) if body else {name: values[-1] for name, values in parse_qs(url.query).items()}
                 )
-                if not isinstance(request, dict):
-                    raise AgentError("a request is an object")
                 return self._answer(200, verb(request))
             except (AgentError, ValueError, OSError) as error:
                 return self._answer(200, {"error": str(error)})

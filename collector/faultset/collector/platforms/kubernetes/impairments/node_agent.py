@@ -6,12 +6,33 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from faultset.collector.agent.protocol import AGENT_PORT, LEASE_S, TOKEN_HEADER
+from faultset.collector.agent.errors import AgentError
+from faultset.collector.agent.messages import (
+    AgentCapabilities,
+    AgentMessage,
+    Done,
+    ImpairPod,
+    KillContainer,
+    KilledProcess,
+    LiftImpairment,
+    MessageT,
+    NodeStatistics,
+    PacketCount,
+    PrepareVolumes,
+    ReadCapabilities,
+    ReadNode,
+    ReadPackets,
+    RemoveVolumes,
+    RenewedLeases,
+    RenewLeases,
+    read_message,
+)
+from faultset.collector.agent.protocol import AGENT_PORT, TOKEN_HEADER
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment, impairment_record
 from faultset.collector.platforms.api.objects import Object
@@ -61,7 +82,7 @@ class NodeAgents:
         Parameters
         ----------
         nodes_needed
-            On how many; as many as the cluster wants to run when it is not parameters.
+            On how many; as many as the cluster wants to run when left out.
         """
         try:
             status = self._api.get(path_of("DaemonSet", self._namespace, AGENT_NAME)).get("status", {})
@@ -79,7 +100,8 @@ class NodeAgents:
 
     def capabilities(self) -> NodeCapabilities:
         """Return what the agents of all nodes can do."""
-        return common(self._ask(node, "GET", "capabilities") for node in self._nodes())
+        found = [self._ask(node, ReadCapabilities(), AgentCapabilities) for node in self._nodes()]
+        return common(one.as_record() for one in found)
 
     def start(self) -> None:
         """Begin to renew leases."""
@@ -102,15 +124,15 @@ class NodeAgents:
             known = {uid: one for uid, one in self._impaired.items() if pod in (uid, one.name)}
             for uid, one in known.items():
                 with contextlib.suppress(NotFound):
-                    self._ask(one.node, "POST", "lift", {"pod_uid": uid})
+                    self._ask(one.node, LiftImpairment(pod_uid=uid), Done)
                 del self._impaired[uid]
         if not known:
             for node in self._nodes():
-                self._ask(node, "POST", "lift", {"pod": pod})
+                self._ask(node, LiftImpairment(pod=pod), Done)
 
     def impaired_packets(self, pod: Object) -> int:
         """Return how many packets the impairment has met so far; 0 without one."""
-        return self._ask(_node_of(pod), "GET", "counters", {"pod_uid": uid_of(pod)})["packets"]
+        return self._ask(_node_of(pod), ReadPackets(pod_uid=uid_of(pod)), PacketCount).packets
 
     def kill(self, pod: Object, container: str) -> None:
         """Send SIGKILL to the main process of a container; raise PlatformError when none runs."""
@@ -119,30 +141,29 @@ class NodeAgents:
         identity = next((one.get("containerID") for one in statuses if one["name"] == container), None)
         if not identity:
             raise PlatformError(f"container {container} of pod {name} does not run, so it cannot be killed")
-        self._ask(_node_of(pod), "POST", "kill", {"pod_uid": uid_of(pod), "container_id": identity, "signal": 9})
+        self._ask(_node_of(pod), KillContainer(pod_uid=uid_of(pod), container_id=identity), KilledProcess)
 
     def prepare_volumes(self, paths: Sequence[str]) -> None:
         """Make folders on every node that the image's user may write."""
         for node in self._nodes():
-            self._ask(node, "POST", "prepare-volumes", {"paths": list(paths)})
+            self._ask(node, PrepareVolumes(paths=tuple(paths)), Done)
 
     def remove_volumes(self, paths: Sequence[str]) -> None:
         """Remove folders with all that is in them from every node."""
         for node in self._nodes():
-            self._ask(node, "POST", "remove-volumes", {"paths": list(paths)})
+            self._ask(node, RemoveVolumes(paths=tuple(paths)), Done)
 
     def host_load(self, *, reset: bool = False) -> HostLoad:
         """Return how busy the nodes are since the last call with `reset`; of several nodes the worst counts."""
-        query = {"reset": "true"} if reset else {}
-        answers = [self._ask(node, "GET", "stats", query) for node in self._nodes()]
+        answers = [self._ask(node, ReadNode(reset=reset), NodeStatistics) for node in self._nodes()]
         if not answers:
             return HostLoad()
         return HostLoad(
-            load_average=max(one["load_average"] for one in answers),
-            load_average_per_core=max(one["load_average"] / one["cores"] for one in answers),
-            cores=sum(one["cores"] for one in answers),
+            load_average=max(one.load_average for one in answers),
+            load_average_per_core=max(one.load_average / one.cores for one in answers),
+            cores=sum(one.cores for one in answers),
             nodes=len(answers),
-            worst_delay_ms=round(1e3 * max(one["worst_delay_s"] for one in answers), 3),
+            worst_delay_ms=round(1e3 * max(one.worst_delay_s for one in answers), 3),
         )
 
     def clock_offset_s(self) -> float:
@@ -157,18 +178,18 @@ class NodeAgents:
             for uid, one in self._impaired.items():
                 by_node.setdefault(one.node, []).append(uid)
             for node, uids in by_node.items():
-                for uid in self._ask(node, "POST", "renew", {"pod_uids": uids}, brief=True)["unknown"]:
+                for uid in self._ask(node, RenewLeases(pod_uids=tuple(uids)), RenewedLeases, brief=True).unknown:
                     self._set(uid, self._impaired[uid], brief=True)
 
     def _set(self, uid: str, wanted: _Impaired, *, brief: bool = False) -> None:
-        parameters = {"pod_uid": uid, "impairment": impairment_record(wanted.impairment), "lease_s": LEASE_S}
-        self._ask(wanted.node, "POST", "impair", parameters, brief=brief)
+        request = ImpairPod(pod_uid=uid, impairment=impairment_record(wanted.impairment))
+        self._ask(wanted.node, request, Done, brief=brief)
 
     def _clock_offset_s(self, node: str) -> float:
         best: tuple[float, float] | None = None
         for _ in range(3):
             before = time.time()
-            theirs = self._ask(node, "GET", "stats")["time_ns"] / 1e9
+            theirs = self._ask(node, ReadNode(), NodeStatistics).time_ns / 1e9
             after = time.time()
             if best is None or after - before < best[0]:
                 best = (after - before, theirs - (before + after) / 2)
@@ -192,9 +213,7 @@ class NodeAgents:
         selector = ",".join(f"{key}={value}" for key, value in AGENT_LABELS.items())
         return self._api.get(path_of("Pod", self._namespace), {"labelSelector": selector})["items"]
 
-    def _ask(
-        self, node: str, method: str, verb: str, parameters: Mapping[str, Any] | None = None, *, brief: bool = False
-    ) -> dict[str, Any]:
+    def _ask(self, node: str, request: AgentMessage, answer: type[MessageT], *, brief: bool = False) -> MessageT:
         """Ask the agent of a node; another that has taken the place of the known one is found."""
         deadline = time.monotonic() + (_RENEW_TIMEOUT_S if brief else self._api.retry_timeout_s)
         fresh = False
@@ -203,27 +222,34 @@ class NodeAgents:
             try:
                 if name is None:
                     raise PlatformError(f"node {node} has no node agent that is ready")
-                answer = self._send(name, method, verb, parameters or {})
+                record = self._send(name, request)
             except PlatformError:
                 if time.monotonic() > deadline:
                     raise
                 fresh = True
                 time.sleep(_PAUSE_S)
                 continue
-            if "error" in answer:
-                raise PlatformError(f"the agent on node {node} could not {verb}: {answer['error']}")
-            return answer
+            verb = request.path.strip("/")
+            if isinstance(record, dict) and "error" in record:
+                raise PlatformError(f"the agent on node {node} could not {verb}: {record['error']}")
+            try:
+                return read_message(answer, record)
+            except AgentError as error:
+                raise PlatformError(
+                    f"the agent on node {node} gave no answer to {verb} that can be read: {error}; "
+                    "use an image of this version of faultset"
+                ) from None
 
-    def _send(self, name: str, method: str, verb: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        path = f"{path_of('Pod', self._namespace)}/{name}:{AGENT_PORT}/proxy/{verb}"
-        if method == "GET" and parameters:
-            path = f"{path}?{urlencode(parameters)}"
-        body = json.dumps(dict(parameters)).encode() if method == "POST" else None
-        return json.loads(
-            self._api.call(
-                method, path, body=body, headers={TOKEN_HEADER: self.token}, timeout_s=30.0, retry_timeout_s=0.0
-            )
-        )
+    def _send(self, name: str, request: AgentMessage) -> Any:
+        path = f"{path_of('Pod', self._namespace)}/{name}:{AGENT_PORT}/proxy{request.path}"
+        record = request.as_record()
+        if request.method == "GET" and record:
+            words = {key: str(value).lower() if isinstance(value, bool) else value for key, value in record.items()}
+            path = f"{path}?{urlencode(words)}"
+        body = json.dumps(record).encode() if request.method == "POST" else None
+        headers = {TOKEN_HEADER: self.token}
+        answer = self._api.call(request.method, path, body=body, headers=headers, timeout_s=30.0, retry_timeout_s=0.0)
+        return json.loads(answer)
 
 
 def _node_of(pod: Object) -> str:
