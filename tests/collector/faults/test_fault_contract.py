@@ -184,11 +184,18 @@ def moody(platform, target, rng):
     return {"port": random.random()}
 
 
+def killing(platform, target, rng):
+    """Kill without having declared it."""
+    platform.kill(pods_of(platform, target)[0]["metadata"]["name"])
+    return {}
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({"inject": forgetful}, "draws random numbers, but its parameters are {} for every seed"),
         ({"inject": moody}, "has other parameters for the same seed"),
+        ({"inject": killing}, "uses kill without declaring it in needs"),
         ({"inject": lambda platform, target, rng: {}}, "does nothing to the platform"),
         (
             {"inject": lambda platform, target, rng: 1 / 0},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from faultset.collector.cli.cluster import cluster_options, platform_settings
+from faultset.core.completion import complete_names
 from faultset.core.console import command
 from faultset.core.output import json_option, show_records
 
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 @click.option("--platform", default="local", show_default=True, help="local or kubernetes.")
 @cluster_options
 @click.option("--install-telemetry", is_flag=True, help="First give the cluster a small Prometheus and Jaeger.")
+@click.option(
+    "--fault",
+    metavar="NAME",
+    shell_complete=complete_names("faultset.faults"),
+    help="Try one fault on an application in memory instead, and show what it does; touches nothing.",
+)
+@click.option("--app", default="hotel", show_default=True, help="Application for --fault: a name or a path.")
 @json_option
 def doctor(
     platform: str,
@@ -27,6 +35,8 @@ def doctor(
     jaeger_url: str | None,
     image: str | None,
     install_telemetry: bool,
+    fault: str | None,
+    app: str,
     as_json: bool,
 ) -> None:
     """Check one by one what episodes need, and say how to mend what is missing.
@@ -35,7 +45,11 @@ def doctor(
     Example:
       faultset doctor
       faultset doctor --platform kubernetes --install-telemetry
+      faultset doctor --fault target-port --app hotel
     """
+    if fault:
+        _try_fault(fault, app, as_json)
+        return
     from faultset.collector.platforms.api.requirements import unmet
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
     from faultset.core.errors import PlatformError, UsageError
@@ -58,6 +72,19 @@ def doctor(
         lacking = ", ".join(row.check for row in rows if not row.ok)
         sentence = f"platform {platform} can run episodes here"
         click.echo(f"{sentence}; not all is there: {lacking}" if lacking else sentence)
+
+
+def _try_fault(name: str, app: str, as_json: bool) -> None:
+    from faultset.collector.apps import load_app
+    from faultset.collector.faults.registry import get_fault
+    from faultset.collector.testing.fault import try_fault
+    from faultset.core.output import show_records
+
+    rows = try_fault(get_fault(name), load_app(app))
+    show_records(rows, columns=["target", "parameters", "calls", "evidence"], as_json=as_json)
+    if not as_json:
+        seen = sum(bool(row["evidence"]) for row in rows)
+        click.echo(f"undone on all {len(rows)} targets; confirmed on {seen} (pods in memory run nothing)", err=True)
 
 
 def _faults(host: PlatformHost) -> Requirement:

@@ -19,7 +19,7 @@ from faultset.collector.plans.requests import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.spec.app import AppSpec
-from faultset.core.errors import in_one_sentence
+from faultset.core.errors import UsageError, in_one_sentence
 
 T = TypeVar("T")
 Effect = Callable[[FakePlatform, str, Mapping[str, Any]], None]
@@ -38,9 +38,10 @@ def check_fault(fault: str | FaultSpec, app: str | AppSpec = "hotel", *, effect:
     """Try a fault on every target that it has in an application, on a platform in memory.
 
     Its label and summary must be complete. For each target the injection must act, return parameters that JSON can
-    hold, and be undone by the journal. The parameters must be the same for the same seed, and differ between seeds when
-    random numbers were drawn. `check` must say nothing on a target without the fault, even when its containers were
-    killed and throttled before, and must see the fault after the injection and `effect`.
+    hold, use no more of the platform than the fault declares in `needs`, and be undone by the journal. The parameters
+    must be the same for the same seed, and differ between seeds when random numbers were drawn. `check` must say
+    nothing on a target without the fault, even when its containers were killed and throttled before, and must see the
+    fault after the injection and `effect`.
 
     Parameters
     ----------
@@ -71,6 +72,26 @@ def check_fault(fault: str | FaultSpec, app: str | AppSpec = "hotel", *, effect:
         deployed.journal.close()
 
 
+def try_fault(spec: FaultSpec, app: AppSpec) -> list[dict[str, Any]]:
+    """Inject a fault into each of its targets on a platform in memory; return what it did, as records.
+
+    Raises
+    ------
+    UsageError
+        The fault has no target, its code fails (the sentence has the file and line), or what it did is not undone.
+    """
+    if reason := unavailable_reason(spec, app):
+        raise UsageError(f"fault {spec.name} {reason}; name another application with --app")
+    with tempfile.TemporaryDirectory(prefix="faultset-") as folder:
+        deployed = _deployed(app, Journal(Path(folder) / "deployed.jsonl"))
+        try:
+            return [_Trial(spec, target, deployed, Path(folder)).record() for target in spec.targets(app)]
+        except AssertionError as error:
+            raise UsageError(str(error)) from error
+        finally:
+            deployed.journal.close()
+
+
 class _Trial:
     """A fault tried on one target."""
 
@@ -86,6 +107,21 @@ class _Trial:
             for journal in self._journals:
                 journal.close()
 
+    def record(self) -> dict[str, Any]:
+        """Inject, look, undo; return target, parameters, calls and evidence."""
+        try:
+            platform = self._platform()
+            before, untouched = self._observed(platform), _objects(platform)
+            parameters, _ = self._inject(platform, _SEED)
+            calls = [" ".join(str(word) for word in call[:3]) for call in platform.calls]
+            seen = self._seen(platform, parameters, before)
+            platform.undo()
+            self._must_be_undone(platform, untouched)
+        finally:
+            for journal in self._journals:
+                journal.close()
+        return {"target": self._target, "parameters": parameters, "calls": calls, "evidence": seen or ""}
+
     def _run(self, effect: Effect) -> None:
         faulty, twin, healthy = (self._platform() for _ in range(3))
         before = self._observed(faulty)
@@ -96,6 +132,11 @@ class _Trial:
         except TypeError as error:
             raise AssertionError(f"{self._what} returns parameters that JSON cannot hold: {error}") from None
         assert faulty.calls, f"{self._what} does nothing to the platform"
+        undeclared = sorted(_needs_of(faulty) - self._spec.needs)
+        assert not undeclared, (
+            f"{self._what} uses {', '.join(undeclared)} without declaring it in needs; campaigns on platforms that "
+            "cannot do it would not leave the fault out"
+        )
         again, _ = self._inject(twin, _SEED)
         assert again == parameters, f"{self._what} has other parameters for the same seed: {parameters}, then {again}"
         if has_drawn:
@@ -112,8 +153,11 @@ class _Trial:
             "platform in memory show their state with effect="
         )
         faulty.undo()
-        assert _objects(faulty) == untouched, f"{self._what} is not undone: objects differ from those before"
-        assert not faulty.impairments, f"{self._what} is not undone: an impairment is left"
+        self._must_be_undone(faulty, untouched)
+
+    def _must_be_undone(self, platform: FakePlatform, untouched: Mapping[tuple[str, str], Any]) -> None:
+        assert _objects(platform) == untouched, f"{self._what} is not undone: objects differ from those before"
+        assert not platform.impairments, f"{self._what} is not undone: an impairment is left"
 
     def _platform(self) -> FakePlatform:
         self._journals.append(Journal(self._folder / f"{self._target}-{len(self._journals)}.jsonl"))
@@ -137,6 +181,12 @@ class _Trial:
             return call()
         except Exception as error:  # whatever the fault's code does
             raise AssertionError(f"the {part} of {self._what} fails: {in_one_sentence(error)}") from error
+
+
+def _needs_of(platform: FakePlatform) -> set[str]:
+    """Return what the calls so far need of a platform."""
+    needs = {call[0] for call in platform.calls} & {"exec", "kill"}
+    return needs | {type(call[2]).__name__.lower() for call in platform.calls if call[0] == "impair"}
 
 
 def _deployed(app: AppSpec, journal: Journal) -> FakePlatform:
