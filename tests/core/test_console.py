@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -153,3 +154,12 @@ def test_a_missing_extra_is_one_sentence_that_names_it(run):
 def test_another_missing_module_is_a_bug(run):
     error = ModuleNotFoundError("No module named 'nothing_of_ours'", name="nothing_of_ours")
     assert run(of=failing(error)).exception is error
+
+
+def test_a_terminal_that_lacks_a_character_shows_its_code():
+    code = "from faultset.core.console import command\n" + (
+        "@command('show')\ndef show():\n    print('a \\u2192 b')\nshow.main([])"
+    )
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "a \\u2192 b\n"), done.stderr

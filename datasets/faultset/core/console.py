@@ -22,6 +22,7 @@ import click
 from faultset.core import __version__
 from faultset.core.errors import DataError, FaultsetError
 from faultset.core.extras import missing_extra
+from faultset.core.output import escape_unencodable
 from faultset.core.plugins import Plugin, plugins
 from faultset.core.suggestions import suggest
 from faultset.core.verbosity import read_verbosity, verbosity_options
@@ -80,6 +81,7 @@ class FaultsetCommand(click.Command):
         """Run the command; turn a FaultsetError and an interrupt into their exit codes."""
         _accept_any_text()
         read_verbosity(ctx)
+        escape_unencodable()
         return _invoked(super().invoke, ctx)
 
 

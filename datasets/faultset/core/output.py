@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,13 @@ from faultset.core.printable import printable
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 """The `--json` of every command that prints a table; its parameter is called `as_json`."""
+
+
+def escape_unencodable() -> None:
+    """Let characters that the encoding of the terminal lacks be printed as their codes, instead of an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def show_records(
