@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from faultset.core.errors import DataError
-from faultset.core.reading.printable import printable
+from faultset.core.errors import DataError, UsageError
+from faultset.core.printable import printable
 
 _FREE = "free some space or name another folder, then run the same command again"
 _PERMIT = "let this user write there or name another folder, then run the same command again"
@@ -27,8 +27,6 @@ _REMEDIES = {
     errno.EIO: "look after the disk or name another folder, then run the same command again",
 }
 
-from faultset.core.errors import UsageError
-from faultset.core.printable import printable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 

@@ -14,10 +14,11 @@ from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
+from faultset.collector.episodes.surroundings import Surroundings
 from faultset.collector.episodes.writer import write_episode
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.plan import Plan, draw
-from faultset.collector.platforms.api.capabilities import ProcessWatcher, host_load
+from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.objects import ObjectNotFound
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
@@ -29,7 +30,6 @@ from faultset.core.times import SECOND_NS
 RECOVERY_TIMEOUT_S = 120.0
 RECOVERY_WINDOW_S = 4.0
 LARGEST_DELAY_MS = 1500.0
-LARGEST_CLOCK_STEP_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -77,8 +77,7 @@ class EpisodeRunner:
         self._report, self._interrupted = report, interrupted
         self._judgement: Judgement | None = None
         self._next_check_ns = 0
-        self._next_look = 0.0
-        self._clock_offset_ns = _clock_offset_ns()
+        self._surroundings = Surroundings(platform)
         self._exit_code = 0
         self._retriable = True
         self._spoiled_by_host = False
@@ -154,7 +153,7 @@ class EpisodeRunner:
             if self._interrupted():
                 return Event(now_ns=now_ns, interrupt=True)
             try:
-                self._check_surroundings()
+                self._surroundings.check()
             except PlatformError as error:
                 self._exit_code = self._exit_code or error.exit_code
                 return Event(now_ns=now_ns, ok=False, reason=str(error))
@@ -163,17 +162,6 @@ class EpisodeRunner:
                 self._confirm()
             time.sleep(min(0.1, max(0.0, (deadline_ns - time.time_ns()) / 1e9)))
         return Event(now_ns=time.time_ns())
-
-    def _check_surroundings(self) -> None:
-        """Raise PlatformError, once a second at most, when the episode cannot come to a good end."""
-        if time.monotonic() < self._next_look:
-            return
-        self._next_look = time.monotonic() + 1.0
-        step_s = (_clock_offset_ns() - self._clock_offset_ns) / SECOND_NS
-        if abs(step_s) > LARGEST_CLOCK_STEP_S:
-            raise PlatformError(f"the machine's clock was set by {step_s:+.1f} s during the episode, which spoils it")
-        if isinstance(self.platform, ProcessWatcher):
-            self.platform.check_processes()
 
     def _deploy(self) -> None:
         self.platform.deploy()
@@ -278,7 +266,7 @@ class EpisodeRunner:
                     break
             if self._interrupted():
                 raise PlatformError("interrupted during the recovery")
-            self._check_surroundings()
+            self._surroundings.check()
             if time.monotonic() > deadline:
                 raise PlatformError(
                     f"{self.plan.app} did not recover within {timeout_s:.0f} s: {wrong or 'too few requests'}"
@@ -319,8 +307,3 @@ class EpisodeRunner:
     def _teardown(self) -> None:
         self.sources.close()
         self.platform.teardown()
-
-
-def _clock_offset_ns() -> int:
-    """Return by how much the clock, which may be set, is ahead of the one that never is."""
-    return time.time_ns() - time.monotonic_ns()
