@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from faultset.collector.campaigns import scheduler
-from faultset.collector.campaigns.scheduler import ATTEMPTS, EpisodeResult, run_episodes
+from faultset.collector.campaigns.episode_queue import OWN_ATTEMPTS
+from faultset.collector.campaigns.scheduler import EpisodeResult, run_episodes
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request, plan_campaign
@@ -47,8 +48,8 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Episod
 
 
 def test_what_may_succeed_the_next_time_is_tried_again(run: Callable[..., EpisodeResult]) -> None:
-    result = run(failure="the host was too busy")
-    assert (result.attempts, result.failure) == (ATTEMPTS, "the host was too busy")
+    result = run(failure="geo was not healthy")
+    assert (result.attempts, result.failure) == (OWN_ATTEMPTS, "geo was not healthy")
 
 
 def test_what_would_fail_again_is_not_retried(run: Callable[..., EpisodeResult]) -> None:
