@@ -1,4 +1,4 @@
-"""How one sees that a pod's network is disturbed."""
+"""Evidence that the network of a pod is impaired."""
 
 from __future__ import annotations
 

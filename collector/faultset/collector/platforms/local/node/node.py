@@ -1,4 +1,4 @@
-"""The node of the local platform: starts containers, watches over them, tells of their end.
+"""The node of the local platform: starts containers, watches over them and reports their end.
 
 One thread, one selector loop, no asyncio and no grpc, so that forking is safe at any time. Programs are imported
 before the first fork; a container starts in milliseconds and shares their pages.
