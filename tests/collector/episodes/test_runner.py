@@ -123,7 +123,7 @@ def test_an_unhealthy_application_is_torn_down_and_nothing_is_written(tmp_path: 
 
 
 def test_a_fault_that_is_never_confirmed_is_undone_and_the_episode_is_void(tmp_path: Path) -> None:
-    subject = runner(tmp_path)
+    subject = runner(tmp_path, pressure=busy(0.0))
     assert subject.record.fault is not None
     subject.record.fault = replace(subject.record.fault, check=lambda platform, target, parameters, before: None)
     outcome = subject.run()
