@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Callable, Mapping
+from typing import Any
 
 
 def printable(text: str | os.PathLike[str]) -> str:
@@ -36,3 +39,27 @@ def quoted(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
     return printable(repr(value)[:40])
+
+
+def with_texts(record: Any, change: Callable[[str], str], *, keep: tuple[type, ...] = ()) -> Any:
+    """Return a record of dataclasses, mappings and lists with every text below it changed.
+
+    Parameters
+    ----------
+    keep
+        Objects of these classes stay as they are.
+    """
+    if isinstance(record, str):
+        return change(record)
+    if isinstance(record, keep):
+        return record
+    if isinstance(record, Mapping):
+        return {with_texts(k, change, keep=keep): with_texts(v, change, keep=keep) for k, v in record.items()}
+    if isinstance(record, tuple | list):
+        values = [with_texts(value, change, keep=keep) for value in record]
+        return type(record)(*values) if hasattr(record, "_fields") else type(record)(values)
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        fields = [field.name for field in dataclasses.fields(record) if field.init]
+        changed = {name: with_texts(getattr(record, name), change, keep=keep) for name in fields}
+        return dataclasses.replace(record, **changed)
+    return record

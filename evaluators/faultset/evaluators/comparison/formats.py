@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from faultset.core.files import replace_text
+from faultset.core.printable import with_texts
 from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.formats import to_json
-from faultset.evaluators.leaderboards.texts import for_markdown
+from faultset.evaluators.leaderboards.formats import markdown_text, to_json
 from faultset.evaluators.statistics.estimates import Estimate
 
 COMPARISON_VERSION = 2
@@ -28,7 +28,7 @@ def write_json(comparison: Comparison, path: Path) -> None:
 
 def markdown(comparison: Comparison) -> str:
     """Render a comparison as Markdown."""
-    comparison = for_markdown(comparison)
+    comparison = with_texts(comparison, markdown_text)
     old, new = comparison.old, comparison.new
     lines = ["# Comparison of two evaluations", ""]
     for name, run in (("old", old), ("new", new)):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from faultset.core.printable import printable, with_texts
 from faultset.evaluators.comparison import formats
 from faultset.evaluators.comparison.records import Comparison, PairedTable
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.texts import for_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +18,7 @@ ROWS_SHOWN = 15
 
 def show(comparison: Comparison, console: Console) -> None:
     """Print what changed beside the answers, then the methods that were scored otherwise."""
-    comparison = for_terminal(comparison)
+    comparison = with_texts(comparison, printable)
     console.print()
     for line in formats.remarks(comparison):
         console.print(line, style="dim", markup=False)

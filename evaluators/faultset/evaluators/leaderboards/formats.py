@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import math
 from collections.abc import Mapping
@@ -10,14 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from faultset.core.files import replace_text
+from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import detection as detecting
 from faultset.evaluators.leaderboards import diagnosis, localization, number_formats
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, Entry, Leaderboard, Table
-from faultset.evaluators.leaderboards.texts import for_markdown
 from faultset.evaluators.scorers.contract import Metric
 
 LEADERBOARD_VERSION = 2
 """Version 2 renamed `place` of an entry to `rank` and the metric `silent_without_fault` to `correct_abstentions`."""
+
+
+def markdown_text(text: str) -> str:
+    """Return a text that is no markup and breaks no table."""
+    return html.escape(printable(text), quote=False).replace("|", "\\|")
 
 
 def write_json(board: Leaderboard, path: Path) -> None:
@@ -72,7 +78,7 @@ def write_markdown(board: Leaderboard, path: Path) -> None:
 
 def markdown(board: Leaderboard) -> str:
     """Render a leaderboard as Markdown."""
-    board = for_markdown(board)
+    board = with_texts(board, markdown_text, keep=(Metric,))
     lines = [f"# {board.dataset} {board.version}", ""]
     lines += [f"- {line}" for line in summary_lines(board)]
     lines.append("")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.formats import columns_of, summary_lines
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, Entry, Leaderboard, Table
-from faultset.evaluators.leaderboards.texts import for_terminal
 from faultset.evaluators.scorers.contract import Metric
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _COST_WIDTH = 9
 
 def show(board: Leaderboard, console: Console) -> None:
     """Print the headline tables and what must be known to read them; the files hold the rest."""
-    board = for_terminal(board)
+    board = with_texts(board, printable, keep=(Metric,))
     console.print()
     for line in summary_lines(board):
         console.print(line.replace("**", ""), style="yellow" if "quick" in line[:8] else "dim", markup=False)
