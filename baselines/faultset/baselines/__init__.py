@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         get_localizer,
         list_baselines,
     )
-    from faultset.baselines.api.tables import read_frame, read_table
+    from faultset.baselines.api.tables import read_frame, read_table, read_wide
 
 __all__ = [
     "BaselineSpec",
@@ -47,6 +47,7 @@ __all__ = [
     "list_baselines",
     "read_frame",
     "read_table",
+    "read_wide",
 ]
 
 _REGISTRY = {

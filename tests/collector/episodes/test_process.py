@@ -27,9 +27,11 @@ def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkingFolder:
 
 
 def test_logs_of_a_failed_episode_are_kept_and_its_passwords_are_not(working: WorkingFolder, tmp_path: Path) -> None:
-    kept = process._keep_for_diagnosis(working, tmp_path / "data")
+    kept = process._keep_for_diagnosis(working, tmp_path / "data", "no answer")
     assert kept is not None
-    assert [path.relative_to(kept).as_posix() for path in kept.rglob("*") if path.is_file()] == ["logs/geo.log"]
+    names = sorted(path.relative_to(kept).as_posix() for path in kept.rglob("*") if path.is_file())
+    assert names == ["logs/geo.log", "reason.txt"]
+    assert (kept / "reason.txt").read_text() == "no answer\n"
 
 
 def test_nothing_is_kept_where_there_is_no_room_for_it(
@@ -39,5 +41,5 @@ def test_nothing_is_kept_where_there_is_no_room_for_it(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("shutil.copytree", full)
-    assert process._keep_for_diagnosis(working, tmp_path / "data") is None
+    assert process._keep_for_diagnosis(working, tmp_path / "data", "no answer") is None
     assert not list((tmp_path / "data").glob(".failed/*"))

@@ -136,11 +136,12 @@ class ReorderedView(EpisodeView):
         self._seed = seed
 
     def wide(self, step_s: float = 1.0, roles: Any = None) -> pd.DataFrame:
-        if (step_s, roles) not in self.frames:
+        key = (step_s, None if roles is None else tuple(roles))
+        if key not in self.frames:
             frame = super().wide(step_s, roles)
             order = np.random.default_rng(self._seed).permutation(frame.shape[1])
-            self.frames[step_s, roles] = frame.iloc[:, order]
-        return self.frames[step_s, roles]
+            self.frames[key] = frame.iloc[:, order]
+        return self.frames[key]
 
 
 class DeclaredView(EpisodeView):

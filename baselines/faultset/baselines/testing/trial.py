@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import math
 import pickle
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from faultset.baselines.testing.episodes import DeclaredView, ExampleEpisodes, e
 from faultset.datasets.views import EpisodeView
 
 Answer = Detection | Ranking | Diagnosis
+_TOLERANCE = 1e-9
 
 
 def alarm_time(view: EpisodeView) -> int:
@@ -90,8 +94,8 @@ class BaselineTrial:
 
     def assert_same(self, found: Answer, circumstance: str) -> None:
         """Check that an answer equals the expected one."""
-        same = _equal(found, self.expected)
-        assert same, f"{self.spec.name}: another answer {circumstance}: {found} instead of {self.expected}"
+        difference = _difference(found, self.expected)
+        assert not difference, f"{self.spec.name}: another answer {circumstance}: {difference}"
 
     def assert_sound(self, found: Answer, view: EpisodeView, circumstance: str) -> None:
         """Check what holds for any answer, however little evidence there was."""
@@ -104,12 +108,37 @@ def labelled_faults(examples: ExampleEpisodes) -> list[Labelled]:
     return [item for item in examples.training if item.fault_type is not None]
 
 
-def _equal(one: Answer, other: Answer) -> bool:
-    if not (isinstance(one, Detection) and isinstance(other, Detection)):
-        return type(one) is type(other) and one == other
-    arrays = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("times_ns", "scores", "flags"))
-    rest = (one.threshold, one.alarm_ns, one.evidence) == (other.threshold, other.alarm_ns, other.evidence)
-    return arrays and rest
+def _difference(found: Answer, expected: Answer) -> str:
+    """Say in what an answer differs from the expected one; the order of a sum may change its last digits."""
+    if not (isinstance(found, Detection) and isinstance(expected, Detection)):
+        return "" if _nearly(found, expected) else f"{found} instead of {expected}"
+    if not np.array_equal(found.times_ns, expected.times_ns):
+        return f"{len(found.times_ns)} samples instead of {len(expected.times_ns)}, or at other times"
+    apart = np.abs(found.scores - expected.scores)
+    if (apart > _TOLERANCE * np.maximum(np.abs(found.scores), np.abs(expected.scores))).any():
+        worst = int(apart.argmax())
+        return f"score {found.scores[worst]!r} instead of {expected.scores[worst]!r} at sample {worst}, and elsewhere"
+    for name in ("flags", "threshold", "alarm_ns", "evidence"):
+        own, wanted = getattr(found, name), getattr(expected, name)
+        same = np.array_equal(own, wanted) if name == "flags" else _nearly(own, wanted)
+        if not same:
+            return f"{name} {own} instead of {wanted}"
+    return ""
+
+
+def _nearly(one: Any, other: Any) -> bool:
+    """Whether two answers, or parts of them, are the same but for the last digits of their numbers."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_TOLERANCE)
+    if type(one) is not type(other):
+        return False
+    if dataclasses.is_dataclass(one):
+        return all(_nearly(getattr(one, f.name), getattr(other, f.name)) for f in dataclasses.fields(one))
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_nearly(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_nearly, one, other))
+    return bool(one == other)
 
 
 def _unsound(found: Answer, view: EpisodeView) -> str | None:

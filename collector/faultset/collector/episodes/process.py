@@ -34,6 +34,7 @@ from faultset.core.errors import DataError, FaultsetError, in_one_sentence
 from faultset.core.files import resources_named
 from faultset.core.processes import die_with_parent
 
+REASON = "reason.txt"
 TRACEBACK = "traceback.txt"
 LEAST_FREE_BYTES = 64 * 2**20
 
@@ -68,7 +69,7 @@ def main() -> None:
     if stopping:
         outcome = replace(outcome, interrupted=True)
     if outcome.failure and not outcome.interrupted:
-        outcome = replace(outcome, logs=_keep_for_diagnosis(working, assignment.root))
+        outcome = replace(outcome, logs=_keep_for_diagnosis(working, assignment.root, outcome.failure))
     send(_released(assignment, working, journal, outcome))
 
 
@@ -156,8 +157,11 @@ def _sender() -> Callable[[EpisodeMessage], None]:
     return send
 
 
-def _keep_for_diagnosis(working: WorkingFolder, root: Path) -> Path | None:
-    """Copy logs and journal of a failed episode beside the versioned part of the dataset; None when that fails."""
+def _keep_for_diagnosis(working: WorkingFolder, root: Path, failure: str) -> Path | None:
+    """Copy logs and journal of a failed episode, and say why it failed, beside the versioned part of the dataset.
+
+    Return the folder; None when that fails.
+    """
     failed = root / FAILED / working.note.episode
     shutil.rmtree(failed, ignore_errors=True)
     try:
@@ -167,6 +171,7 @@ def _keep_for_diagnosis(working: WorkingFolder, root: Path) -> Path | None:
         shutil.copytree(
             working.folder, failed, ignore=lambda folder, names: [n for n in names if not _is_plain(Path(folder) / n)]
         )
+        (failed / REASON).write_text(f"{failure}\n", encoding="utf-8")
     except (OSError, shutil.Error):
         shutil.rmtree(failed, ignore_errors=True)
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections import deque
@@ -212,7 +213,10 @@ class EpisodeRunner:
             record.parameters = change(self.platform, self.draws.fault) if change else {}
         else:
             assert self.plan.target is not None
-            record.parameters = dict(record.fault.inject(self.platform, self.plan.target, self.draws.fault))
+            # every repetition draws the same, and what the first one did is what the label says
+            rng = copy.deepcopy(self.draws.fault)
+            parameters = dict(record.fault.inject(self.platform, self.plan.target, rng))
+            record.parameters = record.parameters or parameters
         if record.inject_done_ns is None:
             record.inject_done_ns = time.time_ns()
             _log.info("injected: %s", self.plan.title)

@@ -57,7 +57,9 @@ def scorer_codes() -> dict[str, str]:
     """Return name -> code of every scorer that can be loaded and does not come with faultset."""
     announced = plugins(SCORERS)
     return {
-        name: str(plugin_identity(announced[name])) for name in load_plugins(SCORERS) if not announced[name].built_in
+        name: str(plugin_identity(announced[name]))
+        for name in load_plugins(SCORERS)
+        if name in announced and not announced[name].built_in
     }
 
 

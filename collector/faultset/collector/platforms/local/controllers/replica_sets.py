@@ -1,4 +1,4 @@
-"""ReplicaSets: as many pods as wanted."""
+"""ReplicaSets: as many pods as wanted, of those that their selector finds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.pod_state import is_active, is_ready
-from faultset.collector.platforms.local.api_server.object_store import owner_reference
+from faultset.collector.platforms.local.api_server.object_store import owner_reference, owner_uid, selects
 from faultset.collector.platforms.local.controllers.context import Context
 
 
 def reconcile_replica_sets(context: Context) -> None:
     """Create and delete pods until every ReplicaSet has as many as it wants."""
     for replica_set in context.store.each("ReplicaSet"):
+        _release_and_adopt(context, replica_set)
         pods = [pod for pod in context.store.owned("Pod", replica_set) if is_active(pod)]
         missing = replica_set["spec"]["replicas"] - len(pods)
         pods += [_create_pod(context, replica_set) for _ in range(missing)]
@@ -30,6 +31,18 @@ def reconcile_replica_sets(context: Context) -> None:
             "observedGeneration": replica_set["metadata"]["generation"],
         }
         context.store.set_status("ReplicaSet", replica_set["metadata"]["name"], status)
+
+
+def _release_and_adopt(context: Context, replica_set: Object) -> None:
+    """Let go of pods whose labels no longer match, and take in those that match and have no controller."""
+    selector = replica_set["spec"]["selector"]["matchLabels"]
+    for pod in context.store.owned("Pod", replica_set):
+        if is_active(pod) and not selects(selector, pod):
+            context.store.patch("Pod", pod["metadata"]["name"], {"metadata": {"ownerReferences": None}})
+    for pod in context.store.each("Pod", selector):
+        if is_active(pod) and owner_uid(pod) is None:
+            owner = {"metadata": {"ownerReferences": [owner_reference(replica_set)]}}
+            context.store.patch("Pod", pod["metadata"]["name"], owner)
 
 
 def _first_to_go(pod: Object) -> tuple[bool, bool, bool, int]:
