@@ -100,8 +100,8 @@ def make_request(
     faults
         Names of faults; `all` for all that apply, `noop` for none.
     apps
-        Names of applications or paths of app files; `all` for
-        those that the collector deploys, plug-ins among them.
+        Names of applications or paths of app files; `all` for those that
+        the collector deploys, plug-ins among them.
     profile
         `quick` or `standard`: the lengths of the phases.
     warmup_s, baseline_s, fault_s, cooldown_s
