@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from faultset.core.errors import DataError
 from faultset.datasets.format.context import IMPORTED, EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
@@ -30,6 +31,10 @@ def import_case(found: ImportFormat, case: Case, out: Path) -> EpisodeSummary:
     episode = episode_id(found.name, case.key)
     foreign = found.load(case)
     context = _context(episode, foreign)
+    try:
+        label = _label(foreign)
+    except DataError as error:
+        raise DataError(f"{case.key}: {error}") from error
     metrics = TABLES["metrics"].empty_table()
     with EpisodeWriter(out, episode, quick=True) as writer:
         for table, batches in foreign.tables.items():
@@ -37,7 +42,7 @@ def import_case(found: ImportFormat, case: Case, out: Path) -> EpisodeSummary:
             if table == "metrics":
                 metrics = rows
         writer.write_context(context)
-        writer.write_truth(_label(foreign), foreign.evidence, None)
+        writer.write_truth(label, foreign.evidence, None)
         folder = writer.commit()
     # Methods ask for this frame first, and here its samples are at hand.
     keep_frame(folder, frame_facts(context, context.resolution_s, None), lambda: _usual_frame(metrics, context))
@@ -82,6 +87,8 @@ def _label(foreign: ForeignEpisode) -> dict[str, Any]:
         "host": {},
         "clock_offsets": {},
     }
+    if faulty and not foreign.label.get("targets"):
+        raise DataError("its label has a fault and names no target; restore the label, or leave the case out")
     windows = {
         "view_start": foreign.view_start_ns,
         "view_end": foreign.view_end_ns,
