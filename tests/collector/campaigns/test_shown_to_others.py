@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from shown_to_others import listening_addresses, open_to_others, shown_texts
-from test_killed_campaigns import phases_of, scratch_of, start
+
+from tests.collector.campaigns.test_killed_campaigns import phases_of, scratch_of, start
 
 pytestmark = pytest.mark.slow
 
