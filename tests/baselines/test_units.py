@@ -12,6 +12,7 @@ from faultset.baselines.api.contract import Detection
 from faultset.baselines.api.registry import BaselineSpec, list_baselines
 from faultset.baselines.testing.episodes import example_episodes, with_column
 from faultset.baselines.testing.trial import BaselineTrial
+from faultset.datasets.format.ordering import order_of
 from faultset.datasets.views import EpisodeView
 
 UNIT_DECIDES = {
@@ -39,7 +40,11 @@ def with_constants(rows: pa.Table) -> pa.Table:
     one = rows.filter(pa.array([name == names[0] for name in names]))
     constant = pa.array(["a_setting"] * len(one)).cast(rows["metric"].type)
     one = with_column(with_column(one, "metric", constant), "value", pa.array(np.full(len(one), 7.0)))
-    return pa.concat_tables([rows, one], promote_options="permissive").cast(rows.schema)
+    both = pa.concat_tables([rows, one], promote_options="permissive").cast(rows.schema)
+    columns = {name: both[name] for name in both.column_names}
+    coded = pa.table({n: c.dictionary_encode() if pa.types.is_string(c.type) else c for n, c in columns.items()})
+    order = order_of("metrics", coded)
+    return both if order is None else both.take(order)
 
 
 @functools.cache
@@ -47,7 +52,7 @@ def altered(*, constants: bool) -> EpisodeView:
     def edit(rows: pa.Table) -> pa.Table:
         return in_other_units(with_constants(rows) if constants else rows)
 
-    return example_episodes().altered({"metrics": edit})
+    return example_episodes().altered(f"other units, constants: {constants}", {"metrics": edit})
 
 
 @pytest.mark.parametrize("spec", SCALE_FREE, ids=lambda spec: spec.name)

@@ -81,6 +81,7 @@ def test_an_edited_method_is_asked_again_and_said_to_be_edited(example_dataset: 
     assert scores == {2.0}
 
 
+@pytest.mark.slow
 def test_a_method_that_was_not_edited_is_not_asked_again(example_dataset: Path, folder: Path):
     out = folder / "results"
     rows = interrupted(example_dataset, method_with(folder, 1.0), out)
@@ -88,6 +89,7 @@ def test_a_method_that_was_not_edited_is_not_asked_again(example_dataset: Path, 
     assert (start.kept, start.changed) == (len(rows), ())
 
 
+@pytest.mark.slow
 def test_a_comparison_names_the_method_whose_code_differs(example_dataset: Path, folder: Path):
     for out, score in (("old", 1.0), ("new", 2.0)):
         evaluate(example_dataset, [method_with(folder, score), "ksigma"], workers=1, out=folder / out)

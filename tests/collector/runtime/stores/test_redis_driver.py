@@ -36,6 +36,7 @@ def test_accounts_are_kept_as_digests_in_a_file_of_the_store_alone(tmp_path: Pat
     assert (tmp_path / "users.acl").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", STORE_DRIVERS.values(), ids=lambda driver: driver.name)
 def test_the_accounts_of_a_store_can_do_what_the_application_does_and_no_more(
     driver: StoreDriver, tmp_path: Path
