@@ -24,6 +24,7 @@ import psutil
 
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.platforms.local.relay import main as relay_main
+from faultset.collector.platforms.local.relay.messages import ConfigureRelay, RelayRoute, Target
 
 DIRECT = ("127.9.1.2", 7001)
 RELAYED = ("127.9.0.2", 7000)
@@ -111,12 +112,10 @@ def run(round_trips: int, connections: int) -> dict[str, float]:
         relay.start()
         ready.wait()
         channel = Channel(path)
-        target = {"pod": "answer-1", "ip": DIRECT[0], "port": DIRECT[1]}
-        channel.call(
-            "configure",
-            pods={"127.9.1.1": "ask-1", DIRECT[0]: "answer-1"},
-            forwards=[{"name": "answer", "ip": RELAYED[0], "port": RELAYED[1], "targets": [target]}],
-        )
+        target = Target(pod="answer-1", ip=DIRECT[0], port=DIRECT[1])
+        route = RelayRoute(name="answer", ip=RELAYED[0], port=RELAYED[1], targets=(target,))
+        pods = {"127.9.1.1": "ask-1", DIRECT[0]: "answer-1"}
+        channel.call(ConfigureRelay(pods=pods, routes=(route,)))
         process = psutil.Process(relay.pid)
         figures: dict[str, float] = {}
         try:

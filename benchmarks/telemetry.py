@@ -24,10 +24,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.platforms.local.telemetry import main as telemetry_main
+from faultset.collector.platforms.local.telemetry.messages import ConfigureTelemetry, ReadHealth, ScrapeTarget
 from faultset.collector.platforms.local.telemetry.process import write_window
 from faultset.collector.sources.exposition import ExpositionReader
 from faultset.collector.sources.metric_store import MetricStore
-from faultset.collector.sources.series import Series
+from faultset.collector.sources.series import SeriesKey
 
 SERIES_PER_POD = 74
 EPISODE_S = 600
@@ -73,16 +74,16 @@ def scrape(pods: int, seconds: float) -> dict[str, float]:
         process = context.Process(target=telemetry_main, args=arguments, kwargs={"parent": os.getpid()}, daemon=True)
         process.start()
         channel = Channel(path)
-        table = [
-            {"pod": f"p-{pod}", "service": f"s-{pod}", "container": "c", "scrape": [address(pod), _PORT]}
+        targets = tuple(
+            ScrapeTarget(pod=f"p-{pod}", service=f"s-{pod}", container="c", address=(address(pod), _PORT))
             for pod in range(pods)
-        ]
-        channel.call("configure", pods=table)
+        )
+        channel.call(ConfigureTelemetry(targets=targets))
         time.sleep(2)
         watched = psutil.Process(process.pid)
-        before, samples = watched.cpu_times(), channel.call("health")["samples"]
+        before, samples = watched.cpu_times(), channel.call(ReadHealth()).samples
         time.sleep(seconds)
-        after, health = watched.cpu_times(), channel.call("health")
+        after, health = watched.cpu_times(), channel.call(ReadHealth())
         resident = watched.memory_full_info().uss
         channel.close()
         process.kill()
@@ -90,9 +91,9 @@ def scrape(pods: int, seconds: float) -> dict[str, float]:
         process.join()
         servers.join()
     return {
-        "samples_per_s": (health["samples"] - samples) / seconds,
+        "samples_per_s": (health.samples - samples) / seconds,
         "share_of_a_core": (after.user + after.system - before.user - before.system) / seconds,
-        "worst_lag_ms": health["worst_lag_ms"],
+        "worst_lag_ms": health.worst_lag_ms,
         "own_memory_mb": resident / 1e6,
     }
 
@@ -101,7 +102,7 @@ def store(pods: int) -> dict[str, float]:
     """Fill a store with an episode's samples and write a snapshot of it."""
     metrics = MetricStore()
     numbers = [
-        metrics.number(Series(None, f"p-{pod}", "c", f"metric_{number}", "{}", "gauge"))
+        metrics.number(SeriesKey(None, f"p-{pod}", "c", f"metric_{number}", "{}", "gauge"))
         for pod in range(pods)
         for number in range(SERIES_PER_POD)
     ]

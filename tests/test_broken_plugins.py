@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from faultset.baselines.api import registry as baseline_registry
 from faultset.baselines.api.registry import get_baseline, list_baselines
 from faultset.collector.apps import load_app, load_apps
 from faultset.collector.faults.registry import faults, get_fault
@@ -65,6 +66,12 @@ ALL: dict[str, Callable[[], Any]] = {
     "faultset.scorers": registered_scorers,
     "faultset.sources": lambda: load_sources() or ["none installed"],
 }
+
+
+@pytest.fixture(autouse=True)
+def _no_baseline_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a broken module announced in this process is forgotten, for the tests that follow."""
+    monkeypatch.setattr(baseline_registry, "_announced", dict(baseline_registry._announced))
 
 
 @pytest.fixture(scope="session")

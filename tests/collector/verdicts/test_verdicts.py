@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,12 @@ from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_t
 from faultset.collector.verdicts.verdict import judge
 
 SECOND = 1_000_000_000
-WINDOW = {"start_ns": 0, "reference_end_ns": 80 * SECOND, "onset_ns": 100 * SECOND, "end_ns": 200 * SECOND}
+WINDOW: dict[str, Any] = {
+    "start_ns": 0,
+    "reference_end_ns": 80 * SECOND,
+    "onset_ns": 100 * SECOND,
+    "end_ns": 200 * SECOND,
+}
 
 
 def requests(seed: int = 0, rate: float = 10.0) -> pd.DataFrame:
