@@ -33,6 +33,8 @@ from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.metrics.roles import builtin_catalogue
 from faultset.datasets.views import EpisodeView
+from faultset.evaluators.execution.runners.cache import Cache
+from faultset.evaluators.execution.runners.views import SharedView
 
 SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"
 SERVICES = tuple(f"service-{letter}" for letter in "abcdefghijklmnopqrs")
@@ -73,33 +75,9 @@ LABEL: dict[str, Any] = {
 }
 
 
-class RememberingView(EpisodeView):
-    """A view that reads and makes each table and frame once, as an evaluation does for all baselines together."""
-
-    def __init__(self, path: Path | str) -> None:
-        super().__init__(path)
-        self._known: dict[Any, Any] = {}
-
-    def table(self, name: str, columns: Sequence[str] | None = None, filters: Any = None) -> pa.Table:
-        if filters is not None:
-            return super().table(name, columns, filters)
-        key = (name, None if columns is None else tuple(columns))
-        return self._once(key, lambda: super(RememberingView, self).table(name, columns))
-
-    def wide(self, step_s: float = 1.0, roles: Iterable[str] | None = None) -> Any:
-        chosen = None if roles is None else frozenset(roles)
-        return self._once((step_s, chosen), lambda: super(RememberingView, self).wide(step_s, chosen)).copy(deep=False)
-
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        return self._once(("made", key), make)
-
-    def _frame(self, name: str) -> Any:
-        return self._once(name, lambda: super(RememberingView, self)._frame(name)).copy(deep=False)
-
-    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
-        if key not in self._known:
-            self._known[key] = make()
-        return self._known[key]
+def cached_view(folder: Path) -> EpisodeView:
+    """Return a view that reads and makes each table and frame once, as an evaluation's own for all methods together."""
+    return SharedView(str(folder), Cache(), tables=frozenset(TABLES))
 
 
 def write_large_episode(root: Path, seed: int = 0, name: str = "large") -> Path:
@@ -313,7 +291,7 @@ def question(spec: BaselineSpec, lessons: Sequence[Labelled]) -> Callable[[Episo
 
 def cost(ask: Callable[[EpisodeView], Any], folder: Path) -> tuple[float, float]:
     """Processor seconds of a first answer, and the fewer of two more with everything read already."""
-    view = RememberingView(folder)
+    view = cached_view(folder)
     seconds = []
     for _ in range(3):
         gc.collect()
@@ -329,7 +307,7 @@ def measure(specs: Iterable[BaselineSpec], folders: Sequence[Path]) -> dict[str,
     found: dict[str, dict[str, tuple[float, float]]] = {}
     for spec in specs:
         ask = question(spec, lessons)
-        ask(RememberingView(folders[0]))
+        ask(cached_view(folders[0]))
         found[spec.name] = {folder.name: cost(ask, folder) for folder in folders}
     return found
 
@@ -343,7 +321,7 @@ def together(specs: Iterable[BaselineSpec], folder: Path) -> float:
     """Processor seconds of one answer of each, one after the other, reading included once."""
     lessons = training(open_dataset(SAMPLE))
     asked = [question(spec, lessons) for spec in specs]
-    view = RememberingView(folder)
+    view = cached_view(folder)
     gc.collect()
     start = time.process_time()
     for ask in asked:

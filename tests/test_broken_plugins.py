@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from faultset.baselines.api import registry as baseline_registry
 from faultset.baselines.api.registry import get_baseline, list_baselines
 from faultset.collector.apps import load_app, load_apps
 from faultset.collector.faults.registry import faults, get_fault
@@ -25,6 +24,8 @@ from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.exports.exporter import load_layout
 from faultset.datasets.imports.registry import format_named, recognised
 from faultset.evaluators.scorers.registry import registered_scorers, scorer_called
+
+pytestmark = pytest.mark.usefixtures("own_registries")
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -66,12 +67,6 @@ ALL: dict[str, Callable[[], Any]] = {
     "faultset.scorers": registered_scorers,
     "faultset.sources": lambda: load_sources() or ["none installed"],
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_baseline_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a broken module announced in this process is forgotten, for the tests that follow."""
-    monkeypatch.setattr(baseline_registry, "_announced", dict(baseline_registry._announced))
 
 
 @pytest.fixture(scope="session")

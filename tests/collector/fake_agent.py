@@ -17,7 +17,7 @@ TOKEN = "b8f1c0"
 GEO = "a570e514-5f17-4e87-a049-2fa201289d9e"
 
 
-class Held:
+class RecordingImpairments:
     """Remembers what is asked of it, in place of a node's network."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Held:
         return list(self.impaired)
 
 
-class Killing(Pods):
+class RecordingPods(Pods):
     """Remembers which containers it was to kill."""
 
     def __init__(self) -> None:
@@ -62,6 +62,6 @@ class Agent:
     """An agent with made-up hands."""
 
     def __init__(self) -> None:
-        self.held, self.pods, self.delay = Held(), Killing(), SchedulingDelay()
+        self.held, self.pods, self.delay = RecordingImpairments(), RecordingPods(), SchedulingDelay()
         abilities = Abilities(variant="", reasons={"delay": "the kernel has no netem"})
         self.verbs = Verbs(self.pods, cast(ActiveImpairments, self.held), abilities, self.delay)

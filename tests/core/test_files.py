@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from faultset.core.errors import DataError
-from faultset.core.files import replace_text, replacing, resources_named
+from faultset.core.files import replace_text, replacing, translate_resource_errors
 
 
 def names(folder: Path) -> list[str]:
@@ -63,11 +63,11 @@ def test_durable_files_and_their_folder_are_flushed(tmp_path, monkeypatch, durab
 def test_what_the_machine_does_not_give_is_one_sentence_with_a_remedy(number: int, tmp_path: Path) -> None:
     with (
         pytest.raises(DataError, match=r"cannot be written \(.*\); .*the same command again"),
-        resources_named(tmp_path),
+        translate_resource_errors(tmp_path),
     ):
         raise OSError(number, os.strerror(number))
 
 
 def test_a_bug_stays_a_bug(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), resources_named(tmp_path):
+    with pytest.raises(FileNotFoundError), translate_resource_errors(tmp_path):
         (tmp_path / "absent").read_text()

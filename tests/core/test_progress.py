@@ -39,3 +39,9 @@ def test_a_total_may_be_found_out_later(capsys):
         steps.add()
         steps.add()
     assert capsys.readouterr().err.splitlines()[-1].startswith("cases 2/2 after")
+
+
+def test_a_command_with_nothing_to_do_prints_no_line(capsys):
+    with reported("case") as show:
+        StepCounter(0, show)
+    assert capsys.readouterr().err == ""

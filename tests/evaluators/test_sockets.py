@@ -10,12 +10,10 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
 
 from faultset.datasets.examples import write_example_dataset
 
 
-@pytest.mark.slow
 def test_an_evaluation_listens_on_loopback_only(tmp_path: Path) -> None:
     write_example_dataset(tmp_path / "data", episodes=2, baseline_s=20, fault_s=20)
     words = [

@@ -9,7 +9,6 @@ Exit codes: 0 done, 2 wrong usage, 3 dataset, 4 platform, 130 interrupted. Resul
 
 from __future__ import annotations
 
-import errno
 import io
 import math
 import re
@@ -22,6 +21,7 @@ import click
 from faultset.core import __version__
 from faultset.core.errors import DataError, FaultsetError
 from faultset.core.extras import missing_extra
+from faultset.core.files import is_disk_full
 from faultset.core.output import escape_unencodable
 from faultset.core.plugins import Plugin, plugins
 from faultset.core.suggestions import suggest
@@ -50,7 +50,7 @@ def _invoked(invoke: Callable[[click.Context], Any], context: click.Context) -> 
         _show_error(missing)
         context.exit(missing.exit_code)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_disk_full(error):
             raise
         click.echo("Error: no space left on the disk that is written to; free some, then run again", err=True)
         context.exit(DataError.exit_code)

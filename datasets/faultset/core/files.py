@@ -28,9 +28,6 @@ _REMEDIES = {
 }
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
 @contextmanager
 def replacing(path: Path, *, durable: bool = True, overwrite: bool = True) -> Iterator[Path]:
     """Yield a path in the same folder to write to, which becomes `path` when the block ends without an error.
@@ -65,13 +62,18 @@ def replacing(path: Path, *, durable: bool = True, overwrite: bool = True) -> It
         temporary.unlink(missing_ok=True)
 
 
+def is_disk_full(error: BaseException) -> bool:
+    """Say whether an error is that of a full disk, or of a used-up quota; some libraries only have it in their text."""
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error)
+
+
 @contextmanager
-def unwritable_named(path: Path) -> Iterator[None]:
+def translate_write_errors(path: Path) -> Iterator[None]:
     """Turn an error of the system into one UsageError that names what cannot be written; let a full disk pass."""
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if is_disk_full(error):
             raise
         raise UsageError(
             f"{printable(path)[:300]} cannot be written ({error.strerror or error}); choose another place"
@@ -99,7 +101,7 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def resources_named(folder: Path) -> AbstractContextManager[None]:
+def translate_resource_errors(folder: Path) -> AbstractContextManager[None]:
     """Turn what the machine does not give, such as room on a disk, into one DataError; let other errors pass.
 
     Parameters
@@ -107,10 +109,10 @@ def resources_named(folder: Path) -> AbstractContextManager[None]:
     folder
         Named when the system does not name a file.
     """
-    return _ResourcesNamed(folder)
+    return _ResourceErrors(folder)
 
 
-class _ResourcesNamed(AbstractContextManager[None]):
+class _ResourceErrors(AbstractContextManager[None]):
     def __init__(self, folder: Path):
         self._folder = folder
 

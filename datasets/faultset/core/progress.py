@@ -105,7 +105,7 @@ class _Lines:
     def __call__(self, steps: int) -> None:
         with self._lock:
             self._done += steps
-            if self._done * _LINES < self._total * self._next:
+            if not self._total or self._done * _LINES < self._total * self._next:
                 return
             self._next = self._done * _LINES // self._total + 1
             elapsed = time.monotonic() - self._started

@@ -6,14 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from faultset.core.files import unwritable_named
+from faultset.core.files import translate_write_errors
 from faultset.core.locks.new_folder import new_folder
 from faultset.core.progress import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.episode import Episode
 from faultset.datasets.format.episodes import TRUTH, EpisodeWriter
 from faultset.datasets.format.labels import LABEL_TIMES, Label
-from faultset.datasets.format.storage import disk_full_named
+from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.versions import create_version
 
 
@@ -44,7 +44,7 @@ def upgrade_dataset(
     dataset = open_dataset(root, version)
     dataset.check_files()
     out = Path(out)
-    with disk_full_named(out.parent), unwritable_named(out), new_folder(out, "upgrade") as folder:
+    with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "upgrade") as folder:
         steps = StepCounter(len(dataset.episodes), progress)
         for episode in dataset.episodes:
             _write(dataset.episode(episode), folder)

@@ -15,7 +15,7 @@ from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.context import EpisodeContext, read_context
 from faultset.datasets.format.episodes import TELEMETRY
 from faultset.datasets.format.schemas import TABLES, dictionary_columns
-from faultset.datasets.format.storage import damage_named, open_table
+from faultset.datasets.format.storage import open_table, translate_damage
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, known_roles
 
 if TYPE_CHECKING:
@@ -118,10 +118,10 @@ class EpisodeView:
         dictionaries = [column for column in dictionary_columns(schema) if filters is not None or column in chosen]
         if filters is None:
             file = open_table(path, name, schema, dictionaries)
-            with damage_named(path), file:
+            with translate_damage(path), file:
                 return file.read(columns=chosen)
         open_table(path, name, schema).close()
-        with damage_named(path):
+        with translate_damage(path):
             return pq.read_table(path, columns=chosen, filters=filters, read_dictionary=dictionaries)
 
     def metrics(self) -> pd.DataFrame:
@@ -180,7 +180,7 @@ class EpisodeView:
         """Read the samples that wide columns of the roles are made of; buckets never are."""
         path = self._telemetry / "metrics.parquet"
         file = open_table(path, "metrics", TABLES["metrics"], dictionary_columns(TABLES["metrics"]))
-        with damage_named(path), file:
+        with translate_damage(path), file:
             metric = file.read(columns=["metric"])["metric"].unify_dictionaries()
             wanted, groups = [], []
             first = 0

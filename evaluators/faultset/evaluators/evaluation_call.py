@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from faultset.core.errors import UsageError
+from faultset.core.progress import Progress, StepCounter
 from faultset.core.suggestions import unknown_name
 from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 DELAYS_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
 """The grid "auto": doubling, because the first seconds matter most."""
-Progress = Callable[[int, int], None]
-"""Called with the steps that are finished and all steps, possibly from another thread."""
 
 
 def evaluate(
@@ -153,7 +152,7 @@ def evaluate(
                     dashboard=scheduling.dashboard_of(client),
                 )
             )
-        finished = _Counter(plan.steps, progress)
+        finished = StepCounter(plan.steps, progress)
 
         def store(rows: list[ResultRow]) -> None:
             if folder is not None and checkpoint is not None:
@@ -194,19 +193,6 @@ def results_folder(dataset: str) -> Path:
         if place.is_symlink():
             raise UsageError(f"{place} is a link; remove it, or name the folder for the results with --out")
     return results / folder.name
-
-
-class _Counter:
-    """Steps that are finished, for a caller's progress."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._total, self._progress = total, progress
-        self._done = 0
-
-    def add(self, steps: int) -> None:
-        self._done += steps
-        if self._progress is not None:
-            self._progress(self._done, self._total)
 
 
 def _settings(

@@ -43,8 +43,9 @@ def test_it_takes_thirty_lines() -> None:
     assert len(lines) <= 30
 
 
-def test_the_method_is_found_by_its_entry_point_and_answers(installed, example, faulty, monkeypatch) -> None:
-    monkeypatch.setattr(registry, "_announced", dict(registry.list_baselines()))
+def test_the_method_is_found_by_its_entry_point_and_answers(
+    installed, example, faulty, monkeypatch, own_registries
+) -> None:
     monkeypatch.syspath_prepend(str(installed))
     spec = registry.get_baseline("new-lines")
     assert registry.list_baselines()["new-lines"] is spec

@@ -19,11 +19,9 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def announced(monkeypatch: pytest.MonkeyPatch) -> dict[str, registry.BaselineSpec]:
+def announced(own_registries: None) -> dict[str, registry.BaselineSpec]:
     """Announcements that are forgotten after the test."""
-    found = dict(registry.list_baselines())
-    monkeypatch.setattr(registry, "_announced", found)
-    return found
+    return registry._announced
 
 
 def announce(name: str = "mine", task: str = "detection", **more: Any):

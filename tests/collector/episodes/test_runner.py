@@ -331,7 +331,7 @@ def test_a_clock_that_is_set_voids_the_episode_at_once(
     began, real = time.monotonic(), time.time_ns
     set_at = began + 0.6
     monkeypatch.setattr(
-        "faultset.collector.episodes.surroundings.clock_offset_ns",
+        "faultset.collector.episodes.watchdog.clock_offset_ns",
         lambda: real() - time.monotonic_ns() + (step_s * SECOND if time.monotonic() > set_at else 0),
     )
     outcome = subject.run()

@@ -24,7 +24,7 @@ from faultset.collector.episodes.messages import (
 )
 from faultset.collector.ipc.calls import error_line, read_answer, read_request, request_line, result_line
 from faultset.collector.ipc.messages import (
-    BadMessage,
+    InvalidMessage,
     Message,
     Request,
     decode,
@@ -73,7 +73,14 @@ def example(kind: Any, rng: random.Random) -> Any:
 
 
 def test_the_messages_of_every_process_are_registered() -> None:
-    expected = {"SpawnContainer", "ConfigureRelay", "WriteSnapshot", "ChangeLoad", "EpisodeAssignment", "Exited"}
+    expected = {
+        "SpawnContainer",
+        "ConfigureRelay",
+        "WriteSnapshot",
+        "ChangeLoad",
+        "EpisodeAssignment",
+        "ContainerExited",
+    }
     assert expected <= TYPES.keys()
     assert len(TYPES) == len([kind for kind in message_types() if kind.__module__.startswith("faultset.")])
 
@@ -101,21 +108,21 @@ def test_every_request_and_its_answer_survive_their_way(kind: type[Request[Any]]
 @pytest.mark.parametrize("kind", TYPES.values(), ids=TYPES.keys())
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"7", b'{"unknown_field": 1}', b"\xff\xfe"])
 def test_what_is_no_message_is_refused_in_one_sentence(kind: type[Message], data: bytes) -> None:
-    with pytest.raises(BadMessage, match=f"a message must be a valid {kind.__name__}; ") as caught:
+    with pytest.raises(InvalidMessage, match=f"a message must be a valid {kind.__name__}; ") as caught:
         decode(kind, data)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("line", [b"", b"Nothing {}", b"\xff {}", b"ChangeLoad", b'ChangeLoad {"factor": "2"}'])
 def test_a_line_that_is_no_request_is_refused(line: bytes) -> None:
-    with pytest.raises(BadMessage):
+    with pytest.raises(InvalidMessage):
         read_request(line, {REQUESTS["ChangeLoad"]: lambda request: None})
 
 
 @pytest.mark.parametrize("line", [b"", b"maybe 1", b"result", b'result "2"', b"error 7"])
 def test_a_line_that_is_no_answer_is_refused(line: bytes) -> None:
     request = TYPES["ChangeLoad"](factor=1.0)  # type: ignore[call-arg]
-    with pytest.raises(BadMessage):
+    with pytest.raises(InvalidMessage):
         read_answer(request, line, "load")  # type: ignore[arg-type]
 
 
@@ -134,10 +141,10 @@ def test_messages_of_an_episode_are_told_apart_by_their_fields() -> None:
 
 def test_values_are_checked_as_strictly_as_messages() -> None:
     assert decode_value(tuple[int, ...], encode_value(tuple[int, ...], (1, 2))) == (1, 2)
-    with pytest.raises(BadMessage):
+    with pytest.raises(InvalidMessage):
         decode_value(int, b'"1"')
 
 
 def test_an_assignment_that_lacks_a_field_names_it() -> None:
-    with pytest.raises(BadMessage, match="its plan is wrong"):
+    with pytest.raises(InvalidMessage, match="its plan is wrong"):
         decode(EpisodeAssignment, b'{"root": "/x", "parent": 1, "parallel": 1, "settings": {}}')

@@ -40,10 +40,9 @@ def test_an_edited_operation_of_an_app_folder_gives_other_episodes(tmp_path: Pat
 
 
 def test_an_edited_fault_of_another_distribution_gives_other_episodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_registries: None
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(registry, "_faults", dict(registry.faults()))
     file = tmp_path / "acme_faults.py"
     file.write_text(
         "from faultset.collector.faults.registry import fault\n\n\n"

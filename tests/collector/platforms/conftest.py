@@ -10,7 +10,7 @@ import pytest
 from faultset.collector.platforms.local.controllers.cluster import Cluster
 from faultset.collector.platforms.local.controllers.commands import (
     Command,
-    Exited,
+    ContainerExited,
     SignalContainer,
     StartContainer,
     Started,
@@ -117,7 +117,7 @@ class Bench:
 
     def _end(self, pod: str, code: int, *, out_of_memory: bool = False) -> None:
         started = self.running.pop(pod)
-        report = Exited(
+        report = ContainerExited(
             uid=started.uid,
             container=started.container,
             attempt=started.attempt,

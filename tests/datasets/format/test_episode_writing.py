@@ -98,7 +98,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(step, monkeypatch, write
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_arrow_reports_a_full_device_in_a_way_that_we_recognize():
     table = pa.table({"a": np.random.default_rng(0).random(200_000)})
-    with pytest.raises(DataError, match="no space left"), storage.disk_full_named(Path("here")):
+    with pytest.raises(DataError, match="no space left"), storage.translate_disk_full(Path("here")):
         pq.write_table(table, "/dev/full")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets import open_dataset
-from faultset.datasets.cache.seen_files import known_files
+from faultset.datasets.cache.checked_files import known_files
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import TABLES

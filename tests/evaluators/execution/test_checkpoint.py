@@ -36,7 +36,7 @@ def expected(make) -> list[ResultRow]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_registries: None) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
     (tmp_path / "code").mkdir()
     yield tmp_path
@@ -81,7 +81,6 @@ def test_an_edited_method_is_asked_again_and_said_to_be_edited(example_dataset: 
     assert scores == {2.0}
 
 
-@pytest.mark.slow
 def test_a_method_that_was_not_edited_is_not_asked_again(example_dataset: Path, folder: Path):
     out = folder / "results"
     rows = interrupted(example_dataset, method_with(folder, 1.0), out)
@@ -89,7 +88,6 @@ def test_a_method_that_was_not_edited_is_not_asked_again(example_dataset: Path, 
     assert (start.kept, start.changed) == (len(rows), ())
 
 
-@pytest.mark.slow
 def test_a_comparison_names_the_method_whose_code_differs(example_dataset: Path, folder: Path):
     for out, score in (("old", 1.0), ("new", 2.0)):
         evaluate(example_dataset, [method_with(folder, score), "ksigma"], workers=1, out=folder / out)

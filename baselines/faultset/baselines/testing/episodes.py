@@ -74,7 +74,7 @@ class ExampleEpisodes:
             table = edits[path.stem](pq.read_table(path))
             if table is not None:
                 pq.write_table(table, target / "telemetry" / path.name)
-        return RememberingView(target)
+        return CachingView(target)
 
 
 @functools.cache
@@ -89,7 +89,7 @@ def example_episodes() -> ExampleEpisodes:
         label = dataset.label(episode)
         training.append(
             Labelled(
-                view=RememberingView(dataset.path(episode)),
+                view=CachingView(dataset.path(episode)),
                 service=next(iter(label.targets), None),
                 system_level=label.system_level,
                 fault_type=label.fault_type,
@@ -100,7 +100,7 @@ def example_episodes() -> ExampleEpisodes:
     return ExampleEpisodes(root=root, training=tuple(training))
 
 
-class RememberingView(EpisodeView):
+class CachingView(EpisodeView):
     """Reads every table and makes every wide frame once; whoever asks again gets a copy of what was there."""
 
     def __init__(self, path: Path) -> None:
@@ -109,8 +109,8 @@ class RememberingView(EpisodeView):
         self._tables: dict[Any, pa.Table] = {}
         self._wide: dict[Any, pd.DataFrame] = {}
 
-    def __reduce__(self) -> tuple[type[RememberingView], tuple[Path]]:
-        return RememberingView, (self._path,)
+    def __reduce__(self) -> tuple[type[CachingView], tuple[Path]]:
+        return CachingView, (self._path,)
 
     def table(self, name: str, columns: Any = None, filters: Any = None) -> pa.Table:
         if filters is not None:

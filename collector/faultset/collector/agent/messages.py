@@ -225,5 +225,5 @@ class RemoveVolumes(AgentMessage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done(AgentMessage):
+class Acknowledgement(AgentMessage):
     """It is done."""

@@ -26,9 +26,9 @@ from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import KINDS, read_impairment
 from faultset.collector.agent.leases import Leases
 from faultset.collector.agent.messages import (
+    Acknowledgement,
     AgentCapabilities,
     AgentMessage,
-    Done,
     ImpairPod,
     KillContainer,
     KilledProcess,
@@ -95,40 +95,40 @@ class Verbs:
             impaired=tuple(self._active.pods()),
         )
 
-    def _impair(self, request: ImpairPod) -> Done:
+    def _impair(self, request: ImpairPod) -> Acknowledgement:
         impairment = read_impairment(request.impairment)
         if not self._abilities.can(impairment.kind):
             raise AgentError(f"{impairment.kind} cannot be made here: {self._abilities.reasons[impairment.kind]}")
         self._active.impair(request.pod_uid, impairment, request.lease_s)
-        return Done()
+        return Acknowledgement()
 
     def _renew(self, request: RenewLeases) -> RenewedLeases:
         return RenewedLeases(unknown=tuple(self._active.renew(request.pod_uids)))
 
-    def _lift(self, request: LiftImpairment) -> Done:
+    def _lift(self, request: LiftImpairment) -> Acknowledgement:
         if request.pod_uid is not None:
             self._active.lift(request.pod_uid)
-            return Done()
+            return Acknowledgement()
         if request.pod is None:
             raise AgentError("pod is needed, as a text; found None")
         names = self._pods.names()
         for uid in self._active.pods():
             if names.get(uid) == request.pod:
                 self._active.lift(uid)
-        return Done()
+        return Acknowledgement()
 
     def _kill(self, request: KillContainer) -> KilledProcess:
         if request.signal not in (signal.SIGKILL, signal.SIGTERM):
             raise AgentError(f"containers are sent signal 9 or 15; found {request.signal!r}")
         return KilledProcess(pid=self._pods.kill(request.pod_uid, request.container_id, request.signal))
 
-    def _prepare(self, request: PrepareVolumes) -> Done:
+    def _prepare(self, request: PrepareVolumes) -> Acknowledgement:
         volumes.prepare(request.paths)
-        return Done()
+        return Acknowledgement()
 
-    def _remove(self, request: RemoveVolumes) -> Done:
+    def _remove(self, request: RemoveVolumes) -> Acknowledgement:
         volumes.remove(request.paths)
-        return Done()
+        return Acknowledgement()
 
 
 def _verb(

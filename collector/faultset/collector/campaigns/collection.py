@@ -25,7 +25,7 @@ from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest, campaign_id, make_request, plan_campaign, requested_code
 from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.errors import DataError, PlatformError
-from faultset.core.files import resources_named
+from faultset.core.files import translate_resource_errors
 from faultset.core.locks.folder_lock import locked
 from faultset.datasets.format.truth import read_label
 from faultset.datasets.format.versions import create_version, list_versions
@@ -156,7 +156,7 @@ def collect(
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"--out cannot be {root} ({error.strerror}); name another folder") from None
-    with resources_named(root), locked(root, "collect", notify=notify) as lock:
+    with translate_resource_errors(root), locked(root, "collect", notify=notify) as lock:
         return _collect(
             request,
             campaign,

@@ -54,7 +54,7 @@ def check_output_folder(root: Path) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Removal:
+class RemovalResult:
     """What was done about the rests of killed runs.
 
     Attributes
@@ -69,7 +69,9 @@ class Removal:
     left: list[str] = field(default_factory=list)
 
 
-def remove_abandoned(root: Path, host_of: Callable[[str], PlatformHost | None], *, take_over: bool = False) -> Removal:
+def remove_abandoned(
+    root: Path, host_of: Callable[[str], PlatformHost | None], *, take_over: bool = False
+) -> RemovalResult:
     """Undo and remove what killed runs left, and nothing that is not ours for sure.
 
     Parameters
@@ -86,7 +88,7 @@ def remove_abandoned(root: Path, host_of: Callable[[str], PlatformHost | None], 
     PlatformError
         Something could not be undone; what leads to it stays, so that it can be tried again.
     """
-    removal = Removal()
+    removal = RemovalResult()
     for found in working_folders(root):
         if isinstance(found, DataError):
             removal.left.append(f"{found}; left alone: remove it if no episode runs")
@@ -113,7 +115,7 @@ def remove_abandoned(root: Path, host_of: Callable[[str], PlatformHost | None], 
     return removal
 
 
-def _is_abandoned(found: WorkingFolder, take_over: bool, removal: Removal) -> bool:
+def _is_abandoned(found: WorkingFolder, take_over: bool, removal: RemovalResult) -> bool:
     state, owner = found.note.owner.state(), found.note.owner
     if state == "alive":
         return False

@@ -34,15 +34,15 @@ def recover(out: Path, platform: str, context: str | None, telemetry: bool, brea
       faultset recover --out data/
       faultset recover --platform kubernetes
     """
-    from faultset.collector.campaigns.output_folder import Removal, check_output_folder, remove_abandoned
+    from faultset.collector.campaigns.output_folder import RemovalResult, check_output_folder, remove_abandoned
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
     from faultset.core.errors import DataError, UsageError
-    from faultset.core.files import resources_named
+    from faultset.core.files import translate_resource_errors
     from faultset.core.locks.folder_lock import locked
 
     host = open_host(platform, platform_settings(context=context))
     check_output_folder(out)
-    removal, refusal = Removal(), None
+    removal, refusal = RemovalResult(), None
 
     def say(sentence: str) -> None:
         click.echo(sentence, err=True)
@@ -50,7 +50,7 @@ def recover(out: Path, platform: str, context: str | None, telemetry: bool, brea
     try:
         if out.exists():
             with (
-                resources_named(out),
+                translate_resource_errors(out),
                 locked(out, "recover", take_over=break_lock, notify=lambda sentence: click.echo(sentence, err=True)),
             ):
                 removal = remove_abandoned(

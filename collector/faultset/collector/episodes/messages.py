@@ -92,5 +92,5 @@ def write_message(message: EpisodeAssignment | EpisodeMessage) -> str:
 
 
 def read_message(line: str) -> EpisodeMessage:
-    """Return the message that an episode's process has written as one line; raise BadMessage when it is none."""
+    """Return the message that an episode's process has written as one line; raise InvalidMessage when it is none."""
     return decode_value(EpisodeMessage, line)

@@ -31,7 +31,7 @@ from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import load_source
 from faultset.core.errors import DataError, FaultsetError, in_one_sentence
-from faultset.core.files import resources_named
+from faultset.core.files import translate_resource_errors
 from faultset.core.processes import die_with_parent
 
 REASON = "reason.txt"
@@ -56,7 +56,7 @@ def main() -> None:
         return
     journal = Journal(working.journal)
     try:
-        with resources_named(working.folder):
+        with translate_resource_errors(working.folder):
             outcome = _run(assignment, working, journal, stopping, send)
     except FaultsetError as error:
         outcome = EpisodeOutcome(episode=plan.episode, failure=str(error), exit_code=error.exit_code)

@@ -15,7 +15,7 @@ from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
-from faultset.collector.episodes.surroundings import Surroundings
+from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.episodes.writer import write_episode
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.plan import Plan, draw
@@ -78,7 +78,7 @@ class EpisodeRunner:
         self._report, self._interrupted = report, interrupted
         self._judgement: Judgement | None = None
         self._next_check_ns = 0
-        self._surroundings = Surroundings(platform)
+        self._surroundings = EpisodeWatchdog(platform)
         self._exit_code = 0
         self._retriable = True
         self._spoiled_by_host = False

@@ -19,7 +19,7 @@ from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows
-from faultset.collector.spec.reach import services_reached
+from faultset.collector.spec.reachability import services_reached
 from faultset.collector.verdicts.sli import as_seen_at
 from faultset.collector.verdicts.verdict import Judgement, judge
 from faultset.datasets.format.context import EpisodeContext

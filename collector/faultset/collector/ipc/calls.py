@@ -7,7 +7,7 @@ from typing import Any
 
 from faultset.collector.ipc.messages import (
     AnswerT,
-    BadMessage,
+    InvalidMessage,
     Request,
     decode,
     decode_value,
@@ -26,13 +26,13 @@ def request_line(request: Request[Any]) -> bytes:
 
 
 def read_request(line: bytes, handlers: Handlers) -> Request[Any]:
-    """Return the request of a line; raise BadMessage when it is none of those that are served."""
+    """Return the request of a line; raise InvalidMessage when it is none of those that are served."""
     name, _, body = line.partition(b" ")
     for kind in handlers:
         if kind.__name__.encode() == name:
             return decode(kind, body)
     served = ", ".join(sorted(kind.__name__ for kind in handlers))
-    raise BadMessage(f"a request must be one of {served}; found {name[:80].decode(errors='replace')!r}")
+    raise InvalidMessage(f"a request must be one of {served}; found {name[:80].decode(errors='replace')!r}")
 
 
 def result_line(request: Request[Any], result: Any) -> bytes:
@@ -53,4 +53,4 @@ def read_answer(request: Request[AnswerT], line: bytes, process: str) -> AnswerT
         return decode_value(request.answer_type(), body)
     if word == b"error":
         raise PlatformError(f"{process} could not do {type(request).__name__}: {decode_value(str, body)}")
-    raise BadMessage(f"an answer of {process} must begin with result or error; found {line[:80]!r}")
+    raise InvalidMessage(f"an answer of {process} must begin with result or error; found {line[:80]!r}")

@@ -39,7 +39,7 @@ class Request(Message, Generic[AnswerT]):
         return next(get_args(base)[0] for base in cls.__orig_bases__ if get_args(base))  # type: ignore[attr-defined]
 
 
-class BadMessage(PlatformError):
+class InvalidMessage(PlatformError):
     """What has arrived is not the message that was expected."""
 
 
@@ -54,7 +54,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(kind: type[ValueT], data: bytes | str) -> ValueT:
-    """Return the message of a type that `encode` has made into JSON; raise BadMessage, one sentence, if it is none."""
+    """Return the message of a type that `encode` has made into JSON; raise InvalidMessage if it is none."""
     return decode_value(kind, data)
 
 
@@ -64,14 +64,14 @@ def encode_value(kind: Any, value: Any) -> bytes:
 
 
 def decode_value(kind: Any, data: bytes | str) -> Any:
-    """Return the value of a type from its JSON; raise BadMessage when it is none."""
+    """Return the value of a type from its JSON; raise InvalidMessage when it is none."""
     try:
         return _adapter(kind).validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         found = str(first["input"])
-        raise BadMessage(
+        raise InvalidMessage(
             f"a message must be a valid {_name(kind)}; "
             f"{f'its {place}' if place else 'it'} is wrong ({first['msg'].lower()}; found {found[:80]!r}); "
             "run the same version of faultset in all processes"

@@ -12,7 +12,7 @@ from faultset.collector.ipc.calls import Handlers, error_line, read_request, res
 from faultset.collector.ipc.messages import AnswerT, Request
 
 
-class Deferred(Generic[AnswerT]):
+class DeferredAnswer(Generic[AnswerT]):
     """An answer that comes later; a handler returns one instead of its result.
 
     Parameters
@@ -57,7 +57,7 @@ class Server:
     selector
         Loop that owns the file descriptors; the data of each key is a function of the event mask.
     handlers
-        Functions by type of request; they may return a Deferred.
+        Functions by type of request; they may return a DeferredAnswer.
     """
 
     def __init__(self, path: Path, selector: selectors.BaseSelector, handlers: Handlers):
@@ -106,7 +106,7 @@ class _Client:
         try:
             request = read_request(line, self._handlers)
             result = self._handlers[type(request)](request)
-            if isinstance(result, Deferred):
+            if isinstance(result, DeferredAnswer):
                 result.attach(self._send)
             else:
                 self._send(result_line(request, result))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from faultset.collector.ipc.messages import BadMessage, decode, encode
+from faultset.collector.ipc.messages import InvalidMessage, decode, encode
 from faultset.collector.load.generator import Generator
 from faultset.collector.load.messages import ChangeLoad, LoadStatistics, StopLoad
 
@@ -31,7 +31,7 @@ async def serve_http(
     async def step(request: web.Request) -> web.Response:
         try:
             factor = generator.change(decode(ChangeLoad, await request.read()))
-        except (BadMessage, ValueError) as error:
+        except (InvalidMessage, ValueError) as error:
             return web.Response(text=str(error), status=400)
         return web.Response(body=encode(ChangeLoad(factor=factor)), content_type=_JSON)
 

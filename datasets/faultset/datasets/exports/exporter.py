@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from faultset.core.errors import DataError, UsageError
-from faultset.core.files import unwritable_named
+from faultset.core.files import translate_write_errors
 from faultset.core.locks.new_folder import new_folder
 from faultset.core.plugins import load_plugin, require_class
 from faultset.core.progress import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.format.storage import disk_full_named
+from faultset.datasets.format.storage import translate_disk_full
 
 GROUP = "faultset.exporters"
 """Entry-point group in which layouts are announced."""
@@ -101,7 +101,7 @@ def export_dataset(
     dataset = open_dataset(root, version)
     dataset.check_files()
     out = Path(out)
-    with disk_full_named(out.parent), unwritable_named(out), new_folder(out, "export") as folder:
+    with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "export") as folder:
         return _written(layout(dataset, options, folder), dataset, progress)
 
 

@@ -13,7 +13,7 @@ from faultset.core.printable import printable
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable
-from faultset.datasets.format.storage import disk_full_named
+from faultset.datasets.format.storage import translate_disk_full
 
 KEEP_MARK = "<!-- Text below this line is kept when the card is written again. -->"
 
@@ -31,7 +31,7 @@ def write_card(
     kept = ""
     if path.exists():
         kept = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")
-    with disk_full_named(root):
+    with translate_disk_full(root):
         replace_text(path, card_text(root.resolve().name, manifest, labels, apps, added_tables=added_tables) + kept)
 
 

@@ -30,7 +30,7 @@ from faultset.datasets.format.storage import (
     QUICK_NUMBERS,
     SMALL,
     Compression,
-    disk_full_named,
+    translate_disk_full,
     write_parquet,
 )
 
@@ -79,7 +79,7 @@ class EpisodeWriter:
     def __enter__(self) -> Self:
         if self._final.exists():
             raise DataError(f"episode {self._id} exists in {self._parent}; episodes are never overwritten")
-        with disk_full_named(self._parent):
+        with translate_disk_full(self._parent):
             shutil.rmtree(self._folder, ignore_errors=True)
             for name in (TELEMETRY, TRUTH):
                 (self._folder / name).mkdir(parents=True)
@@ -190,7 +190,7 @@ class _Guard:
 
     def __init__(self, writer: EpisodeWriter) -> None:
         self._writer = writer
-        self._named = disk_full_named(writer._parent)
+        self._named = translate_disk_full(writer._parent)
 
     def __enter__(self) -> None:
         if not self._writer._open:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import errno
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
-from faultset.core.files import flush
+from faultset.core.files import flush, is_disk_full
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import regular_stat, unreadable
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored
@@ -125,7 +124,7 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
     """
     limits = limits_of(table)
     size = regular_stat(path, below=path.parents[1], limit_bytes=limits.file_bytes).st_size
-    with damage_named(path):
+    with translate_damage(path):
         file = pq.ParquetFile(path)
         with _closed_on_error(file):
             _check_claims(path, file.metadata, size, limits)
@@ -193,7 +192,7 @@ def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 @contextmanager
-def damage_named(path: Path) -> Iterator[None]:
+def translate_damage(path: Path) -> Iterator[None]:
     """Turn the errors of a damaged Parquet file into one sentence that names it."""
     try:
         yield
@@ -207,13 +206,12 @@ def damage_named(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def disk_full_named(folder: Path) -> Iterator[None]:
+def translate_disk_full(folder: Path) -> Iterator[None]:
     """Turn a full disk into one DataError that names the folder; let other errors pass."""
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error)
-        if not full:
+        if not is_disk_full(error):
             raise
         raise DataError(
             f"no space left on the disk of {folder}; free some or choose another folder, then run again"

@@ -12,7 +12,7 @@ from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.episodes import TRUTH
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import EVIDENCE, LABEL, LABEL_JSON_FIELDS
-from faultset.datasets.format.storage import TRUTH_LIMITS, damage_named, open_table
+from faultset.datasets.format.storage import TRUTH_LIMITS, open_table, translate_damage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def read_label(episode_path: Path | str) -> Label:
     """Return what really happened in an episode; raise DataError when the file is missing or damaged."""
     path = Path(episode_path) / TRUTH / "label.parquet"
-    with open_table(path, "label", LABEL) as file, damage_named(path):
+    with open_table(path, "label", LABEL) as file, translate_damage(path):
         rows = file.metadata.num_rows
         if rows != 1:
             raise DataError(f"{printable(path)} must have one row, it has {rows}; restore the file")
@@ -39,7 +39,7 @@ def read_label(episode_path: Path | str) -> Label:
 def read_evidence(episode_path: Path | str) -> pd.DataFrame:
     """Return the checks that were made on an episode and what they saw."""
     path = Path(episode_path) / TRUTH / "evidence.parquet"
-    with open_table(path, "evidence", EVIDENCE) as file, damage_named(path):
+    with open_table(path, "evidence", EVIDENCE) as file, translate_damage(path):
         table = file.read(use_threads=False)
         table.validate(full=True)
         return table.to_pandas()

@@ -11,14 +11,14 @@ from typing import Any, Literal
 from faultset.core.errors import DataError
 from faultset.core.files import replacing
 from faultset.core.suggestions import suggest
-from faultset.datasets.cache.seen_files import Seen, remember
+from faultset.datasets.cache.checked_files import CheckedFile, remember
 from faultset.datasets.format.cards import write_card
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.manifests import VERSIONS, Manifest, Split, read_manifest_file
 from faultset.datasets.format.names import is_episode_id
 from faultset.datasets.format.schemas import SCHEMA_VERSION
 from faultset.datasets.format.splits import make_splits
-from faultset.datasets.format.storage import disk_full_named
+from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.summaries import EpisodeSummary, summary_of
 
 Bump = Literal["major", "minor", "patch"]
@@ -106,9 +106,9 @@ def create_version(
     return version
 
 
-def _seen(summaries: Mapping[str, EpisodeSummary]) -> dict[str, Seen]:
+def _seen(summaries: Mapping[str, EpisodeSummary]) -> dict[str, CheckedFile]:
     return {
-        f"{EPISODES}/{episode}/{name}": Seen(stamp=summary.stamps[name], sha256=record.sha256)
+        f"{EPISODES}/{episode}/{name}": CheckedFile(stamp=summary.stamps[name], sha256=record.sha256)
         for episode, summary in summaries.items()
         for name, record in summary.files.items()
     }
@@ -118,7 +118,7 @@ def write_manifest(root: Path, manifest: Manifest) -> Path:
     """Write a version file; raise DataError when that version exists, even if made at the same moment."""
     folder = root / VERSIONS
     path = folder / f"{manifest.version}.json"
-    with disk_full_named(root):
+    with translate_disk_full(root):
         folder.mkdir(exist_ok=True)
         try:
             with replacing(path, overwrite=False) as temporary:

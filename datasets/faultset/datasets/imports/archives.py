@@ -18,7 +18,7 @@ from pathlib import Path
 
 from faultset.core.errors import DataError
 from faultset.core.printable import printable, quoted
-from faultset.datasets.format.storage import disk_full_named
+from faultset.datasets.format.storage import translate_disk_full
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
 _PEEKED = 4000
@@ -93,7 +93,7 @@ def _unpacked(path: Path, _changed_ns: int, size: int) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="faultset-unpacked-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
-        with disk_full_named(folder):
+        with translate_disk_full(folder):
             limit = min(max(_SMALL_BYTES, _LARGEST_RATIO * size), int(0.9 * shutil.disk_usage(folder).free))
             if path.name.lower().endswith(".zip"):
                 with zipfile.ZipFile(path) as archive:

@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict
 
 from faultset.core.errors import DataError, UsageError
-from faultset.core.files import replace_text, unwritable_named
+from faultset.core.files import replace_text, translate_write_errors
 from faultset.core.locks.folder_lock import LOCK, locked
 from faultset.core.progress import Progress, StepCounter
 from faultset.core.reading.documents import STRICT, read_document
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
 from faultset.datasets.format.names import EpisodeId, Name
-from faultset.datasets.format.storage import disk_full_named
+from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.summaries import EpisodeSummary
 from faultset.datasets.format.versions import complete_episodes, create_version, list_versions, read_manifest
 from faultset.datasets.imports.case_episodes import episode_id
@@ -93,9 +93,9 @@ def import_dataset(
     if workers is not None and workers < 1:
         raise UsageError(f"an import needs at least one worker, not {workers}")
     cases = _checked(found, path, found.cases(path))
-    with unwritable_named(out):
+    with translate_write_errors(out):
         _refuse_other_data(out)
-        with disk_full_named(out):
+        with translate_disk_full(out):
             out.mkdir(parents=True, exist_ok=True)
     with locked(out, "import"):
         return _imported(found, path, out, cases, workers, skip_bad, progress)
@@ -162,7 +162,7 @@ def _remember(found: ImportFormat, path: Path, out: Path, keys: Mapping[str, str
     source = str(path.resolve())
     name = hashlib.sha256(f"{found.name}\0{source}".encode()).hexdigest()[:12]
     folder = out / IMPORTS
-    with disk_full_named(out):
+    with translate_disk_full(out):
         folder.mkdir(exist_ok=True)
         if folder.is_symlink():
             raise DataError(f"{folder} is a link, and links are not followed; put the folder itself there")

@@ -9,7 +9,7 @@ from pathlib import Path
 from faultset.core.errors import DataError
 from faultset.core.progress import Progress, StepCounter
 from faultset.core.reading.regular_files import FileStamp
-from faultset.datasets.cache.seen_files import Seen, known_files, remember
+from faultset.datasets.cache.checked_files import CheckedFile, known_files, remember
 from faultset.datasets.format.context import CONTEXT_FILE, read_context
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.manifests import FileRecord
@@ -39,7 +39,7 @@ def check_dataset_files(
     """
     known = known_files(root)
     steps = StepCounter(len(episodes), progress)
-    seen: dict[str, Seen] = {}
+    seen: dict[str, CheckedFile] = {}
     try:
         with ThreadPoolExecutor(threads) as pool:
             running = [pool.submit(_checked, root, episode, files, known) for episode, files in episodes.items()]
@@ -60,7 +60,9 @@ def checked_for(files: Mapping[str, FileRecord]) -> str:
     return f"{REVISION}:{files[CONTEXT_FILE].sha256}"
 
 
-def _checked(root: Path, episode: str, files: Mapping[str, FileRecord], known: Mapping[str, Seen]) -> dict[str, Seen]:
+def _checked(
+    root: Path, episode: str, files: Mapping[str, FileRecord], known: Mapping[str, CheckedFile]
+) -> dict[str, CheckedFile]:
     folder = root / EPISODES / episode
     missing = sorted({*episode_files(read_context(folder).tables)} - files.keys())
     if missing:
@@ -74,11 +76,11 @@ def _checked(root: Path, episode: str, files: Mapping[str, FileRecord], known: M
     stamps |= check_recorded(folder, {name: record for name, record in files.items() if name not in hashed})
     check_content(folder, episode, tuple(files))
     return {
-        keys[name]: Seen(stamp=stamps[name], sha256=record.sha256, checked_for=purpose)
+        keys[name]: CheckedFile(stamp=stamps[name], sha256=record.sha256, checked_for=purpose)
         for name, record in files.items()
     }
 
 
-def _is_unchanged(root: Path, key: str, record: FileRecord, known: Mapping[str, Seen]) -> bool:
+def _is_unchanged(root: Path, key: str, record: FileRecord, known: Mapping[str, CheckedFile]) -> bool:
     seen = known.get(key)
     return seen is not None and seen.sha256 == record.sha256 and seen.stamp == FileStamp.of(root / key, root)

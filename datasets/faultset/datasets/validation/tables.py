@@ -15,7 +15,7 @@ from faultset.core.reading.documents import parse_object
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.ordering import order_of
 from faultset.datasets.format.schemas import time_column
-from faultset.datasets.format.storage import damage_named, open_table
+from faultset.datasets.format.storage import open_table, translate_damage
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
@@ -44,7 +44,7 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
     others: set[str] = set()
     wrong_json: str | None = None
     last: pa.Table | None = None
-    with open_table(path, table, schema, texts) as file, damage_named(path):
+    with open_table(path, table, schema, texts) as file, translate_damage(path):
         for number in range(file.num_row_groups):
             if file.metadata.row_group(number).total_byte_size > _LARGEST_GROUP:
                 yield f"row group {number} is larger than {_LARGEST_GROUP:,} bytes"

@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from faultset.core.errors import DataError, UsageError
-from faultset.core.files import replacing
+from faultset.core.files import is_disk_full, replacing
 from faultset.core.printable import printable
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def check_writable(folder: Path) -> None:
@@ -46,8 +44,7 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        number = getattr(error, "errno", None)
-        if number in _FULL or "No space left on device" in str(error):
+        if is_disk_full(error) or getattr(error, "errno", None) == errno.EFBIG:
             raise DataError(
                 f"no space left on the disk of {printable(folder)}; free some or choose another --out, then run the "
                 "same command again"

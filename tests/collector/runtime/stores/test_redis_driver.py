@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from faultset.collector.runtime.stores import redis_driver, server
 from faultset.collector.runtime.stores.driver import (
@@ -36,7 +38,6 @@ def test_accounts_are_kept_as_digests_in_a_file_of_the_store_alone(tmp_path: Pat
     assert (tmp_path / "users.acl").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("driver", STORE_DRIVERS.values(), ids=lambda driver: driver.name)
 def test_the_accounts_of_a_store_can_do_what_the_application_does_and_no_more(
     driver: StoreDriver, tmp_path: Path
@@ -48,7 +49,7 @@ def test_the_accounts_of_a_store_can_do_what_the_application_does_and_no_more(
     assert not [word for word in argv if "secret" in word]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
     try:
-        app = redis.Redis(host=address, port=port, username="app", password="another-secret", protocol=2)
+        app = client(address, port, username="app", password="another-secret")
         wait_for(app.ping)
         app.hset("d.c", "k", "v")
         assert app.hget("d.c", "k") == b"v"
@@ -61,23 +62,28 @@ def test_the_accounts_of_a_store_can_do_what_the_application_does_and_no_more(
                 app.execute_command(*words.split())
         for username, password in (("root", "root"), ("admin", "admin"), ("app", ""), ("default", "")):
             with pytest.raises(redis.AuthenticationError):
-                redis.Redis(host=address, port=port, username=username, password=password, protocol=2).ping()
+                client(address, port, username=username, password=password).ping()
         with pytest.raises(redis.AuthenticationError):
-            redis.Redis(host=address, port=port, protocol=2).ping()
-        root = redis.Redis(host=address, port=port, username="root", password="a-secret", protocol=2)
+            client(address, port).ping()
+        root = client(address, port, username="root", password="a-secret")
         for words in ("CONFIG SET dir /tmp", "SAVE", "MODULE LIST", "DEBUG SLEEP 0", "REPLICAOF 127.0.0.1 1"):
             with pytest.raises(redis.ResponseError, match="unknown command"):
                 root.execute_command(*words.split())
         for change in (REVOKE_RIGHTS, REMOVE_ACCOUNT, REQUIRE_PASSWORD):
             driver.administer(address, port, change.action, account="app", credentials=CREDENTIALS)
             with pytest.raises(redis.RedisError):
-                redis.Redis(host=address, port=port, username="app", password="another-secret", protocol=2).get("x")
+                client(address, port, username="app", password="another-secret").get("x")
             driver.administer(address, port, change.undo, account="app", credentials=CREDENTIALS)
-            again = redis.Redis(host=address, port=port, username="app", password="another-secret", protocol=2)
+            again = client(address, port, username="app", password="another-secret")
             assert again.hget("d.c", "k") == b"v"
     finally:
         process.kill()
         process.wait()
+
+
+def client(address: str, port: int, **login: str) -> redis.Redis:
+    """A client that is told at once when it is refused."""
+    return redis.Redis(host=address, port=port, protocol=2, retry=Retry(NoBackoff(), 0), **login)  # type: ignore[arg-type]
 
 
 def wait_for(call: Callable[[], object]) -> None:

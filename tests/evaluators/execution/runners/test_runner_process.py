@@ -238,3 +238,17 @@ def test_what_a_baseline_leaves_running_is_ended(example_dataset: Path):
     finally:
         runner.close()
     assert process.poll() is not None
+
+
+def test_a_runner_that_was_closed_leaves_no_temporary_folder(
+    example_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    runner = RunnerProcess()
+    try:
+        assert ask(runner, example_dataset, Calm).status == "ok"
+        assert list(tmp_path.glob("faultset-methods-*"))
+    finally:
+        runner.close()
+    assert not list(tmp_path.glob("faultset-methods-*"))

@@ -6,7 +6,7 @@ ways and keep series that were constant, on the scale on which their metric move
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from faultset.baselines.api.contract import Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.series_scores import rank_by_series
-from faultset.baselines.features.windows import localization_windows
+from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import (
     Matrix,
     deviations,
@@ -58,9 +58,32 @@ def published_scores(reference: Matrix, values: Matrix, *, robust: bool) -> Matr
     return np.where(_varies(reference) & _varies(values), np.maximum(highest, 0.0), 0.0)
 
 
+def _two_sided(windows: Windows, center: Matrix, spread: Matrix) -> Matrix:
+    scale = with_metric_floor(spread, windows.series)
+    return np.abs(deviations(windows.values, center, scale, windows.absent)).max(axis=0)
+
+
 def _varies(samples: Matrix) -> npt.NDArray[np.bool_]:
     low, high = np.nan_to_num(quantiles(samples, (0.0, 1.0)))
     return low < high
+
+
+class _ByHighestSeries(Untrained):
+    """Ranks services by their highest series."""
+
+    detail: ClassVar[str]
+    """What a score is, for the person who reads the evidence."""
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by the largest deviation of their series since the alarm."""
+        windows = localization_windows(episode, alarm_ns)
+        if windows.empty:
+            return Ranking.abstain()
+        return rank_by_series(self.scores(windows), windows.series, episode.services, detail=self.detail)
+
+    def scores(self, windows: Windows) -> Matrix:
+        """[series] how far each series leaves normal."""
+        raise NotImplementedError
 
 
 @baseline(
@@ -74,7 +97,7 @@ def _varies(samples: Matrix) -> npt.NDArray[np.bool_]:
     complexity="O(S·T), S series of T samples",
     departures=("Gaps are no samples; the published code repeats the last value, and puts 0 where there is none.",),
 )
-class NSigma(Untrained):
+class NSigma(_ByHighestSeries):
     """Rank services by the largest z of any of their series that varies before and after the alarm.
 
     References
@@ -82,13 +105,11 @@ class NSigma(Untrained):
     Pham et al., RCAEval: a benchmark for root cause analysis of microservice systems, WWW 2025.
     """
 
-    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the largest deviation since the alarm."""
-        windows = localization_windows(episode, alarm_ns)
-        if windows.empty:
-            return Ranking.abstain()
-        z = published_scores(windows.reference, windows.values, robust=False)
-        return rank_by_series(z, windows.series, episode.services, detail="largest z")
+    detail = "largest z"
+
+    def scores(self, windows: Windows) -> Matrix:
+        """[series] largest deviation."""
+        return published_scores(windows.reference, windows.values, robust=False)
 
 
 @baseline(
@@ -105,7 +126,7 @@ class NSigma(Untrained):
         "Gaps are no samples; the published code repeats the last value, and puts 0 where there is none.",
     ),
 )
-class Baro(Untrained):
+class Baro(_ByHighestSeries):
     """Rank services by the largest rise from the median in interquartile ranges, of series that vary.
 
     A range of 0 counts as 1, as in the published code, and lets the unit of such a series decide.
@@ -116,13 +137,11 @@ class Baro(Untrained):
     change point detection, FSE 2024.
     """
 
-    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the largest robust deviation since the alarm."""
-        windows = localization_windows(episode, alarm_ns)
-        if windows.empty:
-            return Ranking.abstain()
-        z = published_scores(windows.reference, windows.values, robust=True)
-        return rank_by_series(z, windows.series, episode.services, detail="largest (x - median) / IQR")
+    detail = "largest (x - median) / IQR"
+
+    def scores(self, windows: Windows) -> Matrix:
+        """[series] largest deviation."""
+        return published_scores(windows.reference, windows.values, robust=True)
 
 
 @baseline(
@@ -136,7 +155,7 @@ class Baro(Untrained):
     complexity="O(S·T), S series of T samples",
     departures=_OWN_FORM,
 )
-class NSigmaTwoSided(Untrained):
+class NSigmaTwoSided(_ByHighestSeries):
     """Rank services by the largest |z| of any of their series.
 
     References
@@ -144,14 +163,11 @@ class NSigmaTwoSided(Untrained):
     Pham et al., RCAEval: a benchmark for root cause analysis of microservice systems, WWW 2025.
     """
 
-    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the largest deviation since the alarm."""
-        windows = localization_windows(episode, alarm_ns)
-        if windows.empty:
-            return Ranking.abstain()
-        mean, sd = mean_and_sd(windows.reference)
-        z = np.abs(deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent))
-        return rank_by_series(z.max(axis=0), windows.series, episode.services, detail="largest |z|")
+    detail = "largest |z|"
+
+    def scores(self, windows: Windows) -> Matrix:
+        """[series] largest deviation."""
+        return _two_sided(windows, *mean_and_sd(windows.reference))
 
 
 @baseline(
@@ -165,7 +181,7 @@ class NSigmaTwoSided(Untrained):
     complexity="O(S·T), S series of T samples",
     departures=_OWN_FORM,
 )
-class BaroTwoSided(Untrained):
+class BaroTwoSided(_ByHighestSeries):
     """Rank services by the largest distance from the median in interquartile ranges.
 
     References
@@ -174,11 +190,8 @@ class BaroTwoSided(Untrained):
     change point detection, FSE 2024.
     """
 
-    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the largest robust deviation since the alarm."""
-        windows = localization_windows(episode, alarm_ns)
-        if windows.empty:
-            return Ranking.abstain()
-        median, spread = median_and_iqr(windows.reference)
-        z = np.abs(deviations(windows.values, median, with_metric_floor(spread, windows.series), windows.absent))
-        return rank_by_series(z.max(axis=0), windows.series, episode.services, detail="largest |x - median| / IQR")
+    detail = "largest |x - median| / IQR"
+
+    def scores(self, windows: Windows) -> Matrix:
+        """[series] largest deviation."""
+        return _two_sided(windows, *median_and_iqr(windows.reference))

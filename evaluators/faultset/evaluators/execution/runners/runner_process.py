@@ -20,6 +20,7 @@ from faultset.evaluators.execution.runners.launch import MARK, start_guard
 from faultset.evaluators.execution.runners.messages import AnswerRequest, Blob, FitRequest
 from faultset.evaluators.execution.runners.outcomes import RunLimits, RunnerOutcome, RunnerStopped
 from faultset.evaluators.execution.runners.replies import HEADER_BYTES, MODEL_BYTES, UnreadableReply, read_reply
+from faultset.evaluators.execution.scratch import remove_abandoned
 from faultset.evaluators.results.rows import Status
 
 _LOOK_EVERY_S = 0.05
@@ -278,6 +279,8 @@ class RunnerProcess:
             if stream is not None:
                 stream.close()
         process.wait()
+        # the guard was killed and could not remove its own
+        remove_abandoned()
         for connection in (self._requests, self._replies):
             if connection is not None:
                 connection.close()

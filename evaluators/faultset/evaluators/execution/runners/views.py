@@ -98,7 +98,7 @@ class TrainingSet(Sequence[SharedView]):
         return SharedView(self._folders[number], self._cache, tables=self._tables)
 
 
-class RememberingCatalogue(Catalogue):
+class CachingCatalogue(Catalogue):
     """A catalogue that matches every metric name once; there are few names and many look-ups."""
 
     def __init__(self, rows: Iterable[MetricRole]) -> None:
@@ -108,7 +108,7 @@ class RememberingCatalogue(Catalogue):
         self._found: dict[str, MetricRole | None] = {}
 
     def __reduce__(self) -> tuple[type[Catalogue], tuple[tuple[MetricRole, ...]]]:
-        return RememberingCatalogue, (self.rows,)
+        return CachingCatalogue, (self.rows,)
 
     def find(self, metric: str) -> MetricRole | None:
         if metric not in self._found:
@@ -127,13 +127,13 @@ class RememberingCatalogue(Catalogue):
 
     def extended(self, rows: Iterable[Mapping[str, str]]) -> Catalogue:
         added = [MetricRole(**row) for row in rows]
-        return RememberingCatalogue([*added, *self.rows]) if added else self
+        return CachingCatalogue([*added, *self.rows]) if added else self
 
 
 @functools.lru_cache(maxsize=16)
 def _catalogue(roles: str) -> Catalogue:
     rows = [MetricRole(**row) for row in json.loads(roles)] if roles else []
-    return RememberingCatalogue([*rows, *builtin_catalogue().rows])
+    return CachingCatalogue([*rows, *builtin_catalogue().rows])
 
 
 def prepare_pandas() -> None:

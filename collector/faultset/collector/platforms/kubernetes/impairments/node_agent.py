@@ -13,9 +13,9 @@ from urllib.parse import urlencode
 
 from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.messages import (
+    Acknowledgement,
     AgentCapabilities,
     AgentMessage,
-    Done,
     ImpairPod,
     KillContainer,
     KilledProcess,
@@ -124,11 +124,11 @@ class NodeAgents:
             known = {uid: one for uid, one in self._impaired.items() if pod in (uid, one.name)}
             for uid, one in known.items():
                 with contextlib.suppress(NotFound):
-                    self._ask(one.node, LiftImpairment(pod_uid=uid), Done)
+                    self._ask(one.node, LiftImpairment(pod_uid=uid), Acknowledgement)
                 del self._impaired[uid]
         if not known:
             for node in self._nodes():
-                self._ask(node, LiftImpairment(pod=pod), Done)
+                self._ask(node, LiftImpairment(pod=pod), Acknowledgement)
 
     def impaired_packets(self, pod: Object) -> int:
         """Return how many packets the impairment has met so far; 0 without one."""
@@ -146,12 +146,12 @@ class NodeAgents:
     def prepare_volumes(self, paths: Sequence[str]) -> None:
         """Make folders on every node that the image's user may write."""
         for node in self._nodes():
-            self._ask(node, PrepareVolumes(paths=tuple(paths)), Done)
+            self._ask(node, PrepareVolumes(paths=tuple(paths)), Acknowledgement)
 
     def remove_volumes(self, paths: Sequence[str]) -> None:
         """Remove folders with all that is in them from every node."""
         for node in self._nodes():
-            self._ask(node, RemoveVolumes(paths=tuple(paths)), Done)
+            self._ask(node, RemoveVolumes(paths=tuple(paths)), Acknowledgement)
 
     def host_load(self, *, reset: bool = False) -> HostLoad:
         """Return how busy the nodes are since the last call with `reset`; of several nodes the worst counts."""
@@ -183,7 +183,7 @@ class NodeAgents:
 
     def _set(self, uid: str, wanted: _Impaired, *, brief: bool = False) -> None:
         request = ImpairPod(pod_uid=uid, impairment=impairment_record(wanted.impairment))
-        self._ask(wanted.node, request, Done, brief=brief)
+        self._ask(wanted.node, request, Acknowledgement, brief=brief)
 
     def _clock_offset_s(self, node: str) -> float:
         best: tuple[float, float] | None = None

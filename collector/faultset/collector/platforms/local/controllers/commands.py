@@ -99,7 +99,7 @@ class StartFailed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exited(Message):
+class ContainerExited(Message):
     """A container's main process has ended and all other processes of the container with it."""
 
     uid: str
@@ -111,4 +111,4 @@ class Exited(Message):
     detail: str = ""
 
 
-Report = Started | StartFailed | Exited
+Report = Started | StartFailed | ContainerExited

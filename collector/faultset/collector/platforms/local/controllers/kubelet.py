@@ -9,7 +9,7 @@ from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.local.controllers.back_off import BackOff
 from faultset.collector.platforms.local.controllers.commands import (
     Command,
-    Exited,
+    ContainerExited,
     ForgetPod,
     LimitContainer,
     Report,
@@ -95,7 +95,7 @@ class Kubelet:
         if self._context.store.find("Pod", state.name) is not None:
             self._report(state)
 
-    def _exited(self, container: ContainerState, report: Exited) -> None:
+    def _exited(self, container: ContainerState, report: ContainerExited) -> None:
         container.running, container.kill_at_ns, container.finished_ns = False, None, report.time_ns
         reason = "OOMKilled" if report.out_of_memory else "Completed" if report.exit_code == 0 else "Error"
         container.terminated = _terminated(report.exit_code, reason, container.started_ns, report.time_ns)

@@ -6,7 +6,7 @@ import os
 import selectors
 import signal
 
-from faultset.collector.ipc.server import Deferred
+from faultset.collector.ipc.server import DeferredAnswer
 from faultset.collector.platforms.local.node.containers import Container, send
 from faultset.collector.platforms.local.node.messages import ExecutionResult
 
@@ -36,7 +36,7 @@ class Execution:
         self,
         pid: int,
         container: Container,
-        reply: Deferred[ExecutionResult],
+        reply: DeferredAnswer[ExecutionResult],
         *,
         deadline: float,
         output: int,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.collector.ipc.messages import Message, Request
-from faultset.collector.platforms.local.controllers.commands import Exited
+from faultset.collector.platforms.local.controllers.commands import ContainerExited
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class JobExited(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PollExits(Request[tuple[Exited | JobExited, ...]]):
+class PollExits(Request[tuple[ContainerExited | JobExited, ...]]):
     """Wait for ends of containers and jobs, at most `timeout_s`; answered at once when there are some already."""
 
     timeout_s: float

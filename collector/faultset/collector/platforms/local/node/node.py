@@ -19,8 +19,8 @@ from typing import Any
 
 from faultset.collector.ipc.calls import Handlers
 from faultset.collector.ipc.launch import call
-from faultset.collector.ipc.server import Deferred, Server
-from faultset.collector.platforms.local.controllers.commands import Exited
+from faultset.collector.ipc.server import DeferredAnswer, Server
+from faultset.collector.platforms.local.controllers.commands import ContainerExited
 from faultset.collector.platforms.local.node.child_processes import Ended, Reaper, end_all, spawn
 from faultset.collector.platforms.local.node.containers import Container, LogFile, send
 from faultset.collector.platforms.local.node.executions import Execution
@@ -140,9 +140,9 @@ class Node:
             found.quota.limit, found.memory_limit = request.cpu_limit, request.memory_limit
         return found is not None
 
-    def execute(self, request: Execute) -> Deferred[ExecutionResult]:
+    def execute(self, request: Execute) -> DeferredAnswer[ExecutionResult]:
         """Run a command in a container's process group; answer with its exit code and output when it ends."""
-        reply = Deferred(request)
+        reply = DeferredAnswer(request)
         found = self._containers.get((request.uid, request.container))
         if found is None or found.exit_code is not None:
             reply.fail(f"container {request.container} does not run")
@@ -243,7 +243,7 @@ class Node:
                 del self._executions[execution.pid]
                 execution.fail(f"container {container.name} ended")
             self._reports.add(
-                Exited(
+                ContainerExited(
                     uid=container.uid,
                     container=container.name,
                     attempt=container.attempt,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 
-from faultset.collector.ipc.server import Deferred
-from faultset.collector.platforms.local.controllers.commands import Exited
+from faultset.collector.ipc.server import DeferredAnswer
+from faultset.collector.platforms.local.controllers.commands import ContainerExited
 from faultset.collector.platforms.local.node.messages import JobExited, PollExits
 
 
@@ -14,16 +14,16 @@ class Reports:
     """Reports that nobody has asked for yet, and polls that wait for one."""
 
     def __init__(self) -> None:
-        self._reports: list[Exited | JobExited] = []
-        self._polls: list[tuple[float, Deferred[tuple[Exited | JobExited, ...]]]] = []
+        self._reports: list[ContainerExited | JobExited] = []
+        self._polls: list[tuple[float, DeferredAnswer[tuple[ContainerExited | JobExited, ...]]]] = []
 
-    def add(self, report: Exited | JobExited) -> None:
+    def add(self, report: ContainerExited | JobExited) -> None:
         """Keep a report until the next `answer`."""
         self._reports.append(report)
 
-    def poll(self, request: PollExits) -> Deferred[tuple[Exited | JobExited, ...]]:
+    def poll(self, request: PollExits) -> DeferredAnswer[tuple[ContainerExited | JobExited, ...]]:
         """Answer with what has happened since the last poll, at once or when something does."""
-        reply = Deferred(request)
+        reply = DeferredAnswer(request)
         self._polls.append((time.monotonic() + request.timeout_s, reply))
         self.answer(time.monotonic())
         return reply

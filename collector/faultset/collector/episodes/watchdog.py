@@ -12,7 +12,7 @@ LARGEST_CLOCK_STEP_S = 1.0
 _PAUSE_S = 1.0
 
 
-class Surroundings:
+class EpisodeWatchdog:
     """Looks once a second at most whether an episode can still come to a good end.
 
     Parameters

@@ -22,7 +22,7 @@ _Records = dict[str, tuple[int, int, int, int, str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class CheckedFile:
     """What was found out about a file."""
 
     stamp: FileStamp
@@ -32,7 +32,7 @@ class Seen:
     """What its content was checked for; empty when it was only hashed."""
 
 
-def remember(root: Path, files: Mapping[str, Seen]) -> None:
+def remember(root: Path, files: Mapping[str, CheckedFile]) -> None:
     """Keep what was found out about files, by their path below a dataset folder."""
     known = {**known_files(root), **files}
     records = {name: (*astuple(seen.stamp), seen.sha256, seen.checked_for) for name, seen in known.items()}
@@ -40,7 +40,7 @@ def remember(root: Path, files: Mapping[str, Seen]) -> None:
     keep_file(cached_path(root, _NAME), lambda file: file.write(text))
 
 
-def known_files(root: Path) -> dict[str, Seen]:
+def known_files(root: Path) -> dict[str, CheckedFile]:
     """Return what is known of files, by their path below a dataset folder."""
     path = cached_path(root, _NAME)
     try:
@@ -49,6 +49,6 @@ def known_files(root: Path) -> dict[str, Seen]:
     except DataError:
         return {}
     return {
-        name: Seen(stamp=FileStamp(*stamp), sha256=digest, checked_for=checked_for)
+        name: CheckedFile(stamp=FileStamp(*stamp), sha256=digest, checked_for=checked_for)
         for name, (*stamp, digest, checked_for) in records.items()
     }

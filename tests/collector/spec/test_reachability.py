@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faultset.collector.apps import load_app
 from faultset.collector.apps.catalogue import app_names
-from faultset.collector.spec.reach import services_reached
+from faultset.collector.spec.reachability import services_reached
 
 
 def test_an_endpoint_reaches_what_its_operation_calls_and_the_stores_behind() -> None:
