@@ -143,7 +143,7 @@ def test_pods_have_leases_of_their_own(active: ActiveImpairments, node: Node, cl
     assert list(node.kernel.impaired.values()) == [PARTITION]
 
 
-def test_a_second_disturbance_replaces_the_first(active: ActiveImpairments, node: Node) -> None:
+def test_a_second_impairment_replaces_the_first(active: ActiveImpairments, node: Node) -> None:
     active.impair(GEO, LOSS, 30)
     active.impair(GEO, PARTITION, 30)
     assert list(node.kernel.impaired.values()) == [PARTITION]
@@ -158,7 +158,7 @@ def test_lifting_twice_or_what_was_never_disturbed_does_no_harm(active: ActiveIm
     assert active.packets(GEO) == 0
 
 
-def test_a_disturbance_that_half_failed_leaves_nothing(active: ActiveImpairments, node: Node) -> None:
+def test_an_impairment_that_half_failed_leaves_nothing(active: ActiveImpairments, node: Node) -> None:
     node.kernel.broken = True
     with pytest.raises(AgentError):
         active.impair(GEO, LOSS, 30)

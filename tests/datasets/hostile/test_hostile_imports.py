@@ -69,9 +69,9 @@ def lethal_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 LETHAL = """
 import os
-from faultset.datasets.imports.rcaeval import RCAEval
+from faultset.datasets.imports.rcaeval import RCAEvalImport
 
-class Lethal(RCAEval):
+class Lethal(RCAEvalImport):
     name = "lethal"
 
     def recognises(self, path):

@@ -15,7 +15,7 @@ from faultset.core.errors import DataError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.importer import import_dataset
-from faultset.datasets.imports.nezha import Nezha
+from faultset.datasets.imports.nezha import NezhaImport
 from faultset.datasets.imports.nezha.rows import read_logs, read_spans
 from faultset.datasets.testing import check_importer
 
@@ -202,7 +202,7 @@ def test_metric_times_come_from_the_printed_clock_when_the_stamp_is_years_late(r
 
     own = cpu[cpu["time"].astype("int64") >= view.reference[1]]
     assert own["value"].tolist() == [5.0, 6.0, 7.0, 8.0]
-    assert any(f"{late} s away" in issue.found for issue in Nezha().data_issues(root))
+    assert any(f"{late} s away" in issue.found for issue in NezhaImport().data_issues(root))
 
 
 def test_what_was_not_measured_has_no_row_and_repeated_headers_are_no_samples(root: Path, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_without_a_sign_the_stated_time_is_the_onset_in_utc_whatever_the_stamp_s
     assert label.inject_start_ns == ns("08:56:40")
     assert label.effective_ns is None
     assert label.root_causes[0].metric == "CpuUsageRate(%)"
-    found = [issue.found for issue in Nezha().data_issues(root)]
+    found = [issue.found for issue in NezhaImport().data_issues(root)]
     assert "inject_timestamp disagrees with inject_time in 1 of 2 faults, by -28740 to -28740 s" in found
 
 
@@ -281,7 +281,7 @@ def test_a_time_that_was_read_from_the_middle_of_a_message_is_not_used(root: Pat
     assert odd["time"] == ns("08:52:31")
     assert odd["level"] == "error"
     assert odd["message"] == 'o.a.Servlet#175 threw [{"timestamp":"2023-01-29T01:00:00"}]'
-    assert any("TimeUnixNano of 1 lines" in issue.found for issue in Nezha().data_issues(root))
+    assert any("TimeUnixNano of 1 lines" in issue.found for issue in NezhaImport().data_issues(root))
 
 
 def test_a_row_torn_by_two_writers_keeps_the_whole_record_at_its_beginning(root: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_row_torn_by_two_writers_keeps_the_whole_record_at_its_beginning(root:
 
     read = read_logs([path])
     assert read[read["TraceID"] == "cc"]["message"].tolist() == ["u.c.User#48 get user"]
-    assert any("two writers" in issue.found for issue in Nezha().data_issues(root))
+    assert any("two writers" in issue.found for issue in NezhaImport().data_issues(root))
 
 
 def test_messages_that_are_json_themselves_give_their_severity_and_text(root: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_fault_whose_minutes_are_missing_is_named_and_can_be_left_out(root: Pa
         import_dataset("nezha", root, tmp_path / "out", workers=1)
     done = import_dataset("nezha", root, tmp_path / "out", workers=1, skip_bad=True)
     assert (done.episodes, len(done.left_out)) == (2, 1)
-    assert any(issue.severity == "error" for issue in Nezha().data_issues(root))
+    assert any(issue.severity == "error" for issue in NezhaImport().data_issues(root))
 
 
 def test_a_day_without_logs_has_an_empty_table(root: Path, tmp_path: Path) -> None:
@@ -337,22 +337,22 @@ def test_a_day_without_logs_has_an_empty_table(root: Path, tmp_path: Path) -> No
 
     assert len(view.logs()) == 0
     assert len(view.spans()) == 14
-    assert any("there is no file" in issue.found for issue in Nezha().data_issues(root))
+    assert any("there is no file" in issue.found for issue in NezhaImport().data_issues(root))
 
 
 def test_a_day_without_its_fault_free_part_is_refused(root: Path) -> None:
     (root / "construct_data" / DAY).rename(root / "elsewhere")
 
     with pytest.raises(DataError, match="comes without its fault-free data"):
-        Nezha().cases(root)
+        NezhaImport().cases(root)
 
 
 def test_an_archive_gives_the_same_episodes_as_its_folder(root: Path, tmp_path: Path) -> None:
     packed = tmp_path / "day.tar.xz"
     with tarfile.open(packed, "w:xz") as archive:
         archive.add(root, arcname=".")
-    assert Nezha().recognises(packed)
-    assert Nezha().recognises(root)
+    assert NezhaImport().recognises(packed)
+    assert NezhaImport().recognises(root)
 
     folder, archive = imported(root, tmp_path / "one"), imported(packed, tmp_path / "two")
     assert {e: folder.files[e] for e in folder.episodes} == {e: archive.files[e] for e in archive.episodes}
@@ -363,8 +363,8 @@ def test_a_damaged_archive_is_a_data_error(tmp_path: Path) -> None:
     packed.write_bytes(b"\xfd7zXZ\x00 not really")
 
     with pytest.raises(DataError, match="cannot be unpacked"):
-        Nezha().cases(packed)
-    assert not Nezha().recognises(packed)
+        NezhaImport().cases(packed)
+    assert not NezhaImport().recognises(packed)
 
 
 def test_the_importer_keeps_what_importers_promise(root: Path) -> None:

@@ -13,7 +13,7 @@ from faultset.core.errors import DataError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.importer import import_dataset
-from faultset.datasets.imports.petshop import CASE_ROWS, REFERENCE_ROWS, PetShop
+from faultset.datasets.imports.petshop import CASE_ROWS, REFERENCE_ROWS, PetShopImport
 from faultset.datasets.testing import check_importer
 
 SECOND = 10**9
@@ -150,7 +150,7 @@ def test_a_scenario_without_normal_metrics_takes_the_rows_before_the_issue(tmp_p
 
     assert (context.view_start_ns, context.reference_end_ns) == (ISSUE_START * SECOND, (ISSUE_START + STEP) * SECOND)
     assert context.reference_moved_ns == 0
-    assert any("no normal metrics" in issue.found for issue in PetShop().data_issues(root))
+    assert any("no normal metrics" in issue.found for issue in PetShopImport().data_issues(root))
 
 
 def test_an_issue_that_names_an_unknown_node_cannot_be_imported(root: Path, tmp_path: Path) -> None:
@@ -165,14 +165,17 @@ def test_nodes_that_the_normal_metrics_do_not_know_are_told_and_imported(root: P
     dataset = imported(root, tmp_path / "out")
 
     assert any("S3_AWS::S3" in dataset.view(episode).services for episode in dataset.episodes)
-    assert any("1 nodes are not in the normal metrics (S3_AWS::S3)" in odd.found for odd in PetShop().data_issues(root))
+    assert any(
+        "1 nodes are not in the normal metrics (S3_AWS::S3)" in issue.found
+        for issue in PetShopImport().data_issues(root)
+    )
 
 
 def test_one_root_cause_for_every_issue_is_an_oddity(root: Path) -> None:
-    assert any("every issue has the root cause" in issue.found for issue in PetShop().data_issues(root))
+    assert any("every issue has the root cause" in issue.found for issue in PetShopImport().data_issues(root))
 
     write_issue(root / "low_traffic", "train/issue_1", node="PetSite")
-    assert not any("every issue has the root cause" in issue.found for issue in PetShop().data_issues(root))
+    assert not any("every issue has the root cause" in issue.found for issue in PetShopImport().data_issues(root))
 
 
 def test_a_byte_order_mark_and_hidden_folders_do_no_harm(root: Path, tmp_path: Path) -> None:
@@ -198,7 +201,7 @@ def test_a_zip_of_the_folder_imports_as_the_folder_does(root: Path, tmp_path: Pa
         for path in root.rglob("*"):
             archive.write(path, path.relative_to(root.parent))
 
-    assert PetShop().recognises(packed)
+    assert PetShopImport().recognises(packed)
     folder, archive = imported(root, tmp_path / "one"), imported(packed, tmp_path / "two")
     assert folder.files == archive.files
 

@@ -15,7 +15,7 @@ from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.examination import examine
 from faultset.datasets.imports.importer import import_dataset
-from faultset.datasets.imports.rcabench import RCABench
+from faultset.datasets.imports.rcabench import RCABenchImport
 from faultset.datasets.testing import check_importer
 
 SECOND = 10**9
@@ -265,7 +265,7 @@ def test_windows_in_another_time_zone_are_moved_to_the_telemetry(source, out):
 )
 def test_both_forms_of_the_injection_are_read(source, injection, fault, service):
     datapack(source, injection=injection)
-    label = RCABench().load(RCABench().cases(source)[0]).label
+    label = RCABenchImport().load(RCABenchImport().cases(source)[0]).label
     assert label["fault"] == fault
     assert label["targets"][0] == service
     assert label["inject_start"] == ONSET * SECOND
@@ -273,12 +273,12 @@ def test_both_forms_of_the_injection_are_read(source, injection, fault, service)
 
 def test_the_verdict_is_manifest_only_where_the_datapack_says_so(source):
     folder = datapack(source)
-    case = RCABench().cases(source)[0]
-    assert RCABench().load(case).label["verdict"] == "unknown"
+    case = RCABenchImport().cases(source)[0]
+    assert RCABenchImport().load(case).label["verdict"] == "unknown"
     pq.write_table(pa.table({"SpanName": ["GET /"], "Issues": ["{}"]}), folder / "conclusion.parquet")
-    assert RCABench().load(case).label["verdict"] == "unknown"
+    assert RCABenchImport().load(case).label["verdict"] == "unknown"
     pq.write_table(pa.table({"SpanName": ["GET /"], "Issues": ['{"p99": 3}']}), folder / "conclusion.parquet")
-    assert RCABench().load(case).label["verdict"] == "manifest"
+    assert RCABenchImport().load(case).label["verdict"] == "manifest"
 
 
 def test_an_invalid_datapack_is_left_out_and_a_missing_modality_is_an_empty_table(source, out):
@@ -306,7 +306,7 @@ def test_an_invalid_datapack_is_left_out_and_a_missing_modality_is_an_empty_tabl
 def test_an_injection_that_says_too_little_is_refused(source, injection, message):
     datapack(source, injection=injection)
     with pytest.raises(DataError, match=message):
-        RCABench().load(RCABench().cases(source)[0])
+        RCABenchImport().load(RCABenchImport().cases(source)[0])
 
 
 def test_a_linked_dataset_folder_is_followed_and_names_the_case(source, tmp_path):
@@ -314,7 +314,7 @@ def test_a_linked_dataset_folder_is_followed_and_names_the_case(source, tmp_path
     (source / "data" / "rcabench").mkdir(parents=True)
     link = source / "data" / "rcabench" / "ts5-order-delay-x1"
     link.symlink_to(tmp_path / "elsewhere" / "ts5-order-delay-x1")
-    assert [case.key for case in RCABench().cases(source)] == ["rcabench/ts5-order-delay-x1"]
+    assert [case.key for case in RCABenchImport().cases(source)] == ["rcabench/ts5-order-delay-x1"]
 
 
 def test_the_importer_keeps_what_importers_promise(source: Path) -> None:

@@ -17,7 +17,7 @@ from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.columns import numbers, numbers_of
 from faultset.datasets.imports.examination import examine
 from faultset.datasets.imports.importer import episode_id, import_dataset
-from faultset.datasets.imports.rcaeval import RCAEval
+from faultset.datasets.imports.rcaeval import RCAEvalImport
 from faultset.datasets.metrics import frame_cache
 from faultset.datasets.testing import check_importer
 from faultset.datasets.views import EpisodeView
@@ -271,20 +271,20 @@ def test_traces_with_a_header_and_no_rows_are_an_empty_table(source, out):
 def test_a_case_without_the_time_of_its_injection_is_refused(source):
     (zenodo_case(source) / "inject_time.txt").unlink()
     with pytest.raises(DataError, match=r"inject_time.txt is missing"):
-        RCAEval().load(RCAEval().cases(source)[0])
+        RCAEvalImport().load(RCAEvalImport().cases(source)[0])
     assert examine(source).data_issues[0].severity == "error"
 
 
 def test_an_injection_outside_the_recording_is_refused(source):
     (zenodo_case(source) / "inject_time.txt").write_text(str(START - 5))
     with pytest.raises(DataError, match="lies outside the recording"):
-        RCAEval().load(RCAEval().cases(source)[0])
+        RCAEvalImport().load(RCAEvalImport().cases(source)[0])
 
 
 def test_a_torn_file_is_refused_by_name(source):
     (zenodo_case(source) / "simple_metrics.csv").write_text("time,frontend_cpu\n1690000000,1\n1690000001\n")
     with pytest.raises(DataError, match=r"simple_metrics.csv cannot be read"):
-        RCAEval().load(RCAEval().cases(source)[0])
+        RCAEvalImport().load(RCAEvalImport().cases(source)[0])
 
 
 def test_an_imported_dataset_verifies_and_is_told_that_its_layout_gives_the_onset_away(source, out):
@@ -328,7 +328,7 @@ def test_series_without_points_and_points_without_a_value_are_no_samples(source,
 def test_the_metric_at_fault_is_the_one_that_the_source_scores_where_the_service_has_it(source, fault, metric):
     folder = case_folder(source, f"RE2-OB/cartservice_{fault}/1")
     (folder / "simple_metrics.csv").write_text(csv_text(frame()))
-    label = RCAEval().load(RCAEval().cases(source)[0]).label
+    label = RCAEvalImport().load(RCAEvalImport().cases(source)[0]).label
     assert label["root_causes"][0]["metric"] == metric
 
 
@@ -349,7 +349,7 @@ def test_logs_of_three_columns_in_seconds_and_tables_derived_from_them(source, o
 
 def test_the_injection_is_the_first_line_of_its_file(source):
     (zenodo_case(source) / "inject_time.txt").write_text(f"{START + ONSET}\n\nsome remark\n")
-    assert RCAEval().load(RCAEval().cases(source)[0]).label["inject_start"] == (START + ONSET) * 10**9
+    assert RCAEvalImport().load(RCAEvalImport().cases(source)[0]).label["inject_start"] == (START + ONSET) * 10**9
 
 
 def test_spans_without_microseconds_start_at_their_milliseconds(source, out):

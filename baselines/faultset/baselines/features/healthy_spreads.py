@@ -1,4 +1,4 @@
-"""Both windows of an episode measured in what each series moves when all is well, so that units do not decide."""
+"""Both windows of an episode in units of each series' healthy spread, so that units of measurement do not decide."""
 
 from __future__ import annotations
 

@@ -64,14 +64,14 @@ def wma_jumps(
     residuals = wma_residuals(np.vstack([reference, values]), window)
     healthy = residuals[window : len(reference)]
     center, _ = mean_and_sd(reference)
-    usual = np.full(reference.shape[1], np.inf)
+    error_scale = np.full(reference.shape[1], np.inf)
     if len(healthy):
-        usual = np.sqrt(np.mean(np.where(np.isfinite(healthy), healthy, 0.0) ** 2, axis=0))
-    usual = with_floor(usual, center)
-    if series is not None and np.isfinite(usual).all():
-        usual = with_metric_floor(usual, series)
+        error_scale = np.sqrt(np.mean(np.where(np.isfinite(healthy), healthy, 0.0) ** 2, axis=0))
+    error_scale = with_floor(error_scale, center)
+    if series is not None and np.isfinite(error_scale).all():
+        error_scale = with_metric_floor(error_scale, series)
     with np.errstate(invalid="ignore"):
-        return np.abs(residuals) > sigmas * usual
+        return np.abs(residuals) > sigmas * error_scale
 
 
 def kpi_flags(

@@ -24,13 +24,13 @@ BAD_LEVELS = ("error", "fatal")
 Name = TypeVar("Name", bound=Hashable)
 
 
-def log_excess(found: Mapping[Name, float], usual: Mapping[Name, float], length_ratio: float) -> dict[Name, float]:
+def log_excess(found: Mapping[Name, float], reference: Mapping[Name, float], length_ratio: float) -> dict[Name, float]:
     """Lines beyond what the reference, scaled by the ratio of window lengths, leads to expect.
 
     >>> log_excess({"cart": 2, "front": 1}, {"front": 1}, 0.5)
     {'cart': 2.0, 'front': 0.5}
     """
-    return {name: max(0.0, count - length_ratio * usual.get(name, 0.0)) for name, count in found.items()}
+    return {name: max(0.0, count - length_ratio * reference.get(name, 0.0)) for name, count in found.items()}
 
 
 def error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:

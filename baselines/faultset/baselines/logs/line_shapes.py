@@ -65,11 +65,13 @@ def shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     columns, place, lines = np.unique(column, return_inverse=True, return_counts=True)
     row = (time[kept] - start_ns) // step_ns
     counts = np.bincount(row * len(columns) + place, minlength=steps * len(columns)).reshape(steps, -1)
-    usual = np.sort(np.argsort(-lines, kind="stable")[:MOST_SHAPES])
+    frequent = np.sort(np.argsort(-lines, kind="stable")[:MOST_SHAPES])
     return ShapeCounts(
-        shapes=tuple((names[found // len(texts)], str(texts[found % len(texts)])) for found in columns[usual].tolist()),
+        shapes=tuple(
+            (names[found // len(texts)], str(texts[found % len(texts)])) for found in columns[frequent].tolist()
+        ),
         ends_ns=np.minimum(start_ns + step_ns * np.arange(1, steps + 1), end_ns),
-        counts=counts[:, usual].astype(float),
+        counts=counts[:, frequent].astype(float),
     )
 
 

@@ -18,7 +18,7 @@ from faultset.baselines.logs.sequences import (
     NextTemplate,
     binned_share,
     combined_score,
-    odd_parameters,
+    parameter_anomalies,
 )
 from faultset.baselines.stats.scaling import Matrix
 
@@ -77,7 +77,7 @@ class LogScores:
     """[bins] over all services together."""
     own: dict[str, Matrix]
     """[bins] per service that wrote lines."""
-    odd_lines: tuple[tuple[str, str, int], ...]
+    unexpected_lines: tuple[tuple[str, str, int], ...]
     """(service, template, count) of lines that were unexpected after the healthy part, most frequent
     first."""
 
@@ -98,31 +98,31 @@ def score_logs(
         rows = np.flatnonzero(lines.services == service)
         model = NextTemplate().fit(templates[rows[healthy[rows]]].tolist())
         missed[rows] = model.misses(templates[rows].tolist(), after=())
-    odd, any_numbers = odd_parameters(templates, lines.services, lines.times_ns, numbers, healthy)
+    anomalous, any_numbers = parameter_anomalies(templates, lines.services, lines.times_ns, numbers, healthy)
     if not any_numbers:
-        odd = missed
+        anomalous = missed
     where = (lines.times_ns - start_ns) // step_ns
 
     def share(rows: npt.NDArray[np.bool_]) -> Matrix:
         rows = rows & (where >= 0) & (where < bins)
         return combined_score(
-            binned_share(where[rows], missed[rows], bins), binned_share(where[rows], odd[rows], bins), weight
+            binned_share(where[rows], missed[rows], bins), binned_share(where[rows], anomalous[rows], bins), weight
         )
 
     worst = Counter(zip(lines.services[missed & ~healthy].tolist(), templates[missed & ~healthy].tolist(), strict=True))
     return LogScores(
         system=share(np.ones(len(templates), dtype=bool)),
         own={lines.names[code]: share(lines.services == code) for code in np.unique(lines.services)},
-        odd_lines=tuple(
+        unexpected_lines=tuple(
             (lines.names[service], drain.templates[template].text, count)
             for (service, template), count in sorted(worst.items(), key=lambda item: (-item[1], item[0]))
         ),
     )
 
 
-def odd_line_evidence(scores: LogScores, reported: int = 5) -> list[Evidence]:
+def unexpected_line_evidence(scores: LogScores, reported: int = 5) -> list[Evidence]:
     """Name the unexpected lines that came most often."""
     return [
         Evidence(service=service, subject=template, score=float(count), detail="unexpected log lines")
-        for service, template, count in scores.odd_lines[:reported]
+        for service, template, count in scores.unexpected_lines[:reported]
     ]

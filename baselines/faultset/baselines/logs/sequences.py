@@ -70,7 +70,7 @@ class NextTemplate:
         return verdicts
 
 
-def odd_parameters(
+def parameter_anomalies(
     templates: Ints,
     services: Ints,
     times_ns: Ints,
@@ -84,7 +84,7 @@ def odd_parameters(
     Returns the verdict per line, and whether any line has a numeric parameter at all.
     """
     counts = np.array([len(found) for found in numbers], dtype=np.int64)
-    odd = np.zeros(len(templates), dtype=bool)
+    anomalous = np.zeros(len(templates), dtype=bool)
     keys = np.stack([services, templates, counts], axis=1)
     order = np.lexsort([np.arange(len(templates)), counts, templates, services])
     borders = np.flatnonzero((np.diff(keys[order], axis=0) != 0).any(axis=1)) + 1
@@ -98,8 +98,8 @@ def odd_parameters(
             continue
         mean, sd = mean_and_sd(reference)
         with np.errstate(invalid="ignore"):
-            odd[rows] = (np.abs(vector - mean) > sigmas * sd).any(axis=1)
-    return odd, bool(counts.any())
+            anomalous[rows] = (np.abs(vector - mean) > sigmas * sd).any(axis=1)
+    return anomalous, bool(counts.any())
 
 
 def binned_share(bins: Ints, verdicts: npt.NDArray[np.bool_], count: int) -> Matrix:

@@ -90,8 +90,8 @@ def metric_floor(spread: Matrix, series: Sequence[tuple[str, str]], *, share: fl
     """
     names, code = np.unique([metric for _, metric in series], return_inverse=True)
     squares = np.bincount(code, weights=spread**2, minlength=len(names))
-    usual = np.sqrt(squares / np.maximum(np.bincount(code, minlength=len(names)), 1))
-    return share * usual[code]
+    rms = np.sqrt(squares / np.maximum(np.bincount(code, minlength=len(names)), 1))
+    return share * rms[code]
 
 
 def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArray[np.bool_]) -> Matrix:

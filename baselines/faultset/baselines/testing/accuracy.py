@@ -1,4 +1,4 @@
-"""Answers that are right more often than chance, and follow from what was known."""
+"""Checks that answers are right more often than by chance, and follow from what was known."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ CHECKS: Mapping[str, Check] = {
     "declared tables": evidence.check_declared_tables,
     "missing tables": evidence.check_missing_tables,
     "no evidence": evidence.check_no_evidence,
-    "odd data": evidence.check_odd_data,
+    "unusual data": evidence.check_unusual_data,
     "single candidate": evidence.check_single_candidate,
     "no look-ahead": accuracy.check_no_look_ahead,
     "coverage": accuracy.check_coverage,
@@ -69,7 +69,7 @@ def check_baseline(baseline: str | type | BaselineSpec, *, skip: Iterable[str] =
         The fitted baseline, its answers and its spec survive pickling.
     declared tables
         No table is read that is not declared.
-    missing tables, odd data, single candidate
+    missing tables, unusual data, single candidate
         Tables that are missing or empty, constant series, gaps, single samples, unknown services, meaningless object
         states and a list of one candidate are survived, and the answer is sound: finite numbers, candidates only.
     no evidence

@@ -216,7 +216,7 @@ def _meaningless_states(rows: pa.Table) -> pa.Table:
 
 EMPTY: Mapping[str, Edit] = dict.fromkeys(TABLES, no_rows)
 """No table has a row."""
-ODD_DATA: Mapping[str, Mapping[str, Edit]] = {
+UNUSUAL_DATA: Mapping[str, Mapping[str, Edit]] = {
     "constant series": {"metrics": _constant},
     "single sample": {"metrics": _first_second},
     "gaps": {"metrics": _gaps},

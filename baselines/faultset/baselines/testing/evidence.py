@@ -1,9 +1,9 @@
-"""Answers to episodes that lack evidence."""
+"""Checks of the answers to episodes that lack evidence."""
 
 from __future__ import annotations
 
 from faultset.baselines.api.contract import Detection
-from faultset.baselines.testing.episodes import EMPTY, ODD_DATA, no_rows
+from faultset.baselines.testing.episodes import EMPTY, UNUSUAL_DATA, no_rows
 from faultset.baselines.testing.trial import BaselineTrial
 
 
@@ -33,9 +33,9 @@ def check_no_evidence(trial: BaselineTrial) -> None:
     )
 
 
-def check_odd_data(trial: BaselineTrial) -> None:
+def check_unusual_data(trial: BaselineTrial) -> None:
     """Constant series, single samples, gaps, unknown services and meaningless states are survived."""
-    for circumstance, edits in ODD_DATA.items():
+    for circumstance, edits in UNUSUAL_DATA.items():
         if edits.keys() & {*trial.spec.tables}:
             view = trial.examples.altered(circumstance, edits)
             trial.assert_sound(trial.answer(view), view, circumstance)

@@ -1,4 +1,4 @@
-"""What a baseline says of itself."""
+"""Checks of what a baseline declares when it is registered."""
 
 from __future__ import annotations
 

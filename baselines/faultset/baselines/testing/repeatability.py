@@ -1,4 +1,4 @@
-"""Equal answers in equal circumstances."""
+"""Checks that a baseline answers equally in equal circumstances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which traces went wrong: those that took longer than their operations explain, or failed as is not usual."""
+"""Which traces are abnormal: those that took longer than their operations explain, or have an unexpected error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.slow_spans import SD_FLOOR, Ints
 from faultset.baselines.traces.spans import Flags, Spans
 
-USUAL_ERRORS = 0.1
+HEALTHY_ERROR_LIMIT = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: fl
     own = spans.own_ns
     limit = span_limits(group, own, known, sigmas=sigmas)
     allowed = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own), minlength=count)
-    odd = spans.error & (healthy_share(group, spans.error, known) < USUAL_ERRORS)
-    failed = np.bincount(spans.trace, weights=odd, minlength=count) > 0
+    abnormal_error = spans.error & (healthy_share(group, spans.error, known) < HEALTHY_ERROR_LIMIT)
+    failed = np.bincount(spans.trace, weights=abnormal_error, minlength=count) > 0
     in_test_window = began >= start_ns
     return TraceHealth(
         healthy=ended < healthy_end_ns,

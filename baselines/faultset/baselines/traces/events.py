@@ -153,9 +153,9 @@ def client_spans(spans: Spans, logs: LogEvents) -> Clients:
     silent = (children == 0) & ~logged
     group = np.unique(spans.service * (len(spans.operations) + 1) + spans.operation, return_inverse=True)[1]
     not_silent = np.bincount(group, weights=~silent)
-    usual = np.bincount(group, weights=only) > 0.5 * not_silent
+    mostly_client = np.bincount(group, weights=only) > 0.5 * not_silent
     named = (spans.peer >= 0) & (spans.peer != spans.service) & (children <= 1)
-    is_client = named | (usual[group] & (only | silent))
+    is_client = named | (mostly_client[group] & (only | silent))
     return Clients(
         is_client=is_client,
         answer=np.where(is_client, answer, -1),

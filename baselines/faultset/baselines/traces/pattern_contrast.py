@@ -47,7 +47,7 @@ class Contrast:
     """[n] pattern of each observation."""
     example: Ints
     """Row of an observation that shows the pattern."""
-    usual: Ints
+    expected_row: Ints
     """Row of an observation of what followed the same source most often in the healthy time."""
     g: Matrix
     """Evidence that the pattern's share changed, twice the log-likelihood ratio."""
@@ -107,28 +107,28 @@ def contrast(
     width = int(seen.target.max(initial=0)) + 1
     _, example, code = np.unique(source * width + seen.target, return_index=True, return_inverse=True)
     of_source = source[example]
-    usual, usual_all = _counted(code, source, healthy, of_source)
+    before, before_all = _counted(code, source, healthy, of_source)
     most = np.zeros(int(of_source.max(initial=0)) + 1, dtype=np.int64)
-    order = np.argsort(usual, kind="stable")
+    order = np.argsort(before, kind="stable")
     most[of_source[order]] = order
-    shrink = effective(usual_all, similarity) / np.maximum(usual_all, 1.0)
+    shrink = effective(before_all, similarity) / np.maximum(before_all, 1.0)
     best = np.zeros(len(example))
     surprise = np.zeros(len(example))
     counts = np.zeros((len(example), 4))
     for part in suffering:
         now, now_all = _counted(code, source, part, of_source)
         shrink_now = effective(now_all, similarity) / np.maximum(now_all, 1.0)
-        cells = (usual * shrink, usual_all * shrink, now * shrink_now, now_all * shrink_now)
-        g = np.where((usual_all >= least_support) & (now_all > 0), g_statistic(*cells), 0.0)
+        cells = (before * shrink, before_all * shrink, now * shrink_now, now_all * shrink_now)
+        g = np.where((before_all >= least_support) & (now_all > 0), g_statistic(*cells), 0.0)
         rise = np.log((cells[2] + 0.5) / (cells[3] + 1.0)) - np.log((cells[0] + 0.5) / (cells[1] + 1.0))
         better = (g > best) & (rise > 0)
         best = np.where(better, g, best)
         surprise = np.where(better & (g > least_g), rise, surprise)
-        counts[better] = np.stack([usual, usual_all, now, now_all], axis=1)[better]
+        counts[better] = np.stack([before, before_all, now, now_all], axis=1)[better]
     return Contrast(
         code=code.astype(np.int64),
         example=example,
-        usual=example[most[of_source]],
+        expected_row=example[most[of_source]],
         g=best,
         surprise=surprise,
         counts=counts,

@@ -83,8 +83,8 @@ def _successions(spans: Spans, events: Events, kept: Ints) -> Sort:
         certainty=np.where(after_answer, AFTER_ANSWER, 1.0),
     )
 
-    def text(row: int, usual: int) -> str:
-        expected = "" if usual == row else f", usually {events.text(int(target[usual]))}"
+    def text(row: int, expected_row: int) -> str:
+        expected = "" if expected_row == row else f", usually {events.text(int(target[expected_row]))}"
         return f"{events.text(int(source[row]))} -> {events.text(int(target[row]))}{expected}"
 
     return Sort(seen=seen, text=text)
@@ -143,7 +143,7 @@ def _pace(
             # Becoming fast again is no trouble.
             certainty=slow.astype(float),
         ),
-        text=lambda row, usual: words,
+        text=lambda row, expected_row: words,
         rows_count=False,
     )
 

@@ -243,10 +243,10 @@ def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answ
     way = np.unique(((caller + 1) * services + callee + 1) * names + asked + 1, return_inverse=True)[1]
     pairs, count = np.unique(way[answered] * names + shown[answered] + 1, return_counts=True)
     order = np.argsort(count, kind="stable")
-    usual = np.full(int(way.max(initial=-1)) + 1, -1)
-    usual[pairs[order] // names] = pairs[order] % names - 1
-    known = usual[way] >= 0
-    return np.where(~answered & known, usual[way], shown), known
+    most_frequent = np.full(int(way.max(initial=-1)) + 1, -1)
+    most_frequent[pairs[order] // names] = pairs[order] % names - 1
+    known = most_frequent[way] >= 0
+    return np.where(~answered & known, most_frequent[way], shown), known
 
 
 def operation_of_parent(spans: Spans) -> Ints:

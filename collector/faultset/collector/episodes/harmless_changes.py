@@ -30,16 +30,16 @@ def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, An
     if rng.random() < 0.5:
         factor = round(float(rng.uniform(1.3, 1.8)), 2)
         platform.step_load(factor)
-        return {"disturbance": "load-step", "factor": factor}
+        return {"harmless_change": "load-step", "factor": factor}
     service = str(rng.choice(code_services(platform.app)))
     if platform.app.deployed is not None:
         _restart(platform, service)
-        return {"disturbance": "rollout", "service": service}
+        return {"harmless_change": "rollout", "service": service}
     image = container_of(platform, service)["image"]
     repository, _, tag = image.rpartition(":")
     other = str(rng.choice(sorted(GOOD - {tag})))
     patch_container(platform, service, image=f"{repository}:{other}")
-    return {"disturbance": "rollout", "service": service, "image": f"{repository}:{other}"}
+    return {"harmless_change": "rollout", "service": service, "image": f"{repository}:{other}"}
 
 
 def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:

@@ -1,3 +1,5 @@
+"""Run the load by itself: `python -m faultset.collector.load ...`, as a pod does."""
+
 from __future__ import annotations
 
 import sys

@@ -1,4 +1,4 @@
-"""The check of an application."""
+"""Check of what an application promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of a load driver."""
+"""Check of what a load driver promises."""
 
 from __future__ import annotations
 

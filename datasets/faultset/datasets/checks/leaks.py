@@ -70,10 +70,10 @@ def leak_findings(
         for needle, place, example in _hits(texts, needles):
             if imported and place in _METRIC_NAMES:
                 continue
-            usual = needle.dismissible and library.is_vocabulary(needle, place, labels[episode].fault, episode)
-            if usual is None and needle not in names:
+            is_vocabulary = needle.dismissible and library.is_vocabulary(needle, place, labels[episode].fault, episode)
+            if is_vocabulary is None and needle not in names:
                 findings.append(_finding(episode, needle, place, example, "warning", _ALONE))
-            elif not usual:
+            elif not is_vocabulary:
                 findings.append(_finding(episode, needle, place, example, "warning" if imported else "error"))
     return findings
 

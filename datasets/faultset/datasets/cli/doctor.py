@@ -1,4 +1,4 @@
-"""`faultset dataset doctor`: what a folder of data is, and what is odd about it."""
+"""`faultset dataset doctor`: which format a folder of data has, and which data issues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faultset.core.errors import DataError
 from faultset.core.output import json_option, show_json, show_records
 
 
-@command("doctor", short_help="Recognise the format of foreign data and say what is odd about it.")
+@command("doctor", short_help="Recognise the format of foreign data and list its data issues.")
 @click.argument("path", type=click.Path(path_type=Path))
 @json_option
 def doctor(path: Path, as_json: bool) -> None:

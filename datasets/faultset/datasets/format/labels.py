@@ -13,6 +13,7 @@ from faultset.datasets.format.names import EpisodeId, Name, TimeNs
 
 NoFaultKind = Literal["plain", "disturbed", "sham", "unlabelled"]
 Verdict = Literal["manifest", "latent", "silent", "unknown", "none"]
+_FORMER_KEYS = {"disturbance": "harmless_change"}
 _Whole = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 
 
@@ -54,7 +55,7 @@ class Label:
     category: Name | None
     """functional or symptomatic."""
     parameters: Mapping[str, Any]
-    """Seeded parameters of the fault."""
+    """Seeded parameters of the fault, or of a harmless change instead of one."""
     inject_start_ns: TimeNs | None
     inject_done_ns: TimeNs | None
     effective_ns: TimeNs | None
@@ -96,6 +97,8 @@ class Label:
         for cause in row["root_causes"] or ():
             if isinstance(cause, dict) and cause.get("accepted") is None:
                 cause["accepted"] = []
+        if row["no_fault_kind"] == "disturbed":
+            fields["parameters"] = {_FORMER_KEYS.get(key, key): value for key, value in row["parameters"].items()}
         return checked(fields, cls, origin)
 
 

@@ -141,7 +141,7 @@ LABEL = pa.schema([
     _field("fault_type", pa.string(), "the AIOpsLab fault type; null in a no-fault episode"),
     _field("paper_number", pa.int32(), "row of Table 2 in the AIOpsLab paper"),
     _field("category", pa.string(), "functional or symptomatic"),
-    _field("parameters", pa.string(), "seeded parameters of the fault as canonical JSON", nullable=False),
+    _field("parameters", pa.string(), "parameters of the fault or harmless change as canonical JSON", nullable=False),
     _field("inject_start", TIME, "first act of the injection"),
     _field("inject_done", TIME, "last act of the injection accepted"),
     _field("effective", TIME, "first confirmed sign of the fault: object, process or SLI"),

@@ -66,8 +66,8 @@ def epoch_ns(values: npt.ArrayLike) -> Ints:
 
 def _unit(values: npt.ArrayLike) -> tuple[float, int, str]:
     array = np.asarray(values)
-    usual = float(np.median(np.abs(array))) if array.size else 0.0
-    return next(unit for unit in _UNITS if usual >= unit[0])
+    typical = float(np.median(np.abs(array))) if array.size else 0.0
+    return next(unit for unit in _UNITS if typical >= unit[0])
 
 
 def read_csv(

@@ -34,7 +34,7 @@ class DataIssue:
     place: str
     """File, folder or case, relative to the path that was examined."""
     found: str
-    """What is odd, in one sentence."""
+    """What was found, in one sentence."""
     handling: str
     """What the import does about it, in one sentence."""
 
@@ -95,5 +95,5 @@ class ImportFormat(Protocol):
         ...
 
     def data_issues(self, path: Path) -> Sequence[DataIssue]:
-        """Look at the data without importing it and say what is odd."""
+        """Look at the data without importing it and report its data issues."""
         ...

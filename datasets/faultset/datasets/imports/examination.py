@@ -1,4 +1,4 @@
-"""What a folder of data is and what is odd about it."""
+"""Which format a folder of data has, and which data issues."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class GuardedFormat:
         return self._named(case.key, lambda: self._inner.load(case))
 
     def data_issues(self, path: Path) -> Sequence[DataIssue]:
-        """Look at the data without importing it and say what is odd."""
+        """Look at the data without importing it and report its data issues."""
         return self._named(str(path), lambda: self._inner.data_issues(path))
 
     def _named(self, origin: str, read: Callable[[], T]) -> T:

@@ -56,7 +56,7 @@ METRIC_ROLES: tuple[dict[str, str], ...] = tuple(
 )
 
 
-class PetShop:
+class PetShopImport:
     """PetShop (CLeaR 2024): a folder for each traffic scenario, or an archive of them."""
 
     name = "petshop"

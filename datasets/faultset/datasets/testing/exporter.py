@@ -1,4 +1,4 @@
-"""What every exporter promises, as a check that needs the exporter's name only."""
+"""Check of what every exporter promises; it needs the exporter's name only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every importer promises, as a check that needs the importer's name and a small sample of its data."""
+"""Check of what every importer promises; it needs the importer's name and a small sample of its data."""
 
 from __future__ import annotations
 

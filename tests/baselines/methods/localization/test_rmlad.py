@@ -9,7 +9,7 @@ import pytest
 from faultset.baselines.features.service_latency import correlations
 from faultset.baselines.logs.drain import WILDCARD, Drain, split_variables
 from faultset.baselines.logs.scores import LogLines, score_logs
-from faultset.baselines.logs.sequences import NextTemplate, binned_share, combined_score, odd_parameters
+from faultset.baselines.logs.sequences import NextTemplate, binned_share, combined_score, parameter_anomalies
 from faultset.baselines.methods.localization.multimodal.rmlad import RMLAD, association, candidate_series
 from faultset.baselines.stats.mutual_information import binned_information, knn_information
 
@@ -142,14 +142,14 @@ def test_odd_parameters_are_told_by_template() -> None:
     numbers[-2] = [500.0]
     times = np.arange(count) * 1_000_000_000
     healthy = np.arange(count) < 30
-    odd, any_numbers = odd_parameters(templates, np.zeros(count, dtype=np.int64), times, numbers, healthy)
+    anomalous, any_numbers = parameter_anomalies(templates, np.zeros(count, dtype=np.int64), times, numbers, healthy)
     assert any_numbers
-    assert np.flatnonzero(odd).tolist() == [count - 2]
+    assert np.flatnonzero(anomalous).tolist() == [count - 2]
 
 
 def test_without_parameters_nothing_is_said_about_them() -> None:
     zeros = np.zeros(3, dtype=np.int64)
-    _, any_numbers = odd_parameters(zeros, zeros, np.arange(3), [[], [], []], np.ones(3, dtype=bool))
+    _, any_numbers = parameter_anomalies(zeros, zeros, np.arange(3), [[], [], []], np.ones(3, dtype=bool))
     assert not any_numbers
 
 
@@ -167,7 +167,7 @@ def test_nothing_is_learned_from_lines_after_the_healthy_time() -> None:
         assert found.system[:2].tolist() == [0, 0]
         # However often the new line comes, it stays unexpected.
         assert found.system[2] == pytest.approx(late[:30].count("boom boom boom") / 30, abs=0.05)
-        assert found.odd_lines[0][:2] == ("geo", "boom boom boom")
+        assert found.unexpected_lines[0][:2] == ("geo", "boom boom boom")
 
 
 def test_rmlad_answers_with_the_metrics_that_it_is_named_after(example, faulty) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 from faultset.baselines.api.contract import Labelled
 from faultset.baselines.features.series_scores import rank_by_series
-from faultset.baselines.methods.controls.single_indicators import LoudestLog, SeriesStopped
-from faultset.baselines.methods.controls.uninformed import (
+from faultset.baselines.methods.controls.evidence_free import (
     AlwaysNo,
     AlwaysYes,
     Clock,
@@ -21,10 +20,11 @@ from faultset.baselines.methods.controls.uninformed import (
     RandomDetector,
     RandomRanking,
 )
+from faultset.baselines.methods.controls.single_indicators import LoudestLog, SeriesStopped
 from faultset.baselines.methods.rules.deviation_rankings import Baro, NSigma
 from faultset.baselines.methods.rules.ksigma import KSigma
 from faultset.baselines.methods.rules.max_z import MaxZ
-from faultset.baselines.methods.rules.sli_rules import SLIRule, SLIRuleDetector, depths, judge, ochiai
+from faultset.baselines.methods.rules.sli_rules import SLIRule, SLIRuleDetector, classify_requests, depths, ochiai
 from faultset.baselines.stats.scaling import deviations, mean_and_sd, median_and_iqr, sustained
 from faultset.datasets.views import EpisodeView
 
@@ -171,9 +171,9 @@ def requests(rows: list[tuple[float, str, float | None, str]]) -> pd.DataFrame:
 def test_a_late_request_is_bad_when_its_time_is_up() -> None:
     healthy = [(second, "GET /", 1e8, "ok") for second in range(10)]
     late = [(10, "GET /", 5e9, "ok"), (11, "GET /", None, "timeout"), (12, "GET /", 1e7, "http_error")]
-    judged = judge(requests([*healthy, *late, (13, "GET /", 1.4e8, "ok")]), 10 * SECOND)
-    assert judged.bad.tolist() == [False] * 10 + [True] * 3 + [False]
-    assert judged.known_ns[10:] / SECOND == pytest.approx([10.15, 11.15, 12.01, 13.14])
+    classified = classify_requests(requests([*healthy, *late, (13, "GET /", 1.4e8, "ok")]), 10 * SECOND)
+    assert classified.bad.tolist() == [False] * 10 + [True] * 3 + [False]
+    assert classified.known_ns[10:] / SECOND == pytest.approx([10.15, 11.15, 12.01, 13.14])
 
 
 def test_sli_detector_alarms_on_failures_only(example) -> None:

@@ -1,4 +1,4 @@
-"""Controls that look at one kind of sign: a series that stops, a service that complains."""
+"""Controls that look at one kind of sign: a series that stops, a service that writes error lines."""
 
 from __future__ import annotations
 

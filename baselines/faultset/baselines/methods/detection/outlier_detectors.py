@@ -1,4 +1,4 @@
-"""Detectors that ask of each instant how far it lies outside of the cloud of healthy ones."""
+"""Detectors that score each instant by how far it lies outside of the healthy ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SPOT and DSPOT: K-sigma whose K comes from the tail that the data has, not from the normal law."""
+"""SPOT and DSPOT: limits from the tail of the healthy values, without the assumption of a normal distribution."""
 
 from __future__ import annotations
 

@@ -151,8 +151,8 @@ def _spans(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str,
         by_service = np.zeros(size)
         for code in np.unique(calls.callee[since]):
             called = calls.callee == code
-            usual = hits[called & before].mean() if (called & before).any() else 0.0
-            by_service[code] = hits[called & since].mean() - usual
+            healthy_share = hits[called & before].mean() if (called & before).any() else 0.0
+            by_service[code] = hits[called & since].mean() - healthy_share
         rise[f"calls {word}"] = float(hits[since].mean() - hits[before].mean())
         rise[f"calls {word}, worst"] = float(by_service.max(initial=0.0))
         rise[f"calls {word}, share of services"] = float(
@@ -179,8 +179,8 @@ def _logs(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | N
     since, before = _inside(times, time_window)
     if not since.any() and not before.any():
         return None
-    usual = before.sum() * time_window.length_ratio
-    found = {"lines more": float(np.log((since.sum() + 1) / (usual + 1)))}
+    expected = before.sum() * time_window.length_ratio
+    found = {"lines more": float(np.log((since.sum() + 1) / (expected + 1)))}
     bad = error_lines(episode)
     bad_since, bad_before = _inside(bad["time"].cast("int64").to_numpy(), time_window)
     excess = bad_since.sum() - bad_before.sum() * time_window.length_ratio
@@ -201,10 +201,10 @@ def _events(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] |
     if frame.empty:
         return None
     since, before = _inside(frame["time"].to_numpy(), time_window)
-    usual = frame.loc[before, "reason"].astype(str).value_counts()
+    healthy_counts = frame.loc[before, "reason"].astype(str).value_counts()
     now = frame.loc[since, "reason"].astype(str).value_counts()
     return {
-        f"event: {reason}": float(np.log1p(max(0.0, count - usual.get(reason, 0) * time_window.length_ratio)))
+        f"event: {reason}": float(np.log1p(max(0.0, count - healthy_counts.get(reason, 0) * time_window.length_ratio)))
         for reason, count in now.items()
     }
 

@@ -1,4 +1,4 @@
-"""Localizers that rank series by how far they leave normal, and services by their first series.
+"""Localizers that rank series by how far they deviate from normal, and services by their first series.
 
 `nsigma` and `baro` are the published scorers, with the preprocessing of their code. The variants beside them look both
 ways and keep series that were constant, on the scale on which their metric moves in the system.

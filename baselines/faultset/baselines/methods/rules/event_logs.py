@@ -1,4 +1,4 @@
-"""A rule on what the cluster's events warn of and what the logs complain about."""
+"""A rule on warnings among the cluster's events and on error lines in the logs."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dic
     found: dict[str, dict[str, list[str]]] = {}
     for service, rows in frame.groupby("service", observed=True, sort=True):
         now = rows[(rows["time"] >= time_window.start_ns) & (rows["time"] < time_window.end_ns)]
-        usual = set(rows.loc[rows["time"] < time_window.healthy_end_ns, "reason"].astype(str))
-        reasons = sorted(set(now["reason"].astype(str)) - usual)
+        healthy_reasons = set(rows.loc[rows["time"] < time_window.healthy_end_ns, "reason"].astype(str))
+        reasons = sorted(set(now["reason"].astype(str)) - healthy_reasons)
         if reasons:
             pods = now[now["kind"] == "Pod"]
             found[str(service)] = {

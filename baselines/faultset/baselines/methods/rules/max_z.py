@@ -1,4 +1,4 @@
-"""The max-z rule: whoever moved most is to blame. The bar that any cleverer method has to clear."""
+"""The max-z rule: the service whose metrics deviate most comes first. Every other method has to be better than it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _COLUMNS = ("scheduled", "endpoint", "latency_ns", "outcome")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class ClassifiedRequests:
     """Requests with the instant at which it was clear whether they were good."""
 
     known_ns: npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ class Judged:
     endpoints: npt.NDArray[np.object_]
 
 
-def judge(requests: pd.DataFrame, healthy_end_ns: int) -> Judged:
+def classify_requests(requests: pd.DataFrame, healthy_end_ns: int) -> ClassifiedRequests:
     """Call requests bad that fail, or take half as long again as the slowest percent of their endpoint.
 
     A request that takes too long is known to be bad when the time is up, not when its answer comes.
@@ -49,15 +49,15 @@ def judge(requests: pd.DataFrame, healthy_end_ns: int) -> Judged:
     for endpoint in np.unique(endpoints.astype(str)):
         here = endpoints == endpoint
         # Only answers that came within the healthy time: what was still under way is not known to be healthy.
-        usual = latency[here & ok & (scheduled + np.nan_to_num(latency, nan=np.inf) < healthy_end_ns)]
-        if len(usual):
-            limit[here] = SLOW_FACTOR * np.quantile(usual, SLOW_QUANTILE)
+        healthy_latency = latency[here & ok & (scheduled + np.nan_to_num(latency, nan=np.inf) < healthy_end_ns)]
+        if len(healthy_latency):
+            limit[here] = SLOW_FACTOR * np.quantile(healthy_latency, SLOW_QUANTILE)
     slow = ~(latency <= limit)
     waited = np.where(np.isfinite(latency), np.minimum(latency, limit), limit)
     # Without any limit an unfinished request is judged where it stands, at the end of all others.
     horizon = float(scheduled.max() - scheduled.min()) if len(scheduled) else 0.0
     known = scheduled + np.where(np.isfinite(waited), waited, horizon).astype(np.int64)
-    return Judged(known_ns=known, bad=~ok | slow, endpoints=endpoints)
+    return ClassifiedRequests(known_ns=known, bad=~ok | slow, endpoints=endpoints)
 
 
 @baseline(
@@ -93,21 +93,21 @@ class SLIRuleDetector(Untrained):
         scores = np.zeros(len(times))
         requests = read_frame(episode, "requests", _COLUMNS)
         _, healthy_end_ns = episode.reference
-        judged = judge(requests, healthy_end_ns)
-        healthy = judged.known_ns < healthy_end_ns
-        usual = (judged.bad[healthy].sum() + 1) / (healthy.sum() + 2)
+        classified = classify_requests(requests, healthy_end_ns)
+        healthy = classified.known_ns < healthy_end_ns
+        healthy_share = (classified.bad[healthy].sum() + 1) / (healthy.sum() + 2)
         step_ns = round(episode.context.resolution_s * SECOND_NS)
         for row, end_ns in enumerate(times):
-            here = (judged.known_ns >= end_ns - step_ns) & (judged.known_ns < end_ns)
-            total, bad = int(here.sum()), int(judged.bad[here].sum())
+            here = (classified.known_ns >= end_ns - step_ns) & (classified.known_ns < end_ns)
+            total, bad = int(here.sum()), int(classified.bad[here].sum())
             if bad and bad >= self.least_share * total:
-                by_chance = betainc(bad, total - bad + 1, usual)
+                by_chance = betainc(bad, total - bad + 1, healthy_share)
                 scores[row] = min(300.0, -np.log10(max(by_chance, 1e-300)))
         alarm = first_alarm(times, scores > threshold)
         evidence = []
         if alarm is not None:
-            here = judged.bad & (judged.known_ns >= alarm - 2 * step_ns) & (judged.known_ns < alarm)
-            names, counts = np.unique(judged.endpoints[here].astype(str), return_counts=True)
+            here = classified.bad & (classified.known_ns >= alarm - 2 * step_ns) & (classified.known_ns < alarm)
+            names, counts = np.unique(classified.endpoints[here].astype(str), return_counts=True)
             evidence = [
                 Evidence(
                     service=episode.context.workload_entry, subject=name, score=float(count), detail="bad requests"
@@ -174,13 +174,13 @@ class SLIRule(Untrained):
         requests = read_frame(episode, "requests", _COLUMNS)
         step_ns = round(episode.context.resolution_s * SECOND_NS)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
-        judged = judge(requests, healthy_end_ns)
-        since = judged.known_ns >= alarm_ns - 2 * step_ns
-        bad, good = judged.endpoints[since & judged.bad], judged.endpoints[since & ~judged.bad]
+        classified = classify_requests(requests, healthy_end_ns)
+        since = classified.known_ns >= alarm_ns - 2 * step_ns
+        bad, good = classified.endpoints[since & classified.bad], classified.endpoints[since & ~classified.bad]
         if len(bad) == 0:
             return Ranking.abstain()
         deep = depths(episode.calls, episode.context.workload_entry)
-        uses = endpoint_services(episode, np.unique(judged.endpoints.astype(str)).tolist(), healthy_end_ns)
+        uses = endpoint_services(episode, np.unique(classified.endpoints.astype(str)).tolist(), healthy_end_ns)
         scores: dict[str, float] = {}
         evidence: list[Evidence] = []
         for service in episode.services:

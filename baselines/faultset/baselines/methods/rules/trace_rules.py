@@ -51,7 +51,7 @@ def high_percentiles(durations: Ints, kinds: Ints, count: int, *, share: float =
     return found
 
 
-def recent_percentiles(steps: Steps, spans: EndedSpans, usual: Matrix, *, share: float = SHARE) -> Matrix:
+def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, share: float = SHARE) -> Matrix:
     """Percentile of each operation's latest durations after each step, as log of its ratio to the usual one.
 
     The latest are those of the step, and of as many steps before it as are needed for twenty spans. Durations are
@@ -63,7 +63,7 @@ def recent_percentiles(steps: Steps, spans: EndedSpans, usual: Matrix, *, share:
         [steps, operations]; 0 as long as there are fewer than twenty.
     """
     kinds = len(spans.names)
-    ratio = np.log(np.maximum(spans.durations_ns, 1)) - np.log(np.maximum(usual, 1.0))[spans.operations]
+    ratio = np.log(np.maximum(spans.durations_ns, 1)) - np.log(np.maximum(reference, 1.0))[spans.operations]
     classes = 2 * FARTHEST + 1
     place = np.clip(np.round(np.nan_to_num(ratio) / CLASS), -FARTHEST, FARTHEST).astype(np.int64) + FARTHEST
     keys = np.where(np.isfinite(ratio), spans.operations * classes + place, -1)
@@ -138,8 +138,8 @@ class TraceP95Detector(Untrained):
         healthy = (step >= 0) & (step < steps.healthy)
         if steps.healthy < LEAST_SAMPLES or not healthy.any():
             return Detection.silent(1.0)
-        usual = high_percentiles(spans.durations_ns[healthy], spans.operations[healthy], len(spans.names))
-        change = np.abs(recent_percentiles(steps, spans, usual))
+        reference = high_percentiles(spans.durations_ns[healthy], spans.operations[healthy], len(spans.names))
+        change = np.abs(recent_percentiles(steps, spans, reference))
         shares, limit = own_limits(change[: steps.healthy], change[steps.healthy :], float(np.log(self.slower)))
         detail = "change of the 95th percentile, 1 is the operation's limit"
         return _detection(steps, shares, limit, list(spans.names), detail)
@@ -226,8 +226,8 @@ class TraceErrorsDetector(Untrained):
         total = every[: steps.healthy].sum(axis=0)
         if steps.healthy < LEAST_SAMPLES or not total.any():
             return Detection.silent()
-        usual = (failed[: steps.healthy].sum(axis=0) + 0.5) / (total + 1.0)
-        surprise = excess_surprise(recent_sums(failed), recent_sums(every), usual)
+        healthy_rate = (failed[: steps.healthy].sum(axis=0) + 0.5) / (total + 1.0)
+        surprise = excess_surprise(recent_sums(failed), recent_sums(every), healthy_rate)
         surprise[:, total == 0] = 0.0
         worst = surprise.max(axis=1)
         limit = reference_limit(worst[RECENT - 1 : steps.healthy], least=float(np.log10(len(names) / LEVEL)))

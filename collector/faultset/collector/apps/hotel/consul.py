@@ -1,4 +1,4 @@
-"""Consul's place: a process that must be up when a service starts, and by which nothing is routed."""
+"""A stand-in for Consul: a process that must be up when a service starts, and by which nothing is routed."""
 
 from __future__ import annotations
 

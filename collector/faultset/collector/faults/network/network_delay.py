@@ -1,4 +1,4 @@
-"""Late packets."""
+"""Packets of a pod that arrive late."""
 
 from __future__ import annotations
 

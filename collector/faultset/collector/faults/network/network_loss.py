@@ -1,4 +1,4 @@
-"""Lost packets (AIOpsLab Table 2, row 8)."""
+"""Packets of a pod that are lost (AIOpsLab Table 2, row 8)."""
 
 from __future__ import annotations
 

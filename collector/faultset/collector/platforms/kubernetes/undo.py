@@ -1,4 +1,4 @@
-"""How inverse acts of the journal are performed on a cluster."""
+"""How undo operations of the journal are performed on a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How inverse acts of the journal are performed on a local platform."""
+"""How undo operations of the journal are performed on a local platform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""memcached's place: a cache that keeps nothing, with the texts of the client gomemcache."""
+"""A stand-in for memcached: a cache that keeps nothing, with the texts of the client gomemcache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MongoDB's place: a database that keeps its data on its volume, with the texts of the client mgo."""
+"""A stand-in for MongoDB: a database that keeps its data on its volume, with the texts of the client mgo."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ FUSED = ("container_threads_max", "container_network_receive_errors_total")
 """Metrics that are never exported: a missing comma makes one name of two."""
 
 
-class AIOpsLab:
+class AIOpsLabImport:
     """The observer of AIOpsLab: folders `telemetry_data_*`, or what an agent's calls left in its working folder."""
 
     name = "aiopslab"

@@ -38,7 +38,7 @@ from faultset.datasets.imports.nezha.rows import Part, Sources, log_rows, metric
 STEP_S = 60.0
 
 
-class Nezha:
+class NezhaImport:
     """Nezha (FSE 2023): folders `rca_data` and `construct_data`, or an archive of them.
 
     A view has the fault-free time that the source gives for the day, moved so that it ends where the sampled

@@ -95,9 +95,9 @@ def first_sign_ns(answer: str | None, own: ServiceTelemetry, healthy: ServiceTel
     first, joined, second = (answer or "").partition("_")
     if not joined or own.logs.empty or healthy.logs.empty:
         return None
-    usual = _orders(first, second, healthy).groupby("way")["broken"].mean()
+    share = _orders(first, second, healthy).groupby("way")["broken"].mean()
     found = _orders(first, second, own)
-    found = found[found["way"].isin(usual[usual <= MOST_BROKEN].index)].sort_values("time", kind="stable")
+    found = found[found["way"].isin(share[share <= MOST_BROKEN].index)].sort_values("time", kind="stable")
     broken = found["broken"].to_numpy(dtype=bool)
     lasting = broken & np.append(broken[1:], True)
     return int(found["time"].to_numpy()[lasting][0]) if lasting.any() else None

@@ -1,4 +1,4 @@
-"""What is odd about a day of Nezha's data."""
+"""Data issues of a day of Nezha's data."""
 
 from __future__ import annotations
 

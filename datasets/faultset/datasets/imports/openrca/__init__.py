@@ -1,5 +1,5 @@
 """OpenRCA's data: Bank, Market and Telecom, days of telemetry with records of what failed."""
 
-from faultset.datasets.imports.openrca.format import OpenRCA
+from faultset.datasets.imports.openrca.format import OpenRCAImport
 
-__all__ = ["OpenRCA"]
+__all__ = ["OpenRCAImport"]

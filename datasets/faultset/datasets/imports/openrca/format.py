@@ -31,7 +31,7 @@ from faultset.datasets.imports.openrca.systems import (
 from faultset.datasets.imports.windows import reference_end
 
 
-class OpenRCA:
+class OpenRCAImport:
     """OpenRCA (ICLR 2025): folders with `record.csv` and `telemetry`, or an archive of them.
 
     Candidates are components: what the source calls node, container, database or service. A pod of Market counts

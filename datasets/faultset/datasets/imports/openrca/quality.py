@@ -1,4 +1,4 @@
-"""What is odd about a system of OpenRCA's data."""
+"""Data issues of a system of OpenRCA's data."""
 
 from __future__ import annotations
 

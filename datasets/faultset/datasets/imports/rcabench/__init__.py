@@ -8,7 +8,7 @@ from pathlib import Path
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 
 
-class RCABench:
+class RCABenchImport:
     """Datapacks of rcabench, in the raw stage and in the converted one."""
 
     name = "rcabench"

@@ -1,4 +1,4 @@
-"""What is odd about datapacks."""
+"""Data issues of datapacks."""
 
 from __future__ import annotations
 
@@ -28,37 +28,39 @@ def data_issues(path: Path) -> Sequence[DataIssue]:
 
 
 def _of_pack(pack: Path) -> Iterator[DataIssue]:
-    def odd(severity: str, found: str, handling: str) -> DataIssue:
+    def issue(severity: str, found: str, handling: str) -> DataIssue:
         return DataIssue(severity=severity, place=pack.name, found=found, handling=handling)  # type: ignore[arg-type]
 
     if (pack / INVALID).exists():
         reason = (pack / INVALID).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        yield odd("warning", f"It is marked invalid: {reason[0] if reason else 'no reason given'}.", "It is left out.")
+        yield issue(
+            "warning", f"It is marked invalid: {reason[0] if reason else 'no reason given'}.", "It is left out."
+        )
         return
     try:
         windows = windows_of(pack)
         label = label_of(pack, pack.name, windows)
     except DataError as error:
-        yield odd("error", str(error), "The datapack cannot be imported.")
+        yield issue("error", str(error), "The datapack cannot be imported.")
         return
     if windows.shift_ns:
         hours = windows.shift_ns / SECOND_NS / 3600
-        yield odd("warning", f"Its windows are {hours:+g} h away from its telemetry.", "The windows are moved.")
+        yield issue("warning", f"Its windows are {hours:+g} h away from its telemetry.", "The windows are moved.")
     said = read_json(pack / INJECTION).get("start_time")
     if said is not None and onset_of({"start_time": said}, windows) == windows.onset_ns:
-        yield odd("note", "The injection does not begin inside the windows, or exactly with the abnormal one.", (
+        yield issue("note", "The injection does not begin inside the windows, or exactly with the abnormal one.", (
             "The beginning of the abnormal window is the onset."
         ))  # fmt: skip
     if label["verdict"] == "unknown":
-        yield odd("note", "No conclusion says that clients felt the fault.", 'The verdict is "unknown".')
+        yield issue("note", "No conclusion says that clients felt the fault.", 'The verdict is "unknown".')
     if len(label["targets"]) > 1:
-        yield odd("note", "It names more than one service at fault.", "Each is a root cause of its own.")
+        yield issue("note", "It names more than one service at fault.", "Each is a root cause of its own.")
     for kind in KINDS:
         files = stage_files(pack, kind)
         if len(files) == 1:
-            yield odd("warning", f"There are {kind} of one window only.", "The other window has none.")
+            yield issue("warning", f"There are {kind} of one window only.", "The other window has none.")
         elif not files:
-            yield odd("note", f"There are no {kind}.", "Nothing takes their place.")
+            yield issue("note", f"There are no {kind}.", "Nothing takes their place.")
         for file in files:
             if not pq.read_metadata(file).num_rows:
-                yield odd("note", f"{file.name} has no rows.", "Nothing takes their place.")
+                yield issue("note", f"{file.name} has no rows.", "Nothing takes their place.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 
 
-class RCAEval:
+class RCAEvalImport:
     """Cases of RCAEval, layouts Z, F and H, suites RE1 to RE3."""
 
     name = "rcaeval"

@@ -1,4 +1,4 @@
-"""What is odd about RCAEval's files."""
+"""Data issues of RCAEval's files."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def _of_case(case: Case) -> Iterator[DataIssue]:
         return
     frame = read_frame(folder)
 
-    def odd(severity: str, found: str, handling: str) -> DataIssue:
+    def issue(severity: str, found: str, handling: str) -> DataIssue:
         return DataIssue(severity=severity, place=case.key, found=found, handling=handling)  # type: ignore[arg-type]
 
     if frame.path.name == "metrics.csv":
-        yield odd(
+        yield issue(
             "warning",
             "There is only metrics.csv, with the raw names.",
             "Raw names are imported; series that are named total and grow are counters.",
@@ -47,12 +47,12 @@ def _of_case(case: Case) -> Iterator[DataIssue]:
     if frame.path.suffix == ".csv":
         yield from _header(case, frame.path)
     if np.any(np.diff(frame.times_ns) == 0):
-        yield odd("warning", "Rows repeat a time.", "All are kept; a step of a wide frame averages them.")
+        yield issue("warning", "Rows repeat a time.", "All are kept; a step of a wide frame averages them.")
     missing = float(np.mean([np.isnan(samples).mean() for samples in frame.samples])) if frame.samples else 0.0
     if missing > _MOST_MISSING:
-        yield odd("note", f"More than {_MOST_MISSING:.0%} of the samples are missing.", "They stay missing.")
+        yield issue("note", f"More than {_MOST_MISSING:.0%} of the samples are missing.", "They stay missing.")
     if not any(name.startswith(f"{case.facts['service']}_") for name in frame.names):
-        yield odd("warning", "The service at fault has no metrics.", "It becomes a candidate without metrics.")
+        yield issue("warning", "The service at fault has no metrics.", "It becomes a candidate without metrics.")
     for kind in ("logs", "traces"):
         yield from _records(case, kind, foreign.services)
 
@@ -89,37 +89,37 @@ def _records(case: Case, kind: str, services: Sequence[str]) -> Iterator[DataIss
     folder = case.paths[0]
     path = next((folder / name for name in (f"{kind}.parquet", f"{kind}.csv") if (folder / name).is_file()), None)
 
-    def odd(severity: str, found: str, handling: str) -> DataIssue:
+    def issue(severity: str, found: str, handling: str) -> DataIssue:
         return DataIssue(severity=severity, place=case.key, found=found, handling=handling)  # type: ignore[arg-type]
 
     if path is None:
-        yield odd("note", f"There are no {kind}.", "The table is empty.")
+        yield issue("note", f"There are no {kind}.", "The table is empty.")
         return
     table = _beginning(path)
     if table is None or not len(table):
-        yield odd("note", f"{path.name} has a header and no rows.", "The table is empty.")
+        yield issue("note", f"{path.name} has a header and no rows.", "The table is empty.")
         return
     clock, source = ("timestamp", "container_name") if kind == "logs" else ("startTime", "serviceName")
     if clock in table.column_names:
         times = numbers(table[clock], origin=f"column {clock} of {path}")
         unit = epoch_unit(times[~np.isnan(times)])
         if unit != ("ns" if kind == "logs" else "µs"):
-            yield odd(
+            yield issue(
                 "warning",
                 f"{clock} in {path.name} counts {unit}.",
                 "The magnitude tells the unit; times are brought to nanoseconds.",
             )
     elif kind == "logs" or "startTimeMillis" not in table.column_names:
-        yield odd("warning", f"{path.name} has no column {clock}.", "The table is empty.")
+        yield issue("warning", f"{path.name} has no column {clock}.", "The table is empty.")
     if source in table.column_names:
         words = [word for word in table[source].cast(pa.string()).unique().to_pylist() if word]
         found = same_services(words, services)
         other = sorted(word for word, name in found.items() if name is not None and name != word)
         unknown = sorted(word for word, name in found.items() if name is None)
         if other:
-            yield odd("note", f"{path.name} says {other[0]} for {found[other[0]]}.", "The name in metrics is used.")
+            yield issue("note", f"{path.name} says {other[0]} for {found[other[0]]}.", "The name in metrics is used.")
         if unknown:
-            yield odd(
+            yield issue(
                 "note",
                 f"{path.name} names what has no metrics ({unknown[0]}).",
                 "Such rows belong to no service; their own name is kept beside it.",

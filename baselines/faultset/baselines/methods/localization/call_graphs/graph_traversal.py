@@ -1,4 +1,4 @@
-"""From the front end along the call graph through services that suffer, to those that suffer without a callee's help.
+"""From the front end along the call graph through anomalous services, to those that call no anomalous service.
 
 The traversal of PetShop's authors is the model. Theirs looks at one named metric in one row; ours finds out for
 itself whether latency or errors moved, and ranks by how much of what moved a service explains.
@@ -63,7 +63,7 @@ def suffering(
     if not len(since):
         return {}
     nothing = np.zeros(since.shape, dtype=bool)
-    moves = [deviations(since, usual, spread, nothing) for usual in (center, level)]
+    moves = [deviations(since, reference, spread, nothing) for reference in (center, level)]
     z = np.minimum(*(moves if upwards else np.abs(moves)))
     filled = np.where(np.isfinite(values), values, level)
     fronts = {name: i for i, (owner, name) in enumerate(series) if owner == front}

@@ -119,8 +119,8 @@ class MicroCause(Untrained):
         visits[front] = 0.0
         limit = bonferroni_sigmas(len(windows.series), samples=len(windows.reference))
         lasting = sustained(since[:, columns], min(SUSTAINED, len(since))).max(axis=0)
-        odd = np.maximum(0.0, lasting / limit - 1)
-        score = self.share * _of_largest(visits) + (1 - self.share) * _of_largest(odd)
+        excess = np.maximum(0.0, lasting / limit - 1)
+        score = self.share * _of_largest(visits) + (1 - self.share) * _of_largest(excess)
         metrics = {windows.series[column]: float(score[place]) for place, column in enumerate(columns)}
         scores: dict[str, float] = {}
         for (service, _), value in metrics.items():

@@ -1,4 +1,4 @@
-"""RCD: which series depend on whether the alarm stands, whatever the other series say?"""
+"""RCD: which series depend on whether the alarm has been raised, given the other series?"""
 
 from __future__ import annotations
 

@@ -277,9 +277,9 @@ def anomalous_spans(
         measured = exclusive_durations(starts, durations, parents)
     frame["operation"] = without_digits(frame["operation"])
     groups = frame.groupby(["service", "operation"], observed=True).ngroup().to_numpy(dtype=np.int64)
-    odd = slow_spans(groups, measured, starts < time_window.healthy_end_ns)
-    odd |= (frame["status"] == "error").to_numpy()
-    here = frame[odd & (starts >= time_window.start_ns)]
+    abnormal = slow_spans(groups, measured, starts < time_window.healthy_end_ns)
+    abnormal |= (frame["status"] == "error").to_numpy()
+    here = frame[abnormal & (starts >= time_window.start_ns)]
     counts = here.groupby(["service", "operation"], observed=True).size()
     evidence = [
         Evidence(service=str(service), subject=str(operation), score=float(count), detail="slow or failed spans")

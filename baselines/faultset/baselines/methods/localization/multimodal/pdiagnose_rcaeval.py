@@ -1,4 +1,4 @@
-"""PDiagnose as RCAEval wrote it down: raw counts of exceedances, added up.
+"""PDiagnose as RCAEval implements it: raw counts of exceedances, added up.
 
 Kept to show what the differences to the method of `pdiagnose` amount to. It sees nothing that drops, counts error
 lines of the healthy time too, and a constant operation counts with every span.
@@ -46,10 +46,10 @@ def log_counts(services: Sequence[str], messages: Sequence[str]) -> Counts:
 
 def slow_count(durations: Matrix, healthy: npt.NDArray[np.bool_]) -> int:
     """Count spans of one operation at or above its limit, other than the healthy ones."""
-    usual = durations[healthy]
-    if len(usual) < 2:
+    reference = durations[healthy]
+    if len(reference) < 2:
         return 0
-    return int((durations[~healthy] >= upper_limits(usual[:, None])[0]).sum())
+    return int((durations[~healthy] >= upper_limits(reference[:, None])[0]).sum())
 
 
 def totals(sources: Sequence[Mapping[str, float]]) -> Counts:
@@ -100,8 +100,8 @@ class PDiagnoseRCAEval(Untrained):
         spans = spans[spans["service"].notna() & (since | healthy)]
         counts: Counts = {}
         for (service, _), rows in spans.groupby(["service", "operation"], observed=True):
-            usual = (rows["time"] < time_window.healthy_end_ns).to_numpy()
-            slow = slow_count(rows["duration_ns"].to_numpy(dtype=float), usual)
+            is_healthy = (rows["time"] < time_window.healthy_end_ns).to_numpy()
+            slow = slow_count(rows["duration_ns"].to_numpy(dtype=float), is_healthy)
             counts[str(service)] = counts.get(str(service), 0.0) + slow
         sources.append(counts)
         return Ranking.of(totals(sources), episode.services)

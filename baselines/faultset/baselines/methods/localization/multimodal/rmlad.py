@@ -12,7 +12,7 @@ from faultset.baselines.api.contract import Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.features.series_scores import rank_by_series
 from faultset.baselines.features.windows import localization_windows
-from faultset.baselines.logs.scores import LogScores, odd_line_evidence, read_log_lines, score_logs
+from faultset.baselines.logs.scores import LogScores, read_log_lines, score_logs, unexpected_line_evidence
 from faultset.baselines.stats.mutual_information import knn_information
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 from faultset.core.times import SECOND_NS
@@ -177,7 +177,7 @@ class RMLAD(Untrained):
         )
         if ranking.abstains:
             return ranking
-        reported = [item for item in odd_line_evidence(logs) if item.service in ranking.scores]
+        reported = [item for item in unexpected_line_evidence(logs) if item.service in ranking.scores]
         return replace(ranking, evidence=(*ranking.evidence, *reported))
 
     def _target(self, logs: LogScores, services: list[str], bins: int) -> Matrix:

@@ -177,7 +177,7 @@ class Nezha(Untrained):
         service = spans.service[events.span[row_of]]
         # An alarm is an event of its own between a span's beginning and what follows, which then is no longer linked.
         cut = (events.kind[row_of] == BEGIN) & (service >= 0) & alarmed[service] & suffering[trace]
-        usual = np.bincount(code[healthy[trace]], minlength=len(number)).astype(float)
+        healthy_counts = np.bincount(code[healthy[trace]], minlength=len(number)).astype(float)
         now = np.bincount(code[suffering[trace] & ~cut], minlength=len(number)).astype(float)
         depth = np.zeros(len(number), dtype=np.int64)
         np.maximum.at(depth, code, span_depths(spans)[events.span[row_of]])
@@ -187,7 +187,7 @@ class Nezha(Untrained):
             example=number,
             service=service[number],
             depth=depth,
-            healthy=usual,
+            healthy=healthy_counts,
             suffering=now * (healthy.sum() / suffering.sum()),
         )
 

@@ -111,13 +111,13 @@ class NezhaPatterns(Untrained):
                 row = int(found.example[number])
                 service = spans.names[sort.seen.blamed[row]]
                 scores[service] += float(worth[number])
-                usual, usual_all, now, now_all = (int(count) for count in found.counts[number])
+                before, before_all, now, now_all = (int(count) for count in found.counts[number])
                 evidence.append(
                     Evidence(
                         service=service,
-                        subject=sort.text(row, int(found.usual[number])),
+                        subject=sort.text(row, int(found.expected_row[number])),
                         score=float(worth[number]),
-                        detail=f"{usual} of {usual_all} times in the reference, {now} of {now_all} since the alarm",
+                        detail=f"{before} of {before_all} times in the reference, {now} of {now_all} since the alarm",
                     )
                 )
         for alarm in alarms:
@@ -142,7 +142,7 @@ class NezhaPatterns(Untrained):
     ) -> list[tuple[Sort, Contrast, _Counted]]:
         """Contrast each sort, and tell which of its changes count."""
         late_ns = alarm_ns + (end_ns - alarm_ns) // 2
-        judged = []
+        contrasts = []
         for sort in sorts:
             seen = sort.seen
             found = contrast(
@@ -153,8 +153,8 @@ class NezhaPatterns(Untrained):
                 similarity=self.similarity,
                 least_g=self.least_g,
             )
-            judged.append((sort, found, np.where(seen.began_ns >= alarm_ns, found.surprise[found.code], 0.0)))
-        chained = [(sort, surprise) for sort, _, surprise in judged if sort.rows_count]
+            contrasts.append((sort, found, np.where(seen.began_ns >= alarm_ns, found.surprise[found.code], 0.0)))
+        chained = [(sort, surprise) for sort, _, surprise in contrasts if sort.rows_count]
         first = np.zeros(0, dtype=bool)
         if chained:
             first = come_first(
@@ -164,7 +164,7 @@ class NezhaPatterns(Untrained):
                 self.share,
             )
         changes, offset = [], 0
-        for sort, found, surprise in judged:
+        for sort, found, surprise in contrasts:
             counted = _Counted(rows=surprise > 0, share=np.ones(len(found.g)))
             if sort.rows_count:
                 here = first[offset : offset + len(surprise)]

@@ -1,4 +1,4 @@
-"""TraceRCA: association rules between the services of a trace and the trace's going wrong."""
+"""TraceRCA: association rules between the services in a trace and whether the trace is abnormal."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ class TraceRCA(Untrained):
         in_test_window = spans.start_ns[calls.row] >= start_ns
         if not in_test_window.any() or not known.any():
             return Ranking.abstain()
-        odd = in_test_window & self._abnormal(spans, calls, known, in_test_window)
-        if not odd.any():
+        is_abnormal = in_test_window & self._abnormal(spans, calls, known, in_test_window)
+        if not is_abnormal.any():
             return Ranking.abstain()
-        judged = (spans, calls, in_test_window, odd)
-        scores, entered, made = self._suspicion(*judged, calls.callee, calls.caller, len(spans.names))
+        inputs = (spans, calls, in_test_window, is_abnormal)
+        scores, entered, made = self._suspicion(*inputs, calls.callee, calls.caller, len(spans.names))
         called = called_pods(spans, calls)
-        of_pods, _, _ = self._suspicion(*judged, called, calling_pods(spans, calls), len(spans.pods))
+        of_pods, _, _ = self._suspicion(*inputs, called, calling_pods(spans, calls), len(spans.pods))
         owner = np.full(len(spans.pods), -1)
         owner[called[called >= 0]] = calls.callee[called >= 0]
         pods = {
@@ -127,32 +127,39 @@ class TraceRCA(Untrained):
         return Ranking.of(services, episode.services, evidence, pods=pods)
 
     def _suspicion(
-        self, spans: Spans, calls: Invocations, in_test_window: Flags, odd: Flags, callee: Ints, caller: Ints, size: int
+        self,
+        spans: Spans,
+        calls: Invocations,
+        in_test_window: Flags,
+        is_abnormal: Flags,
+        callee: Ints,
+        caller: Ints,
+        size: int,
     ) -> tuple[Matrix, Matrix, Matrix]:
-        """Score services or pods: the best set, times the share of odd calls to each beyond that of calls it makes."""
-        set_score = self._set_scores(spans, calls, in_test_window & (callee >= 0), odd, callee, size)
-        entered = _share(callee, odd, in_test_window & (callee >= 0), size)
-        made = _share(caller, odd, in_test_window & (caller >= 0), size)
+        """Score services or pods: the best set, times the share of abnormal calls to each beyond that of its own."""
+        set_score = self._set_scores(spans, calls, in_test_window & (callee >= 0), is_abnormal, callee, size)
+        entered = _share(callee, is_abnormal, in_test_window & (callee >= 0), size)
+        made = _share(caller, is_abnormal, in_test_window & (caller >= 0), size)
         return set_score * np.abs(entered - made), entered, made
 
     def _abnormal(self, spans: Spans, calls: Invocations, known: Flags, in_test_window: Flags) -> Flags:
         found = np.zeros(len(calls.row), dtype=bool)
         for values in (spans.duration_ns[calls.row].astype(float), spans.error[calls.row].astype(float)):
             severity = severities(values, calls.kind, known)
-            usual, now = severity[known].mean(), severity[in_test_window].mean()
-            if now > usual * (1 + self.feature_rise):
+            before, now = severity[known].mean(), severity[in_test_window].mean()
+            if now > before * (1 + self.feature_rise):
                 found |= severity > self.severity
         return found
 
     def _set_scores(
-        self, spans: Spans, calls: Invocations, in_test_window: Flags, odd: Flags, callee: Ints, size: int
+        self, spans: Spans, calls: Invocations, in_test_window: Flags, is_abnormal: Flags, callee: Ints, size: int
     ) -> Matrix:
         """[size] best Jaccard index of a frequent set that holds the service, or the pod."""
         trace = spans.trace[calls.row[in_test_window]]
         members = sparse.csr_matrix((np.ones(len(trace)), (trace, callee[in_test_window])), shape=(spans.traces, size))
         members.data[:] = 1.0
         abnormal = np.zeros(spans.traces, dtype=bool)
-        abnormal[spans.trace[calls.row[odd]]] = True
+        abnormal[spans.trace[calls.row[is_abnormal]]] = True
         with_both = np.asarray((members.T @ members).todense())
         bad = members[abnormal]
         bad_with_both = np.asarray((bad.T @ bad).todense())

@@ -1,1 +1,1 @@
-"""TelemetryServers from a cluster's Prometheus and Jaeger, and how they are found."""
+"""Telemetry from a cluster's Prometheus and Jaeger, and how their servers are found."""

@@ -1,4 +1,4 @@
-"""Baselines that do not look: constants, chance, the clock and the base rate."""
+"""Controls that ignore the evidence: constant answers, random answers, the clock, and label frequencies."""
 
 from __future__ import annotations
 
