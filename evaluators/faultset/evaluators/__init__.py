@@ -4,6 +4,7 @@
 side by side. All return records and print nothing.
 
 execution    baselines on episodes, in parallel, each in a process that can be killed
+predictions  files with answers of models that were run elsewhere
 results      one row for every answer; what is stored in `results.parquet`
 scoring      pure functions from one answer and the truth to numbers
 scorers      metrics computed from single answers, open to other distributions

@@ -19,6 +19,8 @@ from faultset.evaluators.execution.planning.runs import codes_of
 from faultset.evaluators.execution.planning.settings import EvaluationSettings, check_choice
 from faultset.evaluators.execution.runners.confinement import isolation
 from faultset.evaluators.execution.runners.outcomes import RunLimits
+from faultset.evaluators.predictions.files import check_names, read_predictions
+from faultset.evaluators.predictions.prediction_rows import prediction_rows
 from faultset.evaluators.results.output_folder import check_writable, writing
 from faultset.evaluators.results.provenance import code_version, scorer_codes
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow, changed_codes
@@ -42,6 +44,7 @@ def evaluate(
     split: str | None = None,
     delays: Literal["auto"] | Sequence[float] = (),
     thresholds: Sequence[str] = (),
+    predictions: Sequence[str | Path] = (),
     workers: int | None = None,
     scheduler: str | None = None,
     out: str | Path | None = None,
@@ -71,6 +74,9 @@ def evaluate(
         Seconds after the onset at which localizers are also given an alarm, or "auto".
     thresholds
         Threshold policies beside `reference`; `train-quantile(0.995)` by default.
+    predictions
+        Files with answers that were made elsewhere, `FILE` or `NAME=FILE`, scored beside the baselines; see
+        docs/predictions.md for their columns.
     workers
         Methods that run at once; as many as there are cores by default.
     scheduler
@@ -94,7 +100,7 @@ def evaluate(
     UsageError
         Something that was asked for does not exist, or fits no chosen task.
     DataError
-        The dataset is damaged, or poses none of the tasks.
+        The dataset or a prediction file is damaged, the one does not fit the other, or the dataset poses no task.
     PlatformError
         The scheduler cannot be reached or is lost; what was answered until then is in the checkpoint.
 
@@ -104,7 +110,7 @@ def evaluate(
     >>> done = evaluate("datasets/sample", ["ksigma", "max-z"])  # doctest: +SKIP
     >>> done.leaderboard("localization")[["baseline", "protocol", "ac1"]]  # doctest: +SKIP
     """
-    from faultset.baselines.api.registry import get_baseline
+    from faultset.baselines.api.registry import get_baseline, list_baselines
     from faultset.evaluators.execution import scheduling
     from faultset.evaluators.execution.runners.runner_pool import close_machine_pool, machine_pool
 
@@ -112,6 +118,7 @@ def evaluate(
     settings = _settings(tasks, protocol, split, delays, policies, seed, timeout_s, memory_limit_bytes)
     workers = workers or scheduling.default_workers()
     folder = None if out is None else Path(out)
+    files = [read_predictions(given) for given in predictions]
     with ExitStack() as stack:
         read_source = stack.enter_context(opened_dataset(dataset, version, workers))
         if folder is not None:
@@ -122,12 +129,14 @@ def evaluate(
             running.callback(close_machine_pool)
             machine_pool().prestart(workers)
         specs = choose_baselines(baselines)
+        check_names(files, [*list_baselines(), *(spec.name for spec in specs)])
         source = read_source()
         check_choice(source, specs, settings)
+        predicted = prediction_rows(files, source, settings)
         checkpoint, kept, changed = None, [], ()
         if folder is not None:
             about = {"digest": source.digest, "code": code_version(), "split": split or ""}
-            codes = codes_of(specs, settings, get_baseline)
+            codes = codes_of(specs, settings, get_baseline) | {file.name: file.code for file in files}
             with writing(folder):
                 checkpoint = stack.enter_context(Checkpoint(folder, about, codes))
                 kept = checkpoint.begin({truth.episode: truth for truth in source.truths}, fresh=fresh)
@@ -159,14 +168,14 @@ def evaluate(
                 with writing(folder):
                     checkpoint.add(rows)
 
-        rows = scheduling.run_plan(plan, client, finished.add, store)
+        rows = [*scheduling.run_plan(plan, client, finished.add, store), *predicted]
         running.close()
         evaluation = Evaluation(
             rows=tuple(rows),
             specs=plan.specs,
             dataset=None if source.url else source.folder,
             digest=source.digest,
-            settings=_shown_settings(source, settings),
+            settings=_shown_settings(source, settings) | {"predictions": {file.name: file.record for file in files}},
             policies=tuple(policies),
             seed=seed,
         )

@@ -17,6 +17,10 @@ from faultset.evaluators.cli.text_width import text_console, wrapped
 if TYPE_CHECKING:
     from faultset.evaluators.evaluation import Evaluation, EvaluationStart
 
+OWN_TRAINING = (
+    "Predictions are scored on every episode, also on those that their model may have learned from; "
+    "--split NAME scores them on the test episodes of that split"
+)
 NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 
 
@@ -54,6 +58,12 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     help="Published split; or cross, cross-5, cross-5x3, leave-one-fault-out, leave-one-target-out, leave-one-app-out."
     "  [default: cross]",
 )
+@click.option(
+    "--predictions",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Parquet or CSV with answers that were made elsewhere, scored beside the baselines. May be repeated.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="For the results.  [default: results/NAME beside DATASET]")
 @click.option("--workers", type=click.IntRange(min=1), help="Methods that run at once.  [default: cores]")
 @click.option("--scheduler", metavar="ADDRESS", help="Use this dask scheduler instead, for instance tcp://host:8786.")
@@ -79,6 +89,7 @@ def evaluate(
     delays: str | None,
     thresholds: tuple[str, ...],
     split: str | None,
+    predictions: tuple[str, ...],
     out: Path | None,
     workers: int | None,
     scheduler: str | None,
@@ -101,6 +112,7 @@ def evaluate(
     Example:
       faultset evaluate faultset-data/
       faultset evaluate faultset-data/ --baselines ksigma,mksmc --tasks detection
+      faultset evaluate faultset-data/ --split by-episode --predictions usad.parquet --predictions rank=out/rank.csv
       faultset evaluate s3://bucket/data --version 1.0.0 --scheduler tcp://10.0.0.5:8786 --out results
       faultset evaluate --compare results-before/ results/data/ --fail-on "ac@1 drops"
     """
@@ -120,6 +132,8 @@ def evaluate(
     from faultset.evaluators.results.rows import TASKS
 
     folder = out if out is not None else evaluation_call.results_folder(dataset)
+    if predictions and split is None:
+        click.echo(wrapped(OWN_TRAINING), err=True)
     with ExitStack() as stack:
         progress = _Progress(stack, default_choice=not names)
         evaluated = evaluation_call.evaluate(
@@ -131,6 +145,7 @@ def evaluate(
             split=split,
             delays=options.delays(delays),
             thresholds=options.names(thresholds),
+            predictions=predictions,
             workers=workers,
             scheduler=scheduler,
             out=folder,

@@ -181,6 +181,9 @@ def _delay(true: Sequence[Range], since_ns: int | None) -> float:
 
 
 def _areas_of(row: ResultRow, onset_ns: int) -> tuple[float, float]:
+    if row.status == "ok" and "times_ns" not in row.answer:
+        # an alarm that was raised elsewhere, whose scores nobody knows
+        return math.nan, math.nan
     times = np.asarray(row.answer.get("times_ns", []), dtype=np.int64)
     if row.status != "ok" or len(times) == 0:
         # no sample was ranked: nothing was detected at any threshold

@@ -130,7 +130,9 @@ def _early_alarms(rows: Sequence[ResultRow]) -> dict[str, int]:
     """Count fault episodes by when the alarm that localizers were given was raised."""
     given: dict[str, str] = {}
     for row in rows:
-        if row.task != "detection" and row.protocol == "detected" and row.truth.faulty:
+        # answers that were made elsewhere were given no alarm by this evaluation
+        ours = row.alarm_source is not None or row.given_alarm_ns is not None
+        if ours and row.task != "detection" and row.protocol == "detected" and row.truth.faulty:
             given[row.episode] = (
                 "none" if row.given_alarm_ns is None else "before onset" if row.alarm_given_early else "after onset"
             )

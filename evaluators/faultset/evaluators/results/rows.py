@@ -22,9 +22,10 @@ from faultset.core.files import replacing
 from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.results.truth import Truth
 
-Status = Literal["ok", "invalid", "error", "timeout", "memory", "exit", "output", "no_alarm"]
+Status = Literal["ok", "invalid", "error", "timeout", "memory", "exit", "output", "no_alarm", "missing"]
 """ok · invalid: not a valid answer · error: raised · timeout · memory · exit: its process ended · output:
-wrote without end · no_alarm: a localizer or diagnoser that was not run, because the detector raised no alarm."""
+wrote without end · no_alarm: a localizer or diagnoser that was not run, because the detector raised no alarm ·
+missing: a prediction file says nothing about the episode."""
 
 Protocol = Literal["detected", "own", "oracle", "delayed", "calibration"]
 """What a method is given. detected: the alarm of one named detector; own: that of the method's own trigger; oracle:

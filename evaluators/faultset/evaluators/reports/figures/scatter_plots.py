@@ -148,7 +148,7 @@ def _dots(places: Sequence[tuple[Entry, float, float]], tips: Mapping[str, str])
     merged: dict[tuple[float, float], list[Entry]] = defaultdict(list)
     for entry, x, y in places:
         merged[round(x, 1), round(y, 1)].append(entry)
-    groups = sorted(merged.items(), key=lambda p: (min(kind_rank(e.kind) for e in p[1]) == 3, -p[0][1], p[0][0]))
+    groups = sorted(merged.items(), key=lambda p: (all(e.kind == "control" for e in p[1]), -p[0][1], p[0][0]))
     members = [sorted(entries, key=lambda e: (kind_rank(e.kind), e.rank)) for _, entries in groups]
     labels = [entries[0].baseline + (f" +{len(entries) - 1}" if len(entries) > 1 else "") for entries in members]
     points = [place for place, _ in groups]

@@ -1,0 +1,1 @@
+"""Prediction files: answers of models that were trained and run elsewhere, scored beside the baselines."""

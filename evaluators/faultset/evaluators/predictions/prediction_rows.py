@@ -1,0 +1,188 @@
+"""From checked prediction files to result rows, fold by fold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from faultset.baselines.api.contract import CONSECUTIVE, Detection, Diagnosis, Ranking
+from faultset.core.errors import DataError, UsageError
+from faultset.core.printable import printable
+from faultset.evaluators.execution.planning.folds import CROSS, Fold
+from faultset.evaluators.execution.planning.settings import EvaluationSettings, folds_of
+from faultset.evaluators.execution.planning.training_labels import majority_label_of
+from faultset.evaluators.execution.runners.answers import check_detection, check_diagnosis, check_ranking
+from faultset.evaluators.predictions.checks import check_predictions
+from faultset.evaluators.predictions.files import PredictionFile
+from faultset.evaluators.predictions.layouts import ALARMS, RANKINGS, SCORES
+from faultset.evaluators.results.provenance import code_version, library_versions, settings_hash
+from faultset.evaluators.results.rows import Protocol, ResultRow
+from faultset.evaluators.results.stored_answers import StoredAnswer
+from faultset.evaluators.scoring.thresholds import Healthy, TrainQuantile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from faultset.evaluators.execution.dataset_source import DatasetSource
+    from faultset.evaluators.execution.runners.messages import CheckedAnswer
+    from faultset.evaluators.results.truth import Truth
+
+KIND = "external"
+"""Kind of a method whose answers were made elsewhere."""
+MISSING = "missing"
+"""Status of an episode that a file says nothing about."""
+
+
+def prediction_rows(
+    files: Sequence[PredictionFile], source: DatasetSource, settings: EvaluationSettings
+) -> list[ResultRow]:
+    """Return the rows of prediction files: those of each fold's test episodes, and of its training scores.
+
+    Raises
+    ------
+    UsageError
+        A file is for a task or protocol that was not chosen, or the split tests an episode more than once.
+    DataError
+        A file does not fit the dataset, or no threshold can be set for its scores.
+    """
+    if not files:
+        return []
+    truths = {truth.episode: truth for truth in source.truths}
+    folds = folds_of(source, settings)
+    tested = [episode for fold in folds for episode in fold.test]
+    if len(set(tested)) < len(tested):
+        raise UsageError(
+            f'split "{settings.split}" tests every episode more than once, and a prediction file has one answer; '
+            "choose a split that tests each once"
+        )
+    rows: list[ResultRow] = []
+    for file in files:
+        if file.layout.task not in settings.tasks:
+            raise UsageError(
+                f"{printable(file.path)} answers the task {file.layout.task}, which is not among --tasks "
+                f"{','.join(settings.tasks)}; add it, or leave the file out"
+            )
+        check_predictions(file, truths, f"{source.name} version {source.version}")
+        rows += _FileRows(file, truths, source, settings).of(folds)
+    return rows
+
+
+class _FileRows:
+    """The rows of one file."""
+
+    def __init__(
+        self, file: PredictionFile, truths: Mapping[str, Truth], source: DatasetSource, settings: EvaluationSettings
+    ) -> None:
+        self._file, self._truths, self._source, self._settings = file, truths, source, settings
+        # the text, not the category: an episode may be absent from the file
+        groups = file.frame.groupby(file.frame["episode"].astype(str), sort=False)
+        self._answers: dict[str, pd.DataFrame] = {str(episode): part for episode, part in groups}
+        frame, task = file.frame, file.layout.task
+        stated = str(frame["protocol"].iloc[0]) if "protocol" in frame else None
+        self._protocol: Protocol = cast("Protocol", stated or ("detected" if task == "detection" else "oracle"))
+        if task != "detection" and self._protocol not in settings.protocols:
+            raise UsageError(
+                f"{printable(file.path)} is for the protocol {self._protocol}, which is not among those that are "
+                "evaluated; choose --protocol both"
+            )
+
+    def of(self, folds: Sequence[Fold]) -> Iterator[ResultRow]:
+        for fold in folds:
+            trained = {episode: self._answers[episode] for episode in fold.train if episode in self._answers}
+            samples = (
+                {episode: self._samples(part, episode) for episode, part in trained.items()}
+                if self._file.layout is SCORES
+                else {}
+            )
+            threshold = self._threshold(fold, samples)
+            labels = [self._truths[episode] for episode in (*fold.faulty_train, *fold.train)]
+            majority = majority_label_of(labels) if self._file.layout.task == "rca" else None
+            for episode in fold.test:
+                if self._is_asked(self._truths[episode]):
+                    yield self._row(fold, episode, self._protocol, threshold, majority)
+            for episode in samples if self._settings.calibrate else ():
+                yield self._row(fold, episode, "calibration", threshold, None)
+
+    def _is_asked(self, truth: Truth) -> bool:
+        """Whether baselines are asked about the episode too; the true onset must exist to be given."""
+        return self._protocol == "detected" or (truth.faulty and truth.onset_ns is not None)
+
+    def _threshold(self, fold: Fold, samples: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float | None:
+        """Set the threshold of a fold from its healthy training scores; None where the file states thresholds."""
+        if self._file.layout is not SCORES or "threshold" in self._file.frame:
+            return None
+        scores = [scores for _, scores in samples.values() if len(scores)]
+        if not scores:
+            raise DataError(
+                f"{printable(self._file.path)} has no scores of training episodes without a fault to set a threshold "
+                f'from (split "{self._settings.split or CROSS}", fold {fold.number}); add them, or a column threshold '
+                "that was fixed before the test"
+            )
+        return TrainQuantile().threshold([Healthy(scores=one, hours=0.0) for one in scores])
+
+    def _samples(self, part: pd.DataFrame, episode: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return times and scores after the reference, in order; no detector is scored within the reference."""
+        times, scores = part["time"].to_numpy(dtype=np.int64), part["score"].to_numpy(dtype=float)
+        order = np.argsort(times, kind="stable")
+        order = order[times[order] > self._truths[episode].reference_end_ns]
+        return times[order], scores[order]
+
+    def _row(
+        self,
+        fold: Fold,
+        episode: str,
+        protocol: Protocol,
+        threshold: float | None,
+        majority: tuple[str, str] | None,
+    ) -> ResultRow:
+        file, truth = self._file, self._truths[episode]
+        part = self._answers.get(episode)
+        answer = None if part is None else self._answer(part, truth, threshold)
+        return ResultRow(
+            baseline=file.name,
+            kind=KIND,
+            needs=(),
+            settings=settings_hash({"baseline": file.name, **self._settings.for_rows()}),
+            dataset=self._source.name,
+            version=self._source.version,
+            split=self._settings.split or CROSS,
+            fold=fold.number,
+            task=file.layout.task,
+            protocol=protocol,
+            seed=0,
+            status="missing" if answer is None else "ok",
+            reason="" if answer is not None else f"{file.path.name} says nothing about this episode",
+            alarm_ns=None if answer is None else answer.alarm_ns,
+            answer=StoredAnswer("{}" if answer is None else answer.text),
+            ranking={} if answer is None else answer.ranking,
+            majority_label=majority,
+            code=code_version(),
+            method_code=file.code,
+            libraries=library_versions(),
+            truth=truth,
+        )
+
+    def _answer(self, part: pd.DataFrame, truth: Truth, threshold: float | None) -> CheckedAnswer:
+        layout, view = self._file.layout, (truth.view_start_ns, truth.view_end_ns)
+        if layout is SCORES:
+            times, scores = self._samples(part, truth.episode)
+            limit = float(part["threshold"].iloc[0]) if threshold is None else threshold
+            return check_detection(Detection.from_scores(times, scores, limit, consecutive=CONSECUTIVE), *view)
+        if layout is ALARMS:
+            return _alarm(int(part["alarm"].iloc[0]))
+        if layout is RANKINGS:
+            named = part.dropna(subset=["service"])
+            scores = dict(zip(named["service"].astype(str), named["score"].astype(float), strict=True))
+            return check_ranking(Ranking(scores=scores), truth.candidates)
+        level, kind = (part[name].astype(object).where(part[name].notna(), None).iloc[0] for name in ("level", "type"))
+        return check_diagnosis(Diagnosis(system_level=level, fault_type=kind))
+
+
+def _alarm(alarm_ns: int) -> CheckedAnswer:
+    """An alarm without scores: there is no sample whose score could be ranked."""
+    from faultset.evaluators.execution.runners.messages import CheckedAnswer
+
+    return CheckedAnswer(alarm_ns=None if alarm_ns < 0 else alarm_ns, text=json.dumps({"consecutive": None}))
