@@ -68,12 +68,17 @@ class Detection:
         cls,
         times_ns: npt.NDArray[np.int64],
         scores: npt.NDArray[np.float64],
-        threshold: float,
+        threshold: float | None,
         *,
         consecutive: int = CONSECUTIVE,
         evidence: Sequence[Evidence] = (),
     ) -> Self:
-        """Flag every score above `threshold`; alarm at the first run of `consecutive` flags."""
+        """Flag every score above `threshold`; alarm at the first run of `consecutive` flags.
+
+        Without a threshold nothing is flagged: for detectors that are registered with `own_threshold=False`, which are
+        given one by the evaluation.
+        """
+        threshold = float(np.inf) if threshold is None else threshold
         flags = np.asarray(scores > threshold)
         return cls(
             times_ns=times_ns,

@@ -53,6 +53,11 @@ class BaselineSpec:
     """Cost of one answer, for instance "O(series · steps)"; empty where it is not known."""
     trigger: str | None = None
     """Of a localizer: the detector that its paper starts it with. It is scored with that alarm too."""
+    learns_from_references: bool = False
+    """Whether `fit` is also given the healthy references of training episodes with a fault, as views that end there."""
+    own_threshold: bool = True
+    """Of a detector: False where only its scores count. The evaluation then sets its threshold, from the scores that
+    models fitted on other training episodes give to training episodes without a fault."""
 
     def build(self, *, seed: int = 0, **parameters: Any) -> Detector | Localizer | Diagnoser:
         """Make a baseline; `seed` only reaches those that draw random numbers.
@@ -78,6 +83,8 @@ def baseline(
     departures: Iterable[str] = (),
     complexity: str = "",
     trigger: str | None = None,
+    learns_from_references: bool = False,
+    own_threshold: bool = True,
 ) -> Callable[[_Class], _Class]:
     """Announce the decorated class as the baseline `name`; the fields of `BaselineSpec` say what the rest means.
 
@@ -102,6 +109,8 @@ def baseline(
             factory=cls,
             complexity=complexity,
             trigger=trigger,
+            learns_from_references=learns_from_references,
+            own_threshold=own_threshold,
         )
         _check(spec)
         for attribute in ("name", "needs", "tables"):
@@ -196,6 +205,13 @@ def _check(spec: BaselineSpec) -> None:
         raise UsageError(f'baseline "{spec.name}" is for rca and learns from answers; add needs=("labels",)')
     if spec.trigger is not None and spec.task != "localization":
         raise UsageError(f'baseline "{spec.name}" is for {spec.task}; only a localizer has a trigger')
+    if not spec.own_threshold and spec.task != "detection":
+        raise UsageError(f'baseline "{spec.name}" is for {spec.task}; only a detector has a threshold')
+    if spec.learns_from_references and "labels" in spec.needs:
+        raise UsageError(
+            f'baseline "{spec.name}" needs labels and is given training episodes with a fault as they are; '
+            "leave out learns_from_references"
+        )
     owner = _announced.get(spec.name)
     if owner is not None and _origin(owner) != _origin(spec):
         raise UsageError(f'two baselines are called "{spec.name}": {_origin(owner)} and {_origin(spec)}; rename one')

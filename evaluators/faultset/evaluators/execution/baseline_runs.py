@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from faultset.core.times import SECOND_NS
+from faultset.evaluators.execution.runners.confinement import dataset_places
 from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, Action, Blob, MethodProcess
 from faultset.evaluators.execution.runners.outcomes import RunLimits
 from faultset.evaluators.results.rows import Protocol, Status
@@ -23,6 +25,8 @@ class ModelKey(NamedTuple):
     baseline: str
     seed: int
     fold: int
+    inner: int | None = None
+    """Inner fold that it was fitted on; None for the model that is tested."""
 
 
 class ExpectedAnswer(NamedTuple):
@@ -57,10 +61,14 @@ class BaselineRun:
     """Detector whose alarm this localizer was made for."""
     learns: bool = True
     """Whether it looks at training episodes when it is fitted."""
+    learns_from_references: bool = False
+    """Whether it is also fitted on the healthy references of training episodes with a fault."""
+    own_threshold: bool = True
+    """Of a detector: whether it sets its threshold itself."""
 
-    def model(self, fold: int) -> ModelKey:
+    def model(self, fold: int, inner: int | None = None) -> ModelKey:
         """Key of the model that was fitted on a fold."""
-        return ModelKey(self.name, self.seed, fold)
+        return ModelKey(self.name, self.seed, fold, inner)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +125,12 @@ def method_process(
         code=run.places,
         hidden=context.hidden,
     )
+
+
+def hiding_dataset(process: MethodProcess, episodes: Sequence[str]) -> MethodProcess:
+    """Keep a process that is given copies of episodes from the datasets that these come from."""
+    whole = [path for folder in episodes for path in dataset_places(Path(folder))]
+    return replace(process, hidden=(*process.hidden, *dict.fromkeys(whole)))
 
 
 def expected_answers(run: BaselineRun, truth: Truth, context: RunContext) -> list[ExpectedAnswer]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,8 +22,10 @@ from faultset.evaluators.execution.baseline_runs import (
     ModelKey,
     RunContext,
     expected_answers,
+    hiding_dataset,
     method_process,
 )
+from faultset.evaluators.execution.cut_episodes import cut_episode
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, local_folders
 from faultset.evaluators.execution.runners.messages import (
     EMPTY_BLOB,
@@ -34,6 +37,7 @@ from faultset.evaluators.execution.runners.messages import (
 from faultset.evaluators.execution.runners.outcomes import RunnerOutcome
 from faultset.evaluators.execution.runners.runner_pool import machine_pool
 from faultset.evaluators.execution.runners.runner_process import RunnerProcess, next_number
+from faultset.evaluators.execution.scratch import scratch
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.results.truth import Truth
@@ -55,21 +59,25 @@ class FitBatch:
     """What is true of all of them, healthy ones first."""
     runs: tuple[int, ...]
     """Numbers of the baseline runs in the context."""
+    inner: int | None = None
+    """Inner fold, for models that only set thresholds."""
 
     def __call__(self, context: RunContext) -> dict[ModelKey, FittedModel]:
         """Fit one after the other in one runner, which so reads the training episodes once."""
         chosen = [context.runs[number] for number in self.runs]
         read = self.healthy if any(run.learns for run in chosen) else ()
-        if any("labels" in run.needs for run in chosen):
+        references = any(run.learns_from_references for run in chosen)
+        if references or any("labels" in run.needs for run in chosen):
             read = (*self.healthy, *self.faulty)
         models = {}
         with (
             local_folders(read, _needs(chosen)) as folders,
+            _references(folders[len(self.healthy) :] if references else ()) as cut,
             machine_pool().lend(f"fold {self.fold}") as runner,
         ):
             for run in chosen:
-                outcome = runner.run(self._request(run, folders, context), context.limits.for_fit())
-                models[run.model(self.fold)] = FittedModel(
+                outcome = runner.run(self._request(run, folders, cut, context), context.limits.for_fit())
+                models[run.model(self.fold, self.inner)] = FittedModel(
                     status=outcome.status,
                     blob=Blob.of(outcome.model) if outcome.status == "ok" else EMPTY_BLOB,
                     reason=outcome.reason,
@@ -78,12 +86,17 @@ class FitBatch:
                 report_progress(1)
         return models
 
-    def _request(self, run: BaselineRun, folders: tuple[str, ...], context: RunContext) -> FitRequest:
+    def _request(
+        self, run: BaselineRun, folders: tuple[str, ...], references: tuple[str, ...], context: RunContext
+    ) -> FitRequest:
         labelled = "labels" in run.needs
         episodes = folders if labelled else folders[: len(self.healthy)] if run.learns else ()
+        if run.learns_from_references:
+            episodes = (*episodes, *references)
+        process = method_process(run, episodes, (*folders, *references), context)
         return FitRequest(
             number=next_number(),
-            process=method_process(run, episodes, folders, context),
+            process=hiding_dataset(process, folders) if run.learns_from_references else process,
             spec=run.spec,
             seed=run.seed,
             episodes=episodes,
@@ -106,6 +119,8 @@ class EpisodeBatch:
     """Detectors that are some localizer's own trigger, by name."""
     calibration: bool = False
     """Run detectors on a training episode, for thresholds that are set before the test."""
+    inner: int | None = None
+    """Inner fold whose models are asked: those that were not fitted on the episode."""
 
     def expected(self, run: BaselineRun, context: RunContext) -> list[ExpectedAnswer]:
         """List the answers that are expected of a run."""
@@ -185,7 +200,7 @@ class EpisodeEvaluator:
         return self._detections[key]
 
     def _answer(self, run: BaselineRun, alarm_ns: int) -> RunnerOutcome:
-        model = self._models[run.model(self._batch.fold)]
+        model = self._models[run.model(self._batch.fold, self._batch.inner)]
         if model.status != "ok":
             return RunnerOutcome(status=model.status, reason=f"fit: {model.reason}", seconds=0.0)
         request = AnswerRequest(
@@ -221,12 +236,20 @@ class EpisodeEvaluator:
             seed=run.seed,
             status="ok",
             majority_label=context.majority_labels.get(fold) if run.task == "rca" else None,
-            fit_seconds=round(self._models[run.model(fold)].seconds, 6),
+            fit_seconds=round(self._models[run.model(fold, self._batch.inner)].seconds, 6),
             code=context.code,
             method_code=run.code,
             libraries=context.libraries,
             truth=self._truth,
         )
+
+
+@contextlib.contextmanager
+def _references(folders: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield copies of fault episodes that end with their healthy reference."""
+    with contextlib.ExitStack() as stack:
+        root = Path(stack.enter_context(scratch("cut"))) if folders else Path()
+        yield tuple(str(cut_episode(Path(folder), 0, root)) for folder in folders)
 
 
 def _method_files(folder: Path) -> list[str]:

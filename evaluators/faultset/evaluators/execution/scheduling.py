@@ -65,13 +65,17 @@ def run_plan(
     futures: dict[Any, None] = {}
     try:
         context = client.submit(_hand_out, plan.context, key=f"context-{uuid.uuid4().hex[:8]}", pure=False, priority=20)
-        fits: dict[int, list[Future]] = {}
+        fits: dict[tuple[int, int | None], list[Future]] = {}
         for i, fit in enumerate(plan.fits):
             key = f"fit-{fit.fold}-{i}-{context.key}"
-            fits.setdefault(fit.fold, []).append(client.submit(_run, fit, context, key=key, pure=False, priority=10))
+            fits.setdefault((fit.fold, fit.inner), []).append(
+                client.submit(_run, fit, context, key=key, pure=False, priority=10)
+            )
         for i, part in enumerate(grouped(plan.batches, plan.context, remote_workers(client))):
             key = f"episodes-{i}-{context.key}"
-            future = client.submit(_run_all, part, context, *fits.get(part[0].fold, ()), key=key, pure=False)
+            future = client.submit(
+                _run_all, part, context, *fits.get((part[0].fold, part[0].inner), ()), key=key, pure=False
+            )
             futures[future] = None
         for done in as_completed(list(futures), loop=client.loop):
             found = done.result()
@@ -128,7 +132,12 @@ def grouped(batches: Sequence[EpisodeBatch], context: RunContext, workers: int) 
     for batch in batches:
         more = batch.answers(context)
         last = groups[-1] if groups else ()
-        if last and last[0].fold == batch.fold and len(last) < most and answers + more <= _ANSWERS_PER_TASK:
+        if (
+            last
+            and (last[0].fold, last[0].inner) == (batch.fold, batch.inner)
+            and len(last) < most
+            and answers + more <= _ANSWERS_PER_TASK
+        ):
             groups[-1] = (*last, batch)
             answers += more
         else:

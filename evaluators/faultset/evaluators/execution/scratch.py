@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-_NAME = re.compile(r"faultset-(dask|labels|fetched|methods)-(\d+)-(\d+)-(\d+)-\w+")
+_NAME = re.compile(r"faultset-(dask|labels|fetched|methods|cut)-(\d+)-(\d+)-(\d+)-\w+")
 
 
 def make_scratch(purpose: str) -> Path:
@@ -19,7 +19,7 @@ def make_scratch(purpose: str) -> Path:
     Parameters
     ----------
     purpose
-        dask, labels, fetched or methods.
+        dask, labels, fetched, methods or cut.
     """
     remove_abandoned()
     owner = f"{_namespace()}-{os.getpid()}-{_started(os.getpid())}"

@@ -218,7 +218,7 @@ def _cells(entry: Entry, shown: tuple[Metric, ...]) -> list[str]:
     return [
         str(entry.rank),
         entry.baseline,
-        entry.kind,
+        entry.kind + (f" (given {', '.join(entry.given)})" if entry.given else ""),
         *values,
         failed,
         number_formats.seconds(entry.seconds),

@@ -28,6 +28,9 @@ class Entry:
 
     baseline: str
     kind: str
+    given: tuple[str, ...]
+    """What it was given beyond telemetry: labels, sli, references (healthy parts of training episodes with a fault), or
+    threshold (one that was set on training episodes)."""
     rank: int
     """1 is best by the table's first metric; equal values share the better rank."""
     metrics: Mapping[str, Estimate]

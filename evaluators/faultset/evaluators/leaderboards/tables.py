@@ -212,6 +212,7 @@ def _table(
             Entry(
                 baseline=name,
                 kind=kinds[name],
+                given=next(iter(found[name].values()))[0].needs,
                 rank=rank,
                 metrics=estimates[name],
                 rows=len(own),

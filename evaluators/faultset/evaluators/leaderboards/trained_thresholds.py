@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from faultset.baselines.api.contract import first_alarm
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.scoring.thresholds import Healthy, ThresholdPolicy
 
+TOO_FEW = (
+    "its threshold is set on training episodes without a fault that it was not fitted on, and there are too few of them"
+)
 _HOUR_NS = 3600 * SECOND_NS
 ModelKey = tuple[str, int, int]
 """Baseline, seed, fold."""
@@ -35,3 +41,40 @@ def thresholds_of(
         for policy in policies
         if policy.needs_training
     }
+
+
+def with_training_thresholds(
+    rows: Iterable[ResultRow], detectors: Collection[str], policy: ThresholdPolicy
+) -> list[ResultRow]:
+    """Give detectors without a threshold of their own the threshold of a policy, and the alarms that follow.
+
+    Parameters
+    ----------
+    detectors
+        Names of those detectors; all other rows stay as they are.
+    policy
+        One that looks at training episodes.
+    """
+    rows = list(rows)
+    found = thresholds_of((row for row in rows if row.baseline in detectors), [policy])[policy.name]
+    return [
+        _decided(row, found.get((row.baseline, row.seed, row.fold), np.nan))
+        if row.baseline in detectors and row.protocol == "detected" and row.status == "ok"
+        else row
+        for row in rows
+    ]
+
+
+def _decided(row: ResultRow, threshold: float) -> ResultRow:
+    if not np.isfinite(threshold):
+        return replace(row, status="invalid", reason=TOO_FEW, alarm_ns=None)
+    flags = np.asarray(row.answer["scores"], dtype=float) > threshold
+    needed = row.answer.get("consecutive") or 1
+    answer = {
+        **row.answer,
+        "flags": "".join("01"[int(flag)] for flag in flags),
+        "threshold": float(threshold),
+        "consecutive": needed,
+    }
+    alarm_ns = first_alarm(np.asarray(row.answer["times_ns"], dtype=np.int64), flags, needed)
+    return replace(row, alarm_ns=alarm_ns, answer=StoredAnswer.of(answer))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from faultset.evaluators.execution.planning.runs import given_beyond_telemetry
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.episode_scores import kind_rank
 from faultset.evaluators.results.rows import ResultRow
@@ -19,6 +20,8 @@ NEEDS = {
     "onset": "the true onset",
     "sli": "the clients' requests",
     "labels": "labels of training episodes",
+    "references": "healthy references of training episodes with a fault",
+    "threshold": "a threshold from training episodes that it was not fitted on",
 }
 TASKS = {"detection": "Detection", "localization": "Localization", "rca": "Root cause"}
 
@@ -62,7 +65,7 @@ def _card(spec: BaselineSpec, rows: Sequence[ResultRow]) -> Card:
         departures=spec.departures,
         complexity=spec.complexity,
         reads=", ".join(spec.tables) or "nothing",
-        needs=", ".join(NEEDS.get(need, need) for need in sorted(spec.needs)) or "nothing beyond telemetry",
+        needs=", ".join(NEEDS.get(need, need) for need in given_beyond_telemetry(spec)) or "nothing beyond telemetry",
         stochastic=spec.stochastic,
         seconds=number_formats.seconds(_median([row.cpu_seconds for row in rows])),
         fit_seconds=number_formats.seconds(_median([row.fit_seconds for row in rows])),

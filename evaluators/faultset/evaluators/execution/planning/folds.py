@@ -37,6 +37,8 @@ class Fold:
     faulty_train: tuple[str, ...]
     """Training episodes with a fault, whose labels some methods are given."""
     test: tuple[str, ...]
+    inner: int | None = None
+    """Number of the division inside the training episodes of a fold, where thresholds are set; see `inner_folds`."""
 
 
 def folds_of_split(

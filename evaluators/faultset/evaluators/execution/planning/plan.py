@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from faultset.evaluators.execution.baseline_runs import BaselineRun, RunContext
 from faultset.evaluators.execution.batches import EpisodeBatch, FitBatch
 from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.planning.calibration import inner_folds
 from faultset.evaluators.execution.planning.folds import CROSS, Fold
 from faultset.evaluators.execution.planning.runs import Find, all_runs, trigger_runs
 from faultset.evaluators.execution.planning.settings import EvaluationSettings, choose_answerable, folds_of
@@ -94,22 +95,15 @@ def make_plan(
     tested = sum(len(fold.test) for fold in folds)
     pieces = max(1, math.ceil(_PIECES_PER_WORKER * workers / tested))
     for fold in folds:
+        inside = inner_folds(fold, by_episode)
+        wanted = [
+            *_tested(fold, scored, source, by_episode, alarm_run, trigger_runs(runs)),
+            *_calibrated(fold, inside, scored, runs, settings, source, by_episode),
+        ]
         of_fold = []
-        for episode in (*fold.test, *(fold.train if settings.calibrate else ())):
-            calibration = episode not in fold.test
-            batch = EpisodeBatch(
-                fold=fold.number,
-                location=source.location(episode),
-                truth=by_episode[episode],
-                runs=(),
-                alarm_run=None if calibration else alarm_run,
-                trigger_runs={} if calibration else trigger_runs(runs),
-                calibration=calibration,
-            )
+        for batch in wanted:
             missing = []
-            for number in scored:
-                if calibration and runs[number].task != "detection":
-                    continue
+            for number in batch.runs:
                 keys = _keys(batch, runs[number], context)
                 if keys and all(key in answered for key in keys):
                     used |= {key: answered[key] for key in keys}
@@ -117,7 +111,9 @@ def make_plan(
                     missing.append(number)
             of_fold += [replace(batch, runs=part) for part in divide(missing, pieces)]
         batches += of_fold
-        fits += _fits(fold, of_fold, context, source, by_episode, workers)
+        for part in (fold, *inside):
+            mine = [batch for batch in of_fold if batch.inner == part.inner]
+            fits += _fits(part, mine, context, source, by_episode, workers)
     return EvaluationPlan(
         source=source,
         settings=settings,
@@ -128,6 +124,54 @@ def make_plan(
         batches=tuple(batches),
         kept=tuple(used.values()),
     )
+
+
+def _tested(
+    fold: Fold,
+    scored: Sequence[int],
+    source: DatasetSource,
+    truths: Mapping[str, Truth],
+    alarm_run: int | None,
+    triggers: Mapping[str, int],
+) -> Iterator[EpisodeBatch]:
+    """All scored baselines on the test episodes of a fold."""
+    for episode in fold.test:
+        yield EpisodeBatch(
+            fold=fold.number,
+            location=source.location(episode),
+            truth=truths[episode],
+            runs=tuple(scored),
+            alarm_run=alarm_run,
+            trigger_runs=triggers,
+        )
+
+
+def _calibrated(
+    fold: Fold,
+    inside: Sequence[Fold],
+    scored: Sequence[int],
+    runs: Sequence[BaselineRun],
+    settings: EvaluationSettings,
+    source: DatasetSource,
+    truths: Mapping[str, Truth],
+) -> Iterator[EpisodeBatch]:
+    """Detectors on the training episodes without a fault; what learns is asked by models that did not see them."""
+    detectors = [n for n in scored if runs[n].task == "detection" and (settings.calibrate or not runs[n].own_threshold)]
+    unfitted = tuple(n for n in detectors if not runs[n].learns)
+    learned = tuple(n for n in detectors if runs[n].learns)
+    for inner, episodes, numbers in (
+        (None, fold.train, unfitted),
+        *((part.inner, part.test, learned) for part in inside),
+    ):
+        for episode in episodes if numbers else ():
+            yield EpisodeBatch(
+                fold=fold.number,
+                location=source.location(episode),
+                truth=truths[episode],
+                runs=numbers,
+                calibration=True,
+                inner=inner,
+            )
 
 
 def _keys(batch: EpisodeBatch, run: BaselineRun, context: RunContext) -> list[Key]:
@@ -173,6 +217,7 @@ def _fits(
             faulty=tuple(source.location(episode) for episode in fold.faulty_train),
             labels=tuple(label_of(truths[episode]) for episode in (*fold.train, *fold.faulty_train)),
             runs=part,
+            inner=fold.inner,
         )
         for part in divide(sorted(needed), workers)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from faultset.core.errors import UsageError
 from faultset.evaluators.execution.baseline_runs import BaselineRun
 from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.runners.messages import Blob
@@ -38,6 +39,11 @@ def all_runs(
     for name in helpers if needed else ():
         if all(run.name != name for run in runs):
             runs.append(_runs_of(find(name), settings)[0])
+        if not next(run for run in runs if run.name == name).own_threshold:
+            raise UsageError(
+                f'the detector "{name}" gets its threshold when all detectors have run, so localizers cannot be given '
+                "its alarm; name another detector"
+            )
     alarm = next((n for n, run in enumerate(runs) if needed and run.name == settings.alarm_detector), None)
     return tuple(runs), scored, alarm
 
@@ -56,7 +62,7 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
             name=spec.name,
             kind=spec.kind,
             task=spec.task,
-            needs=tuple(sorted(spec.needs)),
+            needs=given_beyond_telemetry(spec),
             seed=seed,
             spec=payload,
             settings=settings_hash({"baseline": spec.name, **settings.for_rows()}),
@@ -66,9 +72,17 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
             places=places,
             trigger=spec.trigger,
             learns=getattr(spec.factory, "fit", None) is not Untrained.fit,
+            learns_from_references=spec.learns_from_references,
+            own_threshold=spec.own_threshold,
         )
         for seed in seeds
     ]
+
+
+def given_beyond_telemetry(spec: BaselineSpec) -> tuple[str, ...]:
+    """Return what rows say that a baseline was given: its needs, `references` to learn from, its `threshold`."""
+    more = [("references", spec.learns_from_references), ("threshold", not spec.own_threshold)]
+    return tuple(sorted({*spec.needs, *(name for name, given in more if given)}))
 
 
 def codes_of(specs: Iterable[BaselineSpec], settings: EvaluationSettings, find: Find) -> dict[str, str]:

@@ -41,6 +41,7 @@ class EvaluationSettings:
             "timeout_s": self.limits.timeout_s,
             "memory_bytes": self.limits.memory_bytes,
             "split": self.split or CROSS,
+            "calibration": "out of fold",
         }
 
 

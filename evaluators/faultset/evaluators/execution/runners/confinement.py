@@ -60,8 +60,13 @@ def confine_method(process: MethodProcess, scratch: str) -> None:
 
 def _hidden(process: MethodProcess) -> Iterator[str]:
     yield from process.hidden
-    for root in {Path(episode).parent.parent for episode in process.episodes}:
-        yield from (str(root / name) for name in _OF_DATASET)
+    for episode in process.episodes:
+        yield from dataset_places(Path(episode))
+
+
+def dataset_places(episode: Path) -> list[str]:
+    """Return the files and folders of the dataset that an episode folder belongs to."""
+    return [str(episode.parent.parent / name) for name in _OF_DATASET]
 
 
 def _without(root: str, hidden: Iterable[str]) -> tuple[list[str], list[str]]:

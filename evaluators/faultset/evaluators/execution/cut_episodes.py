@@ -1,0 +1,73 @@
+"""Copies of episodes that end earlier: what was known of them at an instant, and nothing that came later."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as arrow_compute
+
+from faultset.datasets.format.context import CONTEXT_FILE
+from faultset.datasets.format.episodes import EPISODES, TELEMETRY
+from faultset.datasets.format.schemas import TIME, time_column
+from faultset.datasets.format.storage import QUICK, write_parquet
+from faultset.datasets.views import EpisodeView
+
+pc: Any = arrow_compute
+UNFINISHED = "unfinished"
+
+
+def cut_episode(episode: Path, end_ns: int, root: Path) -> Path:
+    """Write an episode as it was known at `end_ns` into `root/episodes/<id>`, and return that folder.
+
+    Rows that came later are left out, spans and requests that ended later are treated as the end of every view treats
+    them: such spans are absent, such requests unfinished. A file and not a window is cut, so that no method can look
+    behind the end, whatever it reads.
+
+    Parameters
+    ----------
+    end_ns
+        New end of the view, UTC nanoseconds. It is moved into [end of the reference, end of the view].
+    """
+    view = EpisodeView(episode)
+    context = view.context
+    end_ns = max(context.reference_end_ns, min(end_ns, context.view_end_ns))
+    folder = root / EPISODES / episode.name
+    (folder / TELEMETRY).mkdir(parents=True)
+    cut = dataclasses.replace(context, view_end_ns=end_ns)
+    (folder / CONTEXT_FILE).write_text(cut.to_json(), encoding="utf-8")
+    for name in view.tables:
+        if (episode / TELEMETRY / f"{name}.parquet").exists():
+            known = known_at(name, view.table(name), end_ns)
+            write_parquet(folder / TELEMETRY / f"{name}.parquet", known, compression=QUICK)
+    return folder
+
+
+def known_at(name: str, table: pa.Table, end_ns: int) -> pa.Table:
+    """Return the rows of a table that were known at an instant, UTC nanoseconds."""
+    end = pa.scalar(end_ns, type=TIME)
+    times = table[time_column(name)]
+    table = table.filter(pc.less(times, end))
+    if name == "spans":
+        ended = pc.add(table["time"].cast(pa.int64()), table["duration_ns"])
+        return table.filter(pc.less(ended, end_ns))
+    if name != "requests":
+        return table
+    scheduled = table["scheduled"].cast(pa.int64())
+    answered = pc.add(scheduled, pc.fill_null(table["latency_ns"], 0))
+    late = pc.fill_null(pc.greater_equal(answered, end_ns), False)
+    for column in ("latency_ns", "status"):
+        table = _with(table, column, pc.if_else(late, pa.scalar(None, table.schema.field(column).type), table[column]))
+    table = _with(table, "sent", pc.if_else(pc.less(table["sent"], end), table["sent"], pa.scalar(None, TIME)))
+    outcome = pc.if_else(late, UNFINISHED, table["outcome"].cast(pa.string()))
+    return _with(table, "outcome", outcome)
+
+
+def _with(table: pa.Table, column: str, values: pa.ChunkedArray | pa.Array) -> pa.Table:
+    field = table.schema.field(column)
+    if pa.types.is_dictionary(field.type):
+        encoded = pa.chunked_array([values]) if isinstance(values, pa.Array) else values
+        values = encoded.cast(field.type.value_type).dictionary_encode()
+    return table.set_column(table.schema.get_field_index(column), field, values.cast(field.type))
