@@ -18,8 +18,8 @@ import pytest
 from faultset.baselines.api.registry import get_baseline
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
+from faultset.datasets.training.folds import cross_folds, folds_of_split
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.folds import cross_folds, folds_of_split
 from faultset.evaluators.execution.planning.plan import EvaluationPlan, make_plan
 from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.scheduling import local_client, run_plan

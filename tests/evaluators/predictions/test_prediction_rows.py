@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import open_dataset
+from faultset.datasets.training.folds import cross_folds
 from faultset.evaluators import Evaluation, compare, evaluate
 from faultset.evaluators.cli.evaluate import evaluate as command
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.folds import cross_folds
 from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.predictions.files import read_predictions
 from faultset.evaluators.predictions.prediction_rows import prediction_rows

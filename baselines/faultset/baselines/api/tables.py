@@ -1,62 +1,14 @@
-"""Reading an episode's tables, whether or not its source had them all."""
+"""How baselines read an episode: its tables, and the states of objects."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from faultset.core.errors import DataError
+from faultset.datasets.recorded_tables import read_frame, read_table, read_wide
 
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
-    from faultset.datasets.views import EpisodeView
-
-
-def read_table(episode: EpisodeView, name: str, columns: Sequence[str]) -> pa.Table:
-    """Read columns of a table; an episode without the table has it with no rows.
-
-    Imported episodes lack what their source did not record. A damaged file is an error all the same.
-    """
-    try:
-        return episode.table(name, columns)
-    except DataError as error:
-        if not isinstance(error.__context__, FileNotFoundError):
-            raise
-    from faultset.datasets.format.schemas import TABLES
-
-    schema = TABLES[name]
-    return schema.empty_table().select(list(columns))
-
-
-def read_frame(episode: EpisodeView, name: str, columns: Sequence[str]) -> pd.DataFrame:
-    """Read columns of a table as a frame with times in UTC nanoseconds, in order of time."""
-    table = read_table(episode, name, columns)
-    frame = table.unify_dictionaries().to_pandas()
-    for column in ("time", "scheduled"):
-        if column in frame:
-            frame[column] = frame[column].astype("int64")
-            frame = frame.sort_values(column, kind="stable", ignore_index=True)
-    return frame
-
-
-def read_wide(episode: EpisodeView, step_s: float) -> pd.DataFrame:
-    """Read the wide metrics; an episode without metrics has no rows and no columns."""
-    try:
-        return episode.wide(step_s=step_s)
-    except DataError as error:
-        if not isinstance(error.__context__, FileNotFoundError):
-            raise
-    import pandas as pd
-
-    return pd.DataFrame(
-        index=pd.DatetimeIndex([], tz="UTC").as_unit("ns"),
-        columns=pd.MultiIndex.from_tuples([], names=["service", "metric"]),
-        dtype=float,
-    )
+__all__ = ["parse_state", "read_frame", "read_table", "read_wide"]
 
 
 @lru_cache(maxsize=4096)

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-WILDCARD = "<*>"
+from faultset.datasets.log_masks import WILDCARD
 
 # One pass over a line finds all that varies; only what the group catches is a number that means something.
 _VARIABLE = re.compile(

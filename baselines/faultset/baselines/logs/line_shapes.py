@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import read_table
-from faultset.baselines.logs.masks import masked
 from faultset.baselines.stats.scaling import Matrix
 from faultset.core.times import SECOND_NS
+from faultset.datasets.log_masks import masked
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.features.step_counts import Ints
 from faultset.baselines.logs.drain import Drain
-from faultset.baselines.logs.masks import masked_column
+from faultset.datasets.log_masks import masked_column
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

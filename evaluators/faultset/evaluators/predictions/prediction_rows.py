@@ -11,7 +11,7 @@ import numpy as np
 from faultset.baselines.api.contract import CONSECUTIVE, Detection, Diagnosis, Ranking
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import printable
-from faultset.evaluators.execution.planning.folds import CROSS, Fold
+from faultset.datasets.training.folds import CROSS, Fold
 from faultset.evaluators.execution.planning.settings import EvaluationSettings, folds_of
 from faultset.evaluators.execution.planning.training_labels import majority_label_of
 from faultset.evaluators.execution.runners.answers import check_detection, check_diagnosis, check_ranking

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from faultset.datasets.training.folds import cluster_of
+
 if TYPE_CHECKING:
     from faultset.datasets.format.context import EpisodeContext
     from faultset.datasets.format.labels import Label, RootCause
@@ -47,13 +49,8 @@ class Truth:
 
     @property
     def cluster(self) -> tuple[str, ...]:
-        """Key under which repetitions of one problem count as one: application, fault, targets.
-
-        A no-fault episode repeats nothing and is a cluster of its own.
-        """
-        if self.fault is None:
-            return (self.app, "", self.episode)
-        return (self.app, self.fault, *sorted(self.targets))
+        """Key under which repetitions of one problem count as one; see `cluster_of`."""
+        return cluster_of(self.episode, self.app, self.fault, self.targets)
 
 
 def truth_of(label: Label, context: EpisodeContext) -> Truth:

@@ -20,12 +20,12 @@ from faultset.baselines.features.service_latency import (
 )
 from faultset.baselines.features.windows import TimeWindow
 from faultset.baselines.logs.line_shapes import shape_counts
-from faultset.baselines.logs.masks import masked, masked_column
 from faultset.baselines.methods.localization.call_graphs.microscope import Microscope, descent_ends
 from faultset.baselines.methods.localization.call_graphs.random_walks import MonitorRank, visits, walk_graph
 from faultset.baselines.methods.localization.multimodal.torai import count_severity
 from faultset.baselines.methods.rules.simple_rca import slow_operations
 from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.log_masks import masked, masked_column
 
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND

@@ -13,9 +13,9 @@ from faultset.baselines.api.contract import Detection
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import UsageError
 from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.training.folds import Fold, cross_folds
 from faultset.evaluators import evaluate
 from faultset.evaluators.execution.planning.calibration import inner_folds
-from faultset.evaluators.execution.planning.folds import Fold, cross_folds
 
 
 class Recalls:

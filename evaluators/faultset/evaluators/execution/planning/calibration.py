@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from faultset.evaluators.execution.planning.folds import Fold, cross_folds
+from faultset.datasets.training.folds import Fold, cross_folds
 from faultset.evaluators.results.truth import Truth
 
 MOST_INNER_FOLDS = 5

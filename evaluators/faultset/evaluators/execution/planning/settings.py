@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from faultset.core.errors import DataError, UsageError
+from faultset.datasets.training.folds import CROSS, Fold, folds_of_split
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.folds import CROSS, Fold, folds_of_split
 from faultset.evaluators.execution.runners.outcomes import RunLimits
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from faultset.core.errors import UsageError
-from faultset.evaluators.execution.planning.folds import SCHEMES, Fold, cross_folds, folds_of_split
+from faultset.datasets.training.folds import SCHEMES, Fold, cross_folds, folds_of_split
 from faultset.evaluators.results.truth import Truth
 from tests.evaluators.conftest import make_healthy, make_truth
 

@@ -11,14 +11,49 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
-from faultset.evaluators.results.truth import Truth
+
+
+class FoldMember(Protocol):
+    """What must be known of an episode to put it on a side."""
+
+    @property
+    def episode(self) -> str:
+        """Id."""
+        ...
+
+    @property
+    def app(self) -> str:
+        """Application."""
+        ...
+
+    @property
+    def fault(self) -> str | None:
+        """Name of the fault; None without one."""
+        ...
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Services that the fault was applied to."""
+        ...
+
+    @property
+    def faulty(self) -> bool:
+        """Whether a fault was injected."""
+        ...
+
+    @property
+    def cluster(self) -> tuple[str, ...]:
+        """Key under which repetitions of one problem count as one, as `cluster_of` gives it."""
+        ...
+
 
 CROSS = "cross"
 _CROSS = re.compile(r"cross(?:-(\d{1,4})(?:x(\d{1,3}))?)?")
-_LEFT_OUT: Mapping[str, Callable[[Truth], Hashable]] = {
+_LEFT_OUT: Mapping[str, Callable[[FoldMember], Hashable]] = {
     "leave-one-fault-out": lambda truth: truth.fault,
     "leave-one-target-out": lambda truth: (truth.app, tuple(sorted(truth.targets))),
     "leave-one-app-out": lambda truth: truth.app,
@@ -41,8 +76,16 @@ class Fold:
     """Number of the division inside the training episodes of a fold, where thresholds are set; see `inner_folds`."""
 
 
+def cluster_of(episode: str, app: str, fault: str | None, targets: Sequence[str]) -> tuple[str, ...]:
+    """Return the key under which repetitions of one problem count as one: application, fault, targets.
+
+    An episode without a fault repeats nothing and is a cluster of its own.
+    """
+    return (app, "", episode) if fault is None else (app, fault, *sorted(targets))
+
+
 def folds_of_split(
-    name: str | None, splits: Mapping[str, Mapping[str, Sequence[str]]], truths: Sequence[Truth]
+    name: str | None, splits: Mapping[str, Mapping[str, Sequence[str]]], truths: Sequence[FoldMember]
 ) -> list[Fold]:
     """Make the folds of a published split, or of a scheme over the whole dataset.
 
@@ -74,7 +117,7 @@ def folds_of_split(
     ]
 
 
-def cross_folds(truths: Sequence[Truth], count: int = 2, *, repeat: int | None = None) -> list[Fold]:
+def cross_folds(truths: Sequence[FoldMember], count: int = 2, *, repeat: int | None = None) -> list[Fold]:
     """Divide the whole dataset into folds, each scored by what learned from the others.
 
     Every episode is scored once and by a model that never saw it or another episode of its cluster, so nothing of a
@@ -86,13 +129,13 @@ def cross_folds(truths: Sequence[Truth], count: int = 2, *, repeat: int | None =
     repeat
         Number of the division when there are several: clusters are shuffled by it before they are dealt.
     """
-    clusters: dict[Hashable, list[Truth]] = {}
+    clusters: dict[Hashable, list[FoldMember]] = {}
     for truth in truths:
         clusters.setdefault(truth.cluster, []).append(truth)
     order = list(clusters.values())
     if repeat is not None:
         random.Random(repeat).shuffle(order)
-    dealt: list[list[Truth]] = [[] for _ in range(count)]
+    dealt: list[list[FoldMember]] = [[] for _ in range(count)]
     of_fault: Counter[Hashable] = Counter()
     of_kind: Counter[Hashable] = Counter()
     for members in order:
@@ -107,7 +150,7 @@ def cross_folds(truths: Sequence[Truth], count: int = 2, *, repeat: int | None =
     return _folds(dealt, first=count * (repeat or 0))
 
 
-def _leave_one_out(name: str, truths: Sequence[Truth]) -> list[Fold]:
+def _leave_one_out(name: str, truths: Sequence[FoldMember]) -> list[Fold]:
     """One fold for each value; episodes without a fault go with their application, or are dealt out."""
     value_of = _LEFT_OUT[name]
     by_app = name == "leave-one-app-out"
@@ -115,7 +158,7 @@ def _leave_one_out(name: str, truths: Sequence[Truth]) -> list[Fold]:
     if len(values) < 2:
         what = name.removeprefix("leave-one-").removesuffix("-out")
         raise UsageError(f"--split {name} needs faults of two or more values of {what}; this version has {len(values)}")
-    parts: dict[Hashable, list[Truth]] = {value: [] for value in values}
+    parts: dict[Hashable, list[FoldMember]] = {value: [] for value in values}
     healthy = [truth for truth in truths if not truth.faulty]
     for truth in truths:
         if truth.faulty or by_app:
@@ -126,7 +169,7 @@ def _leave_one_out(name: str, truths: Sequence[Truth]) -> list[Fold]:
     return _folds(list(parts.values()))
 
 
-def _folds(parts: Sequence[Sequence[Truth]], *, first: int = 0) -> list[Fold]:
+def _folds(parts: Sequence[Sequence[FoldMember]], *, first: int = 0) -> list[Fold]:
     folds = []
     for number, part in enumerate(parts):
         rest = [truth for other, truths in enumerate(parts) if other != number for truth in truths]
@@ -135,7 +178,7 @@ def _folds(parts: Sequence[Sequence[Truth]], *, first: int = 0) -> list[Fold]:
     return folds
 
 
-def _fold(number: int, train: Sequence[Truth], test: Sequence[Truth]) -> Fold:
+def _fold(number: int, train: Sequence[FoldMember], test: Sequence[FoldMember]) -> Fold:
     return Fold(
         number=number,
         train=tuple(truth.episode for truth in train if not truth.faulty),
@@ -144,7 +187,7 @@ def _fold(number: int, train: Sequence[Truth], test: Sequence[Truth]) -> Fold:
     )
 
 
-def _published(name: str, split: Mapping[str, Sequence[str]], truths: Sequence[Truth]) -> Fold:
+def _published(name: str, split: Mapping[str, Sequence[str]], truths: Sequence[FoldMember]) -> Fold:
     """Learn from the training episodes, score the test episodes."""
     known = {truth.episode: truth for truth in truths}
     both = set(split["train"]) & set(split["test"])

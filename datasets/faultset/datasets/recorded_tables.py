@@ -1,0 +1,57 @@
+"""Tables of an episode, whether or not its source had them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from faultset.core.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from faultset.datasets.views import EpisodeView
+
+
+def read_table(episode: EpisodeView, name: str, columns: Sequence[str]) -> pa.Table:
+    """Read columns of a table; an episode without the table has it with no rows.
+
+    Imported episodes lack what their source did not record. A damaged file is an error all the same.
+    """
+    try:
+        return episode.table(name, columns)
+    except DataError as error:
+        if not isinstance(error.__context__, FileNotFoundError):
+            raise
+    from faultset.datasets.format.schemas import TABLES
+
+    schema = TABLES[name]
+    return schema.empty_table().select(list(columns))
+
+
+def read_frame(episode: EpisodeView, name: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Read columns of a table as a frame with times in UTC nanoseconds, in order of time."""
+    table = read_table(episode, name, columns)
+    frame = table.unify_dictionaries().to_pandas()
+    for column in ("time", "scheduled"):
+        if column in frame:
+            frame[column] = frame[column].astype("int64")
+            frame = frame.sort_values(column, kind="stable", ignore_index=True)
+    return frame
+
+
+def read_wide(episode: EpisodeView, step_s: float) -> pd.DataFrame:
+    """Read the wide metrics; an episode without metrics has no rows and no columns."""
+    try:
+        return episode.wide(step_s=step_s)
+    except DataError as error:
+        if not isinstance(error.__context__, FileNotFoundError):
+            raise
+    import pandas as pd
+
+    return pd.DataFrame(
+        index=pd.DatetimeIndex([], tz="UTC").as_unit("ns"),
+        columns=pd.MultiIndex.from_tuples([], names=["service", "metric"]),
+        dtype=float,
+    )
