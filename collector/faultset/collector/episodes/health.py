@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pandas as pd
@@ -42,15 +41,15 @@ def unready(platform: Platform) -> str:
     return f"{', '.join(sorted(names))} not ready" if names else ""
 
 
-def unhealthy(platform: Platform, start_ns: int, end_ns: int, rate_rps: float) -> str:
+def unhealthy(platform: Platform, start_ns: int, end_ns: int, rate_rps: float, *, now_ns: int) -> str:
     """Say what is wrong with the application in `[start_ns, end_ns)`; empty when it is healthy.
 
-    Requests that were sent in the last second and a half may still be under way and do not count.
+    Requests that were sent in the last second and a half before `now_ns` may still be under way and do not count.
     """
     wrong = unready(platform)
     if wrong:
         return wrong
-    end_ns = min(end_ns, time.time_ns() - SETTLE_NS)
+    end_ns = min(end_ns, now_ns - SETTLE_NS)
     if end_ns <= start_ns:
         return "no requests are due yet"
     requests = requests_between(platform, start_ns, end_ns)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.plans.plan import Plan
 
@@ -35,6 +35,8 @@ class EpisodeRecord:
         What the injection returned.
     durations_s
         Seconds spent on each command of the state machine.
+    clock
+        Gives the times of the evidence.
     """
 
     plan: Plan
@@ -50,8 +52,9 @@ class EpisodeRecord:
     parameters: dict[str, Any] = field(default_factory=dict)
     evidence: list[dict[str, Any]] = field(default_factory=list)
     durations_s: dict[str, float] = field(default_factory=dict)
+    clock: EpisodeClock = SYSTEM_CLOCK
 
     def add_evidence(self, check: str, subject: str, passed: bool, detail: str) -> None:
         """Add a row of evidence with the present time."""
-        row = {"check": check, "subject": subject, "time": time.time_ns(), "passed": passed, "detail": detail}
+        row = {"check": check, "subject": subject, "time": self.clock.time_ns(), "passed": passed, "detail": detail}
         self.evidence.append(row)

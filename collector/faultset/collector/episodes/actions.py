@@ -1,0 +1,228 @@
+"""What the commands of the state machine do: the steps of one episode on its platform."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from faultset.collector.episodes import harmless_changes
+from faultset.collector.episodes.clock import EpisodeClock
+from faultset.collector.episodes.health import HostTooBusy, unhealthy, unready
+from faultset.collector.episodes.host_pressure import CpuPressure
+from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
+from faultset.collector.episodes.state_machine import EpisodeMachine, Phase
+from faultset.collector.episodes.watchdog import EpisodeWatchdog
+from faultset.collector.episodes.writer import write_episode
+from faultset.collector.plans.plan import Draws
+from faultset.collector.platforms.api.capabilities import host_load
+from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.sources.recorder import SourceRecorder
+from faultset.collector.verdicts.verdict import Judgement
+from faultset.core.errors import PlatformError
+from faultset.core.times import SECOND_NS
+
+RECOVERY_TIMEOUT_S = 120.0
+RECOVERY_WINDOW_S = 4.0
+LARGEST_DELAY_MS = 1500.0
+
+_log = logging.getLogger(__name__)
+
+
+class FaultNotConfirmed(PlatformError):
+    """Nothing showed that a fault took effect; the same plan would end the same way."""
+
+
+class EpisodeActions:
+    """Deploys, checks, injects, undoes and collects, as the runner asks for it.
+
+    Every action raises a FaultsetError that says why it failed.
+
+    Attributes
+    ----------
+    record
+        What happened so far.
+    judgement
+        The verdict and its evidence; None before the episode is written.
+    """
+
+    def __init__(
+        self,
+        record: EpisodeRecord,
+        machine: EpisodeMachine,
+        draws: Draws,
+        platform: EpisodePlatform,
+        journal: Journal,
+        root: Path,
+        *,
+        sources: SourceRecorder,
+        interrupted: Callable[[], bool],
+        pressure: CpuPressure,
+        watchdog: EpisodeWatchdog,
+        clock: EpisodeClock,
+    ):
+        self.record, self.plan = record, record.plan
+        self.machine, self.draws, self.platform, self.journal, self.root = machine, draws, platform, journal, root
+        self.sources = sources
+        self.judgement: Judgement | None = None
+        self._interrupted, self._pressure, self._watchdog, self._clock = interrupted, pressure, watchdog, clock
+
+    def deploy(self) -> None:
+        """Deploy the application and return once it is ready."""
+        self.platform.deploy()
+        _log.info("%s is deployed", self.plan.app)
+
+        def is_ready() -> bool:
+            if self._interrupted():
+                raise PlatformError("interrupted while the application was starting")
+            return not unready(self.platform)
+
+        timeout_s = self._pressure.scaled_s(self.platform.ready_timeout_s)
+        self.platform.wait(is_ready, timeout_s=timeout_s, what=f"{self.plan.app} to become ready")
+        _log.info("%s is ready", self.plan.app)
+        self.machine.warm_grace_s = self._pressure.scaled_s(self.machine.warm_grace_s)
+
+    def start_load(self) -> None:
+        """Start the added sources and the load."""
+        self.sources.start(self.platform, self.plan.step_s)
+        self.platform.start_load(seed=self.draws.load_seed, rate_rps=self.plan.rate_rps, mix=self.plan.mix)
+        _log.info("load of %g requests a second has begun, mix %s", self.plan.rate_rps, self.plan.mix)
+
+    def check_warm(self) -> None:
+        """Raise PlatformError unless the application is healthy at the end of the warm-up."""
+        end_ns = self._clock.time_ns()
+        window_s = min(20.0, max(2.5, 0.6 * self.plan.phases.warmup_s))
+        self._must_be_healthy(end_ns - int(window_s * SECOND_NS), end_ns, "after the warm-up")
+
+    def check_reference(self) -> None:
+        """Raise PlatformError unless the application was healthy in the reference."""
+        machine = self.machine
+        self._must_be_healthy(machine.view_start_ns, machine.reference_end_ns, "before the injection")
+
+    def _must_be_healthy(self, start_ns: int, end_ns: int, when: str) -> None:
+        wrong = unhealthy(self.platform, start_ns, end_ns, self.plan.rate_rps, now_ns=self._clock.time_ns())
+        self.record.add_evidence("health", self.plan.app, not wrong, f"{when}: {wrong or 'healthy'}")
+        if wrong:
+            raise PlatformError(f"{self.plan.app} was not healthy {when}: {wrong}")
+        _log.info("%s is healthy %s", self.plan.app, when)
+
+    def change(self) -> None:
+        """Make the harmless change that every episode has."""
+        self.journal.note("change", **harmless_changes.harmless_change(self.platform, self.draws.changes))
+
+    def inject(self) -> None:
+        """Inject the fault, once more with every repetition, or make the change of an episode without a fault."""
+        record = self.record
+        if record.fault and record.fault.observe and self.plan.target and record.inject_start_ns is None:
+            record.before = record.fault.observe(self.platform, self.plan.target)
+        record.inject_start_ns = record.inject_start_ns or self._clock.time_ns()
+        if record.fault is None:
+            changes = {"disturbed": harmless_changes.disturb, "sham": harmless_changes.imitate_fault}
+            change = changes.get(self.plan.no_fault_kind or "")
+            record.parameters = change(self.platform, self.draws.fault) if change else {}
+        else:
+            assert self.plan.target is not None
+            # every repetition draws the same, and what the first one did is what the label says
+            rng = copy.deepcopy(self.draws.fault)
+            parameters = dict(record.fault.inject(self.platform, self.plan.target, rng))
+            record.parameters = record.parameters or parameters
+        if record.inject_done_ns is None:
+            record.inject_done_ns = self._clock.time_ns()
+            _log.info("injected: %s", self.plan.title)
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Look whether the fault is in effect, unless that is known."""
+        record, target = self.record, self.plan.target
+        if record.fault is None or record.effective_ns or target is None:
+            return
+        seen = record.fault.check(self.platform, target, record.parameters, record.before)
+        if seen:
+            record.effective_ns = self._clock.time_ns()
+            record.add_evidence("injection", target, True, seen)
+            _log.info("the fault is in effect: %s", seen)
+
+    def undo(self) -> None:
+        """Undo every change, and wait for the application to recover when the episode has come so far."""
+        record, was_injected = self.record, self.record.inject_start_ns is not None
+        record.recover_start_ns = self._clock.time_ns()
+        if self.machine.phase is Phase.RECOVER:
+            self.confirm()
+            if record.fault and not record.effective_ns:
+                record.add_evidence(
+                    "injection", self.plan.target or "", False, "nothing showed that the fault took effect"
+                )
+        self.platform.step_load(1.0)
+        self.platform.undo()
+        record.recover_done_ns = self._clock.time_ns()
+        _log.info("undone")
+        if self.machine.phase is not Phase.RECOVER:
+            return
+        if record.fault and was_injected and not record.effective_ns:
+            raise FaultNotConfirmed(
+                f"fault {record.fault.name} on {self.plan.target} could not be confirmed: its check found nothing in "
+                f"{self.plan.phases.fault_s:g} s; give it more time with --fault, or correct the check"
+            )
+        self._await_recovery()
+
+    def _await_recovery(self) -> None:
+        timeout_s = self._pressure.scaled_s(RECOVERY_TIMEOUT_S)
+        deadline_ns = self._clock.monotonic_ns() + int(timeout_s * SECOND_NS)
+        window_ns = int(RECOVERY_WINDOW_S * SECOND_NS)
+        began_ns = self._clock.time_ns()
+        while True:
+            now_ns = self._clock.time_ns()
+            start_ns = max(now_ns - window_ns, began_ns)
+            wrong = unready(self.platform)
+            self._pressure.sample()
+            if not wrong and now_ns - began_ns >= window_ns:
+                wrong = unhealthy(self.platform, start_ns, now_ns, self.plan.rate_rps, now_ns=now_ns)
+                if not wrong:
+                    break
+            if self._interrupted():
+                raise PlatformError("interrupted during the recovery")
+            self._watchdog.check()
+            if self._clock.monotonic_ns() > deadline_ns:
+                raise PlatformError(
+                    f"{self.plan.app} did not recover within {timeout_s:.0f} s: {wrong or 'too few requests'}"
+                )
+            self._clock.sleep(1.0)
+        self.record.healthy_again_ns = self._clock.time_ns()
+        _log.info("%s is healthy again", self.plan.app)
+        self.record.add_evidence(
+            "recovery", self.plan.target or self.plan.app, True, "ready, and client requests succeed"
+        )
+
+    def collect(self) -> None:
+        """Write the episode; raise HostTooBusy when the host spoiled it."""
+        late_ms = host_load(self.platform).worst_ms
+        if late_ms is None:
+            self.record.add_evidence("host", "host", False, "how late the host was is not measured on this platform")
+        else:
+            self.record.add_evidence("host", "host", late_ms <= LARGEST_DELAY_MS, f"{late_ms:.0f} ms late at worst")
+        if late_ms is not None and late_ms > LARGEST_DELAY_MS:
+            raise HostTooBusy(
+                f"the host was too busy: {late_ms:.0f} ms late at worst, {LARGEST_DELAY_MS:.0f} ms are allowed; "
+                "run fewer episodes at a time with --jobs, or end other programs"
+            )
+        bounds = ViewBounds(
+            start_ns=self.machine.view_start_ns,
+            reference_end_ns=self.machine.reference_end_ns,
+            end_ns=self.machine.view_end_ns,
+        )
+        self.judgement = write_episode(
+            self.root,
+            self.record,
+            bounds,
+            self.platform,
+            self.journal,
+            self.sources,
+            is_busy=self._pressure.is_busy(window_s=self.plan.phases.view_s),
+        )
+
+    def teardown(self) -> None:
+        """Close the sources and remove the application."""
+        self.sources.close()
+        self.platform.teardown()
