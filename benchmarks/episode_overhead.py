@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 from faultset.collector.campaigns.scheduler import run_episodes
+from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import profile_phases
-from faultset.collector.plans.requests import make_request, plan_campaign
+from faultset.collector.plans.requests import make_request
 from faultset.collector.platforms.hosts import platform_names
 from faultset.datasets.format.truth import read_label
 

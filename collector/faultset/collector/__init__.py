@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from faultset.collector.campaigns.collection import CampaignResult, collect
     from faultset.collector.campaigns.scheduler import CampaignProgress, EpisodeResult
+    from faultset.collector.plans.campaign_plans import plan_campaign
     from faultset.collector.plans.plan import Plan
-    from faultset.collector.plans.requests import CampaignRequest, make_request, plan_campaign
+    from faultset.collector.plans.requests import CampaignRequest, make_request
 
 __all__ = [
     "CampaignProgress",
@@ -30,7 +31,7 @@ _HOMES = {
     "Plan": "faultset.collector.plans.plan",
     "collect": "faultset.collector.campaigns.collection",
     "make_request": "faultset.collector.plans.requests",
-    "plan_campaign": "faultset.collector.plans.requests",
+    "plan_campaign": "faultset.collector.plans.campaign_plans",
 }
 
 

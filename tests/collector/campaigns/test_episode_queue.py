@@ -8,7 +8,8 @@ import pytest
 
 from faultset.collector.campaigns.episode_queue import HOST_ATTEMPTS, OWN_ATTEMPTS, EpisodeQueue
 from faultset.collector.episodes.messages import EpisodeOutcome
-from faultset.collector.plans.requests import make_request, plan_campaign
+from faultset.collector.plans.campaign_plans import plan_campaign
+from faultset.collector.plans.requests import make_request
 
 PLANS = plan_campaign(make_request(faults=["target-port", "pod-kill"], apps=["hotel"], normal=2, profile="quick"))
 DONE = EpisodeOutcome(episode="e", verdict="manifest")

@@ -14,8 +14,9 @@ from faultset.collector.campaigns import scheduler
 from faultset.collector.campaigns.episode_queue import OWN_ATTEMPTS
 from faultset.collector.campaigns.scheduler import EpisodeResult, run_episodes
 from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import Plan
-from faultset.collector.plans.requests import make_request, plan_campaign
+from faultset.collector.plans.requests import make_request
 
 PLAN = plan_campaign(make_request(faults=["target-port"], apps=["hotel"], normal=0, profile="quick"))[0]
 PROGRAM = """

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from faultset.collector.campaigns.records import read_campaign, write_campaign
 from faultset.collector.cli.campaigns import list_campaigns, show
 from faultset.collector.cli.collect import collect
-from faultset.collector.plans.requests import campaign_id, make_request, plan_campaign
+from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
+from faultset.collector.plans.requests import make_request
 from faultset.core.errors import DataError
 
 

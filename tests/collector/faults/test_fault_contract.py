@@ -11,7 +11,7 @@ import pytest
 from faultset.collector.apps import AppSpec, app_names, load_app
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import FaultSpec, fault, faults
-from faultset.collector.plans.requests import unavailable_reason
+from faultset.collector.plans.fault_selection import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.testing import check_fault
 from faultset.collector.testing.fault import Effect, no_effect

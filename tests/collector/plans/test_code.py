@@ -10,8 +10,9 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.campaigns.records import code_changes, write_campaign
 from faultset.collector.faults import registry
+from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign, requested_code
 from faultset.collector.plans.code import app_identity, campaign_code
-from faultset.collector.plans.requests import campaign_id, make_request, plan_campaign, requested_code
+from faultset.collector.plans.requests import make_request
 
 HOTEL = Path(registry.__file__).parents[1] / "apps" / "hotel"
 

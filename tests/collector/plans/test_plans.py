@@ -13,8 +13,9 @@ import pytest
 import faultset.collector.apps.hotel
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
+from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
 from faultset.collector.plans.plan import Plan, draw
-from faultset.collector.plans.requests import CampaignRequest, campaign_id, plan_campaign
+from faultset.collector.plans.requests import CampaignRequest
 from faultset.collector.platforms.api.profiles import QUICK, Phases
 from faultset.core.errors import UsageError
 

@@ -21,8 +21,9 @@ from faultset.collector.campaigns.scheduler import CampaignProgress, EpisodeResu
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
+from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign, requested_code
 from faultset.collector.plans.plan import Plan
-from faultset.collector.plans.requests import CampaignRequest, campaign_id, make_request, plan_campaign, requested_code
+from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.files import translate_resource_errors

@@ -174,7 +174,8 @@ def collect(
     from faultset.collector.campaigns.collection import collect as collect_campaign
     from faultset.collector.cli.progress import show_progress
     from faultset.collector.cli.summary import print_summary
-    from faultset.collector.plans.requests import make_request, plan_campaign
+    from faultset.collector.plans.campaign_plans import plan_campaign
+    from faultset.collector.plans.requests import make_request
 
     settings = platform_settings(context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image)
     request = make_request(

@@ -15,7 +15,7 @@ import numpy as np
 from faultset.collector.apps import load_app
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import FaultSpec, get_fault
-from faultset.collector.plans.requests import unavailable_reason
+from faultset.collector.plans.fault_selection import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.spec.app import AppSpec

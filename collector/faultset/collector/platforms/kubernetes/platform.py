@@ -39,17 +39,16 @@ from faultset.collector.platforms.kubernetes.impairments.impairer import Impaire
 from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
 from faultset.collector.platforms.kubernetes.telemetry.discovery import TelemetryServers, discover
-from faultset.collector.platforms.kubernetes.telemetry.jaeger.source import JaegerSource
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.source import PrometheusSource
+from faultset.collector.platforms.kubernetes.telemetry.tables import cluster_sources
 from faultset.collector.platforms.kubernetes.undo import ClusterUndoExecutor
 from faultset.collector.platforms.kubernetes.watch.log_streams import LogStreams
 from faultset.collector.platforms.kubernetes.watch.watches import Observer
 from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import placed, with_images_of, with_repository
 from faultset.collector.platforms.kubernetes.workloads.existing_apps import check_deployed, objects_of
 from faultset.collector.platforms.kubernetes.workloads.images import missing_images_sentence
-from faultset.collector.platforms.kubernetes.workloads.load_pod import LoadPod, LoadRequests
+from faultset.collector.platforms.kubernetes.workloads.load_pod import LoadPod
 from faultset.collector.platforms.kubernetes.workloads.readiness import images_missing, unready
-from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.manifests import manifests
@@ -91,7 +90,8 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         self._heartbeat = Heartbeat(self.api, self.namespaces)
         self._load_wanted = False
         services = frozenset(app.services)
-        self._logs = LogStreams(self.api, self.namespaces.app, self.folder / "logs")
+        self._logs_folder = self.folder / "logs"
+        self._logs = LogStreams(self.api, self.namespaces.app, self._logs_folder)
         self._observer = Observer(
             self._objects, label_key=app.label_key, services=services, pod_changed=self._logs.pod_changed
         )
@@ -221,28 +221,9 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         if self._telemetry is None:
             raise PlatformError("nothing is deployed; call deploy first")
         if not self._sources:
-            seen = self._observer
-            sources: list[Source] = [
-                LogSource(self.folder / "logs", seen.service_of_pod),
-                EventSource(seen),
-                ObjectSource(seen.changes),
-                LoadRequests(self._load),
-                PrometheusSource(
-                    self._telemetry.prometheus,
-                    self.namespaces.app,
-                    service_of_pod=seen.service_of_pod,
-                    service_of_object=seen.service_of,
-                    pods_seen=seen.pods_seen,
-                ),
-                JaegerSource(
-                    self._telemetry.jaeger,
-                    self.namespaces.app,
-                    tuple(self.app.services),
-                    service_of_pod=seen.service_of_pod,
-                    service_of_reported=self._service_of_reported,
-                ),
-            ]
-            self._sources = {source.table: source for source in sources}
+            self._sources = cluster_sources(
+                self.app, self._telemetry, self.namespaces.app, self._observer, self._load, logs=self._logs_folder
+            )
         return self._sources
 
     def host_load(self) -> HostLoad:
@@ -285,10 +266,6 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         else:
             remove_namespaces(self.api, (self.namespaces.control,))
         self._made = False
-
-    def _service_of_reported(self, reported: str) -> str | None:
-        name = self.app.deployed.reported.get(reported, reported) if self.app.deployed else reported
-        return name if name in self.app.services else None
 
     def _is_of_app(self, pod: Object) -> bool:
         return (pod["metadata"].get("labels") or {}).get(self.app.label_key) in self.app.services

@@ -1,0 +1,145 @@
+"""The episodes of a campaign: targets balanced over services, no-fault episodes mixed in, ids that tell nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+
+from faultset.collector.apps import is_path, load_app
+from faultset.collector.faults.registry import NOOP, FaultSpec
+from faultset.collector.plans.code import campaign_code
+from faultset.collector.plans.fault_selection import chosen_faults
+from faultset.collector.plans.plan import NoFaultKind, Plan
+from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases
+from faultset.collector.platforms.hosts import load_host_class
+from faultset.collector.runtime.app_code import is_folder
+from faultset.collector.sources.registry import check_together, load_source
+from faultset.collector.spec.app import AppSpec
+from faultset.core.errors import UsageError
+from faultset.core.json_text import canonical_json
+from faultset.core.suggestions import unknown_name
+
+NO_FAULT_KINDS: tuple[NoFaultKind, ...] = ("plain", "disturbed", "sham")
+FEWEST_NO_FAULT = 6
+
+_Draft = tuple[AppSpec, str | None, NoFaultKind | None, str | None]
+
+
+def _pick_targets(
+    specs: Sequence[FaultSpec], app: AppSpec, targets: Sequence[str], repeat: int, rng: np.random.Generator
+) -> list[tuple[FaultSpec, str]]:
+    for name in targets:
+        if name not in app.services:
+            raise unknown_name("target", name, app.services)
+    used: Counter[str] = Counter()
+    pairs = []
+    scarce_first = sorted(specs, key=lambda spec: (len(spec.targets(app)), spec.name))
+    for _ in range(repeat):
+        for spec in scarce_first:
+            possible = [name for name in spec.targets(app) if not targets or name in targets]
+            if not possible:
+                raise UsageError(
+                    f"fault {spec.name} cannot be applied to {' or '.join(targets)}; "
+                    f"its targets in {app.name} are {', '.join(spec.targets(app))}"
+                )
+            least = min(used[name] for name in possible)
+            target = str(rng.choice([name for name in possible if used[name] == least]))
+            used[target] += 1
+            pairs.append((spec, target))
+    return pairs
+
+
+def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]:
+    """Return the episodes of a campaign in the order in which they run.
+
+    The same request of the same code gives the same plans. Targets are balanced over services, no-fault episodes are
+    mixed in, ids tell nothing. A further `run` of the same request has other ids.
+
+    Raises
+    ------
+    UsageError
+        Unknown names, impossible lengths, or nothing to do.
+    """
+    host_class = load_host_class(request.platform)
+    check_numbers(request)
+    check_phases(request.phases, request.step_s)
+    check_together([load_source(name) for name in request.sources])
+    rng = np.random.default_rng(np.random.SeedSequence([request.seed, 1]))
+    drafts: list[_Draft] = []
+    files: dict[str, str] = {}
+    for name in request.apps:
+        app = load_app(name)
+        if is_path(name):
+            files[app.name] = str(Path(name).absolute())
+        if app.code is not None and is_folder(app.code) and not host_class.runs_code_of_folders:
+            raise UsageError(
+                f"app {app.name} has code in {app.code}, which services on platform {request.platform} cannot find; "
+                "build an image with the application as an installed package, or use --platform local"
+            )
+        if app.deployed is not None and not host_class.runs_deployed_apps:
+            raise UsageError(
+                f"app {app.name} is deployed on a cluster, but the platform is {request.platform}; "
+                "add --platform kubernetes"
+            )
+        if request.mix is not None and request.mix not in app.mixes:
+            raise unknown_name("workload mix", request.mix, app.mixes)
+        pairs = _pick_targets(chosen_faults(request.faults, app), app, request.targets, request.repeat, rng)
+        drafts += [(app, spec.name, None, target) for spec, target in pairs]
+        count = request.normal
+        if count is None:
+            count = max(FEWEST_NO_FAULT, math.ceil(len(pairs) / 2))
+        elif count == 0 and NOOP in request.faults:
+            count = request.repeat
+        for number in range(count):
+            drafts.append((app, None, NO_FAULT_KINDS[number % len(NO_FAULT_KINDS)], None))
+    if not drafts:
+        raise UsageError("nothing to collect: name a fault with --faults, or no-fault episodes with --normal")
+    plans, campaign = [], campaign_id(request)
+    for index, position in enumerate(rng.permutation(len(drafts))):
+        app, fault, kind, target = drafts[position]
+        seed = int(np.random.SeedSequence([request.seed, 2, index]).generate_state(1)[0])
+        plans.append(
+            Plan(
+                episode=_opaque_id(campaign, index, run),
+                app=app.name,
+                app_file=files.get(app.name),
+                platform=request.platform,
+                fault=fault,
+                no_fault_kind=kind,
+                target=target,
+                seed=seed,
+                phases=request.phases,
+                profile=request.profile,
+                rate_rps=request.rate_rps,
+                mix=request.mix or app.default_mix,
+                step_s=request.step_s,
+                trace_sampling=request.trace_sampling,
+                sources=request.sources,
+            )
+        )
+    return tuple(plans)
+
+
+def campaign_id(request: CampaignRequest) -> str:
+    """Return an id that the same request of the same code always gets, so that running it again resumes it."""
+    # the text must never change, or campaigns that an earlier release began could not be resumed
+    given = [field.name for field in fields(request) if field.name != "sources" or request.sources]
+    values = ", ".join(f"{name}={getattr(request, name)!r}" for name in given)
+    code = canonical_json(requested_code(request))
+    return hashlib.sha256(f"Request({values}) {code}".encode()).hexdigest()[:12]
+
+
+def requested_code(request: CampaignRequest) -> dict[str, str]:
+    """Return which code a campaign runs; see `campaign_code`."""
+    specs = {spec.name: spec for name in request.apps for spec in chosen_faults(request.faults, load_app(name))}
+    return campaign_code(list(specs.values()), request.apps, request.platform, request.sources)
+
+
+def _opaque_id(campaign: str, index: int, run: int) -> str:
+    return hashlib.sha256(f"{campaign}/{index}/{run}".encode()).hexdigest()[:12]
