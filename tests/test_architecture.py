@@ -1,9 +1,10 @@
-"""The structure of the sources: who may import whom, no import circles at any level, and no crowded folder."""
+"""The structure of the sources: who may import whom, no import circles at any level, short modules, few in a folder."""
 
 from __future__ import annotations
 
 import ast
 import functools
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,8 @@ ALLOWED = {
     "evaluators": {"core", "datasets", "baselines", "evaluators"},
 }
 MODULES_IN_A_FOLDER = 15
+LINES_IN_A_MODULE = 320
+"""What "about 300" in the guide for contributors means at most."""
 HIDDEN_FROM_METHODS = ("truth", "versions", "dataset", "Dataset", "open_dataset")
 
 
@@ -125,6 +128,20 @@ def test_no_packages_import_each_other_in_a_circle(parent: str) -> None:
 def test_no_folder_is_crowded(folder: Path) -> None:
     modules = [path for path in folder.glob("*.py") if path.name not in ("__init__.py", "__main__.py")]
     assert len(modules) <= MODULES_IN_A_FOLDER
+
+
+def test_every_public_class_has_a_name_of_its_own() -> None:
+    homes: dict[str, list[str]] = defaultdict(list)
+    for module, path in FILES.items():
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(module)
+    assert not {name: modules for name, modules in homes.items() if len(modules) > 1}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_module_is_short(name: str) -> None:
+    assert len(FILES[name].read_text("utf-8").splitlines()) <= LINES_IN_A_MODULE
 
 
 def test_every_package_says_what_it_holds() -> None:

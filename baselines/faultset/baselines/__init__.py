@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from faultset.core.code.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.baselines.api.contract import (
@@ -50,20 +51,27 @@ __all__ = [
     "read_wide",
 ]
 
-_REGISTRY = {
-    "BaselineSpec",
-    "baseline",
-    "get_baseline",
-    "get_detector",
-    "get_diagnoser",
-    "get_localizer",
-    "list_baselines",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Looked up on first use, so that a command's --help does not pay for numpy and pandas.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "registry" if name in _REGISTRY else "tables" if name.startswith("read_") else "contract"
-    return getattr(importlib.import_module(f"faultset.baselines.api.{home}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "BaselineSpec": "faultset.baselines.api.registry",
+        "Detection": "faultset.baselines.api.contract",
+        "Detector": "faultset.baselines.api.contract",
+        "Diagnoser": "faultset.baselines.api.contract",
+        "Diagnosis": "faultset.baselines.api.contract",
+        "Evidence": "faultset.baselines.api.contract",
+        "Labelled": "faultset.baselines.api.contract",
+        "Localizer": "faultset.baselines.api.contract",
+        "Ranking": "faultset.baselines.api.contract",
+        "Untrained": "faultset.baselines.api.contract",
+        "baseline": "faultset.baselines.api.registry",
+        "get_baseline": "faultset.baselines.api.registry",
+        "get_detector": "faultset.baselines.api.registry",
+        "get_diagnoser": "faultset.baselines.api.registry",
+        "get_localizer": "faultset.baselines.api.registry",
+        "list_baselines": "faultset.baselines.api.registry",
+        "read_frame": "faultset.baselines.api.tables",
+        "read_table": "faultset.baselines.api.tables",
+        "read_wide": "faultset.baselines.api.tables",
+    },
+)

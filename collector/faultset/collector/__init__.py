@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from faultset.core.code.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.collector.campaigns.collection import CampaignResult, collect
@@ -23,20 +24,16 @@ __all__ = [
     "plan_campaign",
 ]
 
-_HOMES = {
-    "CampaignProgress": "faultset.collector.campaigns.scheduler",
-    "CampaignRequest": "faultset.collector.plans.requests",
-    "CampaignResult": "faultset.collector.campaigns.collection",
-    "EpisodeResult": "faultset.collector.campaigns.scheduler",
-    "Plan": "faultset.collector.plans.plan",
-    "collect": "faultset.collector.campaigns.collection",
-    "make_request": "faultset.collector.plans.requests",
-    "plan_campaign": "faultset.collector.plans.campaign_plans",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Looked up on first use, so that a command's --help does not pay for pyarrow and pandas.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "CampaignProgress": "faultset.collector.campaigns.scheduler",
+        "CampaignRequest": "faultset.collector.plans.requests",
+        "CampaignResult": "faultset.collector.campaigns.collection",
+        "EpisodeResult": "faultset.collector.campaigns.scheduler",
+        "Plan": "faultset.collector.plans.plan",
+        "collect": "faultset.collector.campaigns.collection",
+        "make_request": "faultset.collector.plans.requests",
+        "plan_campaign": "faultset.collector.plans.campaign_plans",
+    },
+)

@@ -6,8 +6,9 @@ other formats, and `EpisodeWriter` with `create_version` makes a dataset. All re
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from faultset.core.code.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
@@ -57,40 +58,36 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {
-    "DataError": "faultset.core.errors",
-    "Dataset": "faultset.datasets.dataset",
-    "Episode": "faultset.datasets.episode",
-    "EpisodeContext": "faultset.datasets.format.context",
-    "EpisodeView": "faultset.datasets.views",
-    "EpisodeWriter": "faultset.datasets.format.episodes",
-    "Examination": "faultset.datasets.imports.examination",
-    "ExportOptions": "faultset.datasets.exports.exporter",
-    "ExportResult": "faultset.datasets.exports.exporter",
-    "FaultsetError": "faultset.core.errors",
-    "FileRecord": "faultset.datasets.format.manifests",
-    "Finding": "faultset.datasets.checks.findings",
-    "ImportResult": "faultset.datasets.imports.importer",
-    "Label": "faultset.datasets.format.labels",
-    "Manifest": "faultset.datasets.format.manifests",
-    "PlatformError": "faultset.core.errors",
-    "RootCause": "faultset.datasets.format.labels",
-    "Split": "faultset.datasets.format.manifests",
-    "UsageError": "faultset.core.errors",
-    "compare_versions": "faultset.datasets.format.versions",
-    "create_version": "faultset.datasets.format.versions",
-    "examine": "faultset.datasets.imports.examination",
-    "export_dataset": "faultset.datasets.exports.exporter",
-    "import_dataset": "faultset.datasets.imports.importer",
-    "list_versions": "faultset.datasets.format.versions",
-    "open_dataset": "faultset.datasets.dataset",
-    "upgrade_dataset": "faultset.datasets.upgrade",
-    "verify": "faultset.datasets.checks.verification",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Looked up on first use, so that a command's --help does not pay for pyarrow and pandas.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "DataError": "faultset.core.errors",
+        "Dataset": "faultset.datasets.dataset",
+        "Episode": "faultset.datasets.episode",
+        "EpisodeContext": "faultset.datasets.format.context",
+        "EpisodeView": "faultset.datasets.views",
+        "EpisodeWriter": "faultset.datasets.format.episodes",
+        "Examination": "faultset.datasets.imports.examination",
+        "ExportOptions": "faultset.datasets.exports.exporter",
+        "ExportResult": "faultset.datasets.exports.exporter",
+        "FaultsetError": "faultset.core.errors",
+        "FileRecord": "faultset.datasets.format.manifests",
+        "Finding": "faultset.datasets.checks.findings",
+        "ImportResult": "faultset.datasets.imports.importer",
+        "Label": "faultset.datasets.format.labels",
+        "Manifest": "faultset.datasets.format.manifests",
+        "PlatformError": "faultset.core.errors",
+        "RootCause": "faultset.datasets.format.labels",
+        "Split": "faultset.datasets.format.manifests",
+        "UsageError": "faultset.core.errors",
+        "compare_versions": "faultset.datasets.format.versions",
+        "create_version": "faultset.datasets.format.versions",
+        "examine": "faultset.datasets.imports.examination",
+        "export_dataset": "faultset.datasets.exports.exporter",
+        "import_dataset": "faultset.datasets.imports.importer",
+        "list_versions": "faultset.datasets.format.versions",
+        "open_dataset": "faultset.datasets.dataset",
+        "upgrade_dataset": "faultset.datasets.upgrade",
+        "verify": "faultset.datasets.checks.verification",
+    },
+)

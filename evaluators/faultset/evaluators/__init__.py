@@ -17,8 +17,9 @@ cli          the commands
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from faultset.core.code.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.evaluators.comparison.pairing import compare
@@ -42,20 +43,17 @@ __all__ = [
     "score",
 ]
 
-_HOMES = {
-    "Comparison": "comparison.records",
-    "Evaluation": "evaluation",
-    "EvaluationStart": "evaluation",
-    "Metric": "scorers.contract",
-    "ResultRow": "results.rows",
-    "Truth": "results.truth",
-    "compare": "comparison.pairing",
-    "evaluate": "evaluation_call",
-    "score": "external_answers",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Comparison": "faultset.evaluators.comparison.records",
+        "Evaluation": "faultset.evaluators.evaluation",
+        "EvaluationStart": "faultset.evaluators.evaluation",
+        "Metric": "faultset.evaluators.scorers.contract",
+        "ResultRow": "faultset.evaluators.results.rows",
+        "Truth": "faultset.evaluators.results.truth",
+        "compare": "faultset.evaluators.comparison.pairing",
+        "evaluate": "faultset.evaluators.evaluation_call",
+        "score": "faultset.evaluators.external_answers",
+    },
+)

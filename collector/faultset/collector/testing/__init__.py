@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from faultset.core.code.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.collector.testing.app import check_app
@@ -13,19 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["check_app", "check_fault", "check_host", "check_load_driver", "check_platform", "check_source"]
 
-_MODULES = {
-    "check_app": "app",
-    "check_fault": "fault",
-    "check_load_driver": "load_driver",
-    "check_host": "platform",
-    "check_platform": "platform",
-    "check_source": "source",
-}
-
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "check_app": "faultset.collector.testing.app",
+        "check_fault": "faultset.collector.testing.fault",
+        "check_load_driver": "faultset.collector.testing.load_driver",
+        "check_host": "faultset.collector.testing.platform",
+        "check_platform": "faultset.collector.testing.platform",
+        "check_source": "faultset.collector.testing.source",
+    },
+)

@@ -1,1 +1,1 @@
-"""Which code an extension is, and in which files it lies."""
+"""Which code an extension is, in which files it lies, and names that are imported on first use."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from faultset.core.code.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.datasets.testing.exporter import check_exporter
@@ -11,10 +12,10 @@ if TYPE_CHECKING:
 
 __all__ = ["check_exporter", "check_importer"]
 
-_MODULES = {"check_exporter": "exporter", "check_importer": "importer"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "check_exporter": "faultset.datasets.testing.exporter",
+        "check_importer": "faultset.datasets.testing.importer",
+    },
+)
