@@ -16,6 +16,7 @@ BEGIN, END = "<!-- layout: begin -->", "<!-- layout: end -->"
 SLICES = {
     "collector": ROOT / "collector/faultset/collector",
     "evaluators": ROOT / "evaluators/faultset/evaluators",
+    "agents": ROOT / "evaluators/faultset/agents",
     "baselines": ROOT / "baselines/faultset/baselines",
     "datasets": ROOT / "datasets/faultset/datasets",
     "core": ROOT / "datasets/faultset/core",
@@ -23,7 +24,7 @@ SLICES = {
 
 LINE, PAD, HEAD, GAP = 17, 10, 46, 44
 LEFT, RIGHT, WIDE = (20, 500), (540, 440), (20, 960)
-CHARACTERS = {500: 78, 440: 68, 410: 66, 960: 150}
+CHARACTERS = {500: 78, 440: 68, 380: 61, 400: 65, 960: 150}
 """Characters of a line in a box of that width."""
 
 
@@ -110,27 +111,34 @@ def layout_picture() -> str:
         ("evaluators", "baselines"),
         ("baselines", "datasets"),
         ("evaluators", "datasets"),
+        ("evaluators", "agents"),
+        ("agents", "datasets"),
     }
     arrows = {(one, other) for one in imports for other in imports[one] if other != "core"}
     if arrows != drawn or not by_all:
         raise ValueError(f"the picture draws {sorted(drawn)}, but the imports are {sorted(arrows)}")
-    evaluators = _height("evaluators")
-    baselines_top = 20 + evaluators + GAP
-    row = max(_height("collector"), evaluators + GAP + _height("baselines"))
+    evaluators, agents = _height("evaluators"), _height("agents")
+    agents_top = 20 + evaluators + GAP
+    baselines_top = agents_top + agents + GAP
+    row = max(_height("collector"), evaluators + GAP + agents + GAP + _height("baselines"))
     datasets_top = 20 + row + GAP
     core_top = datasets_top + _height("datasets") + GAP // 2
     bottom = core_top + _height("core") + 20
     middle = LEFT[0] + LEFT[1] // 2, RIGHT[0] + RIGHT[1] // 2
+    narrow = RIGHT[1] - 60
     baselines_height = 20 + row - baselines_top
     parts = [
         *_box("collector", LEFT, 20, row),
         *_box("evaluators", RIGHT, 20, evaluators),
-        *_box("baselines", (RIGHT[0], RIGHT[1] - 30), baselines_top, baselines_height),
+        *_box("agents", (RIGHT[0], narrow), agents_top, agents),
+        *_box("baselines", (RIGHT[0] + 22, narrow + 20), baselines_top, baselines_height),
         *_box("datasets", WIDE, datasets_top, _height("datasets")),
         *_box("core", WIDE, core_top, _height("core"), "imported by all"),
         _arrow(middle[0], 20 + row, datasets_top),
-        _arrow(middle[1] - 30, 20 + evaluators, baselines_top),
-        _arrow(middle[1] - 30, 20 + row, datasets_top),
+        _arrow(middle[1] - 30, 20 + evaluators, agents_top),
+        _arrow(RIGHT[0] + narrow + 15, 20 + evaluators, baselines_top),
+        _arrow(RIGHT[0] + 11, agents_top + agents, datasets_top),
+        _arrow(middle[1], 20 + row, datasets_top),
         _arrow(RIGHT[0] + RIGHT[1] - 14, 20 + evaluators, datasets_top),
     ]
     style = (

@@ -13,13 +13,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SLICES = {"core": "datasets", "datasets": "datasets", "collector": "collector", "baselines": "baselines"}
-SLICES["evaluators"] = "evaluators"
+SLICES |= {"agents": "evaluators", "evaluators": "evaluators"}
 ALLOWED = {
     "core": {"core"},
     "datasets": {"core", "datasets"},
     "collector": {"core", "datasets", "collector"},
     "baselines": {"core", "datasets", "baselines"},
-    "evaluators": {"core", "datasets", "baselines", "evaluators"},
+    "agents": {"core", "datasets", "agents"},
+    "evaluators": {"core", "datasets", "baselines", "agents", "evaluators"},
 }
 MODULES_IN_A_FOLDER = 15
 LINES_IN_A_MODULE = 320

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from faultset.agents.formats.registry import agent_format
 from faultset.baselines.api.registry import get_baseline, list_baselines
 from faultset.collector.apps import load_app, load_apps
 from faultset.collector.faults.registry import faults, get_fault
@@ -47,6 +48,7 @@ WAYS = {
     ),
 }
 ASK: dict[str, Callable[[str], Any]] = {
+    "faultset.agent_formats": agent_format,
     "faultset.apps": load_app,
     "faultset.baselines": get_baseline,
     "faultset.exporters": load_layout,

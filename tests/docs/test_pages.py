@@ -20,7 +20,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 TOP_FOLDERS = "baselines|benchmarks|collector|datasets|docs|evaluators|examples|image|notebooks|scripts|tests"
 GENERATED = {"reference/cli.md"}
-GROUPS = "apps baselines commands exporters faults importers load_drivers platforms scorers sources".split()
+GROUPS = [
+    *"agent_formats apps baselines commands exporters faults importers load_drivers platforms scorers sources".split()
+]
 BLOCK = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 IMPORT = re.compile(r"^from (faultset(?:\.\w+)*) import \(?([^()#\n]+|[^()]+\))", re.MULTILINE)
 each_page = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())

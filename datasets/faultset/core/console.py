@@ -30,6 +30,7 @@ from faultset.core.verbosity import read_verbosity, verbosity_options
 ENTRY_POINTS = "faultset.commands"
 INTERRUPTED = 130
 _GROUP_HELP = {
+    "agents": "Recorded runs of LLM agents: import, score and look at them.",
     "campaign": "Look at the campaigns of a dataset.",
     "list": "List what can be chosen.",
     "dataset": "Look at, check and compare datasets.",

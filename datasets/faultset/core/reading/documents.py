@@ -63,7 +63,7 @@ def checked(value: Any, kind: type[T], origin: str, *, error: type[FaultsetError
     try:
         return _adapter(kind).validate_json(to_json(value))
     except ValidationError as problem:
-        raise error(f"{printable(origin)}: {_sentence(problem)}; {_RESTORE}") from None
+        raise error(f"{printable(origin)}: {validation_sentence(problem)}; {_RESTORE}") from None
 
 
 def read_document(
@@ -100,7 +100,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _sentence(problem: ValidationError) -> str:
+def validation_sentence(problem: ValidationError) -> str:
     """Say what the first thing is that is wrong."""
     first = problem.errors(include_url=False, include_context=False)[0]
     place = ".".join(printable(str(part)[:60]) for part in first["loc"]) or "it"

@@ -1,0 +1,54 @@
+"""LLM agents beside algorithms: recorded runs of agents come in, and are scored against their own labels.
+
+`import_runs` reads runs in the formats of other projects, `read_runs` gives them as records, `score_runs` scores them.
+All return records and print nothing.
+
+trajectories what an agent did, step by step, as ATIF
+runs         the record of a run, its answer, how it ended, and the tables that hold them
+formats      the formats of other projects, open to other distributions
+testing      the check of what a format promises
+cli          the commands
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from faultset.agents.imports import ImportedRuns, import_runs
+    from faultset.agents.runs.record import AgentRun, RunTruth
+    from faultset.agents.runs.storage import read_runs
+    from faultset.agents.scores import ScoredRun, score_runs
+    from faultset.agents.trajectories.model import Trajectory
+    from faultset.agents.trajectories.reading import read_trajectory
+
+__all__ = [
+    "AgentRun",
+    "ImportedRuns",
+    "RunTruth",
+    "ScoredRun",
+    "Trajectory",
+    "import_runs",
+    "read_runs",
+    "read_trajectory",
+    "score_runs",
+]
+
+_HOMES = {
+    "AgentRun": "runs.record",
+    "ImportedRuns": "imports",
+    "RunTruth": "runs.record",
+    "ScoredRun": "scores",
+    "Trajectory": "trajectories.model",
+    "import_runs": "imports",
+    "read_runs": "runs.storage",
+    "read_trajectory": "trajectories.reading",
+    "score_runs": "scores",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

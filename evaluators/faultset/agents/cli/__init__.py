@@ -1,0 +1,1 @@
+"""The commands `faultset agents import` and `show`."""

@@ -1,0 +1,125 @@
+"""What every format of recorded runs promises, as a check that needs the format's name and a small sample."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from faultset.agents.formats.contract import ImportOptions
+from faultset.agents.formats.registry import agent_format
+from faultset.agents.imports import import_runs
+from faultset.agents.runs.storage import read_runs, read_truths, trajectory_file
+from faultset.agents.scores import score_runs
+from faultset.agents.trajectories.model import Trajectory
+from faultset.core.errors import DataError, FaultsetError
+from faultset.datasets.testing.mutations import mutated, mutation_count
+
+LONGEST_S = 60.0
+"""How long one damaged sample may take."""
+
+
+def check_agent_format(name: str, sample: Path | str) -> None:
+    """Check a format of runs that is installed under `name` with a small sample of runs in its format.
+
+    The checks: files are found in the same order each time, and none in an empty folder; runs have unique keys; an
+    import makes valid ATIF v1.7 files whose hashes are those of the table, is the same when it is repeated, and can be
+    scored; an import that fails leaves nothing behind;
+    and whatever is changed at random in a file, the import works, or ends in one sentence. The environment variable
+    `FAULTSET_MUTATIONS` says how many changes are tried.
+
+    Parameters
+    ----------
+    name
+        Name in the entry-point group `faultset.agent_formats`.
+    sample
+        Folder or file with at least one run that can be imported. It is only read.
+
+    Raises
+    ------
+    AssertionError
+        With a sentence on what the format does not keep.
+    """
+    sample = Path(sample)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        _check_files(name, sample, folder)
+        _check_import(name, sample, folder)
+        _check_mutations(name, sample, folder)
+
+
+def _check_files(name: str, sample: Path, folder: Path) -> None:
+    found = agent_format(name)
+    files = found.files(sample)
+    assert files, f"{name} finds no file in {sample}"
+    assert [*files] == [*found.files(sample)], f"{name} finds other files, or another order, the second time"
+    for file in files:
+        keys = [one.key for one in found.runs(file, ImportOptions())]
+        assert len(set(keys)) == len(keys), f"{name} gives one key to several runs of {file.name}"
+    empty = folder / "empty"
+    empty.mkdir()
+    try:
+        found.files(empty)
+    except DataError:
+        return
+    raise AssertionError(f"{name} finds runs in an empty folder; it must raise DataError")
+
+
+def _check_import(name: str, sample: Path, folder: Path) -> None:
+    one, two = folder / "one", folder / "two"
+    done = import_runs(name, sample, one)
+    import_runs(name, sample, two)
+    contents = [{p.relative_to(out): p.read_bytes() for p in out.rglob("*") if p.is_file()} for out in (one, two)]
+    assert contents[0] == contents[1], f"{name} makes other files when the import is repeated"
+    assert read_runs(one) == [*done.runs], f"{name} gives records that are not those of its table"
+    for run in done.runs:
+        content = trajectory_file(one, run).read_bytes()
+        Trajectory.model_validate_json(content)
+        assert hashlib.sha256(content).hexdigest() == run.trajectory_sha256, f"{name}: the hash of {run.run} is wrong"
+        assert run.format == name, f'{name} says that a run is of the format "{run.format}"'
+        if run.status == "ok":
+            assert run.answer_json is not None, f"{name} says that {run.run} is ok, and it has no answer"
+    truths = read_truths(one)
+    for scored in score_runs(one):
+        truth = truths[scored.run.run]
+        assert truth.truth_json is None or truth.label_version, f"{name} gives a label without its version"
+        if scored.success and scored.value is not None:
+            assert scored.value == 1.0, f"{name} scores a success with {scored.value}"
+
+
+def _check_mutations(name: str, sample: Path, folder: Path) -> None:
+    copy = folder / "mutated" / sample.name
+    copy.parent.mkdir()
+    if sample.is_dir():
+        shutil.copytree(sample, copy)
+    else:
+        shutil.copy(sample, copy)
+    files = [copy] if copy.is_file() else sorted(path for path in copy.rglob("*") if path.is_file())
+    for seed in range(mutation_count()):
+        rng = random.Random(seed)
+        file, out = rng.choice(files), folder / "from-mutated"
+        whole = file.read_bytes()
+        file.chmod(0o600)
+        file.write_bytes(mutated(whole, rng))
+        started = time.monotonic()
+        try:
+            import_runs(name, copy, out)
+        except FaultsetError as error:
+            if not str(error).isprintable():
+                raise AssertionError(f"{name} says more than a sentence of mutation {seed}: {error}") from error
+            left = [path.name for path in folder.iterdir() if "from-mutated" in path.name]
+            assert not left, f"{name} leaves {left} behind after mutation {seed}"
+        except Exception as error:
+            where = f"mutation {seed} of {file.name}"
+            raise AssertionError(f"{name} ends in {type(error).__name__} with {where}: {error}") from error
+        else:
+            for run in read_runs(out):
+                Trajectory.model_validate_json(trajectory_file(out, run).read_bytes())
+            score_runs(out)
+        elapsed_s = time.monotonic() - started
+        assert elapsed_s < LONGEST_S, f"{name} takes {elapsed_s:.0f} s for mutation {seed} of {file.name}"
+        shutil.rmtree(out, ignore_errors=True)
+        file.write_bytes(whole)

@@ -1,0 +1,1 @@
+"""Trajectories: what an agent did, step by step, in the Agent Trajectory Interchange Format (ATIF)."""

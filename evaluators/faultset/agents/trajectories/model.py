@@ -1,0 +1,209 @@
+"""ATIF v1.7 as types: whatever is made of them is valid, and keys that the format does not know are refused.
+
+Source: the format's published schema (Harbor project) and the conditions that it states in words: step ids count from 1
+without gaps, results name calls of their own step, and some keys belong to steps of the agent alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, model_validator
+
+SCHEMA_VERSION = "ATIF-v1.7"
+LENIENT = {"lenient": True}
+"""Validation context in which keys that are not known are left out."""
+Extra = dict[str, JsonValue] | None
+_OF_THE_AGENT = ("model_name", "reasoning_effort", "reasoning_content", "metrics", "tool_calls")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_unknown_keys(cls, data: Any, info: ValidationInfo) -> Any:
+        if info.context is LENIENT and isinstance(data, dict):
+            return {key: value for key, value in data.items() if key in cls.model_fields}
+        return data
+
+
+class ImageSource(_Part):
+    """Where an image lies."""
+
+    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+    path: str
+
+
+class ContentPart(_Part):
+    """A piece of a message: text or an image."""
+
+    type: Literal["text", "image"]
+    text: str | None = None
+    source: ImageSource | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _audio_as_text(cls, data: Any, info: ValidationInfo) -> Any:
+        if info.context is LENIENT and isinstance(data, dict) and data.get("type") == "audio":
+            source = data.get("source")
+            path = source.get("path") if isinstance(source, dict) else None
+            return {"type": "text", "text": f"[audio: {path}]"}
+        return data
+
+    @model_validator(mode="after")
+    def _one_content(self) -> ContentPart:
+        wanted, other = (self.text, self.source) if self.type == "text" else (self.source, self.text)
+        if wanted is None or other is not None:
+            raise ValueError(f'a part of type "{self.type}" has {"text" if self.type == "text" else "source"} alone')
+        return self
+
+
+Content = str | list[ContentPart]
+
+
+class AgentIdentity(_Part):
+    """Who acted."""
+
+    name: str
+    version: str
+    model_name: str | None = None
+    tool_definitions: list[dict[str, JsonValue]] | None = None
+    extra: Extra = None
+
+
+class ToolCall(_Part):
+    """A call of a tool by the agent."""
+
+    tool_call_id: str
+    function_name: str
+    arguments: dict[str, JsonValue]
+    extra: Extra = None
+
+
+class TrajectoryReference(_Part):
+    """Which trajectory another agent left."""
+
+    trajectory_id: str | None = None
+    session_id: str | None = None
+    trajectory_path: str | None = None
+    extra: Extra = None
+
+
+class ToolResult(_Part):
+    """What a call brought back."""
+
+    source_call_id: str | None = None
+    content: Content | None = None
+    subagent_trajectory_ref: list[TrajectoryReference] | None = None
+    extra: Extra = None
+
+
+class StepObservation(_Part):
+    """What came back in one step."""
+
+    results: list[ToolResult]
+
+
+class StepMetrics(_Part):
+    """What one model call used; `prompt_tokens` holds the cached ones too."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    cost_usd: float | None = None
+    prompt_token_ids: list[int] | None = None
+    completion_token_ids: list[int] | None = None
+    logprobs: list[float] | None = None
+    extra: Extra = None
+
+
+class TrajectoryStep(_Part):
+    """One message, with the calls in it and what they brought back."""
+
+    step_id: int = Field(ge=1)
+    timestamp: str | None = None
+    source: Literal["system", "user", "agent"]
+    model_name: str | None = None
+    reasoning_effort: str | float | None = None
+    message: Content
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    observation: StepObservation | None = None
+    metrics: StepMetrics | None = None
+    is_copied_context: bool | None = None
+    llm_call_count: int | None = Field(default=None, ge=0)
+    extra: Extra = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrajectoryStep:
+        foreign = [key for key in _OF_THE_AGENT if getattr(self, key) is not None]
+        if self.source != "agent" and foreign:
+            raise ValueError(f"step {self.step_id} is of the {self.source}, and only the agent's have {foreign[0]}")
+        if self.llm_call_count == 0 and (self.metrics or self.reasoning_content is not None):
+            raise ValueError(f"step {self.step_id} made no model call, so it has no metrics and no reasoning_content")
+        known = {call.tool_call_id for call in self.tool_calls or ()}
+        for result in self.observation.results if self.observation else ():
+            if result.source_call_id is not None and result.source_call_id not in known:
+                raise ValueError(f"step {self.step_id} has the result of a call that it does not make")
+        return self
+
+    @property
+    def text(self) -> str:
+        """The message as text."""
+        return text_of(self.message)
+
+
+class FinalMetrics(_Part):
+    """Sums over all steps."""
+
+    total_prompt_tokens: int | None = None
+    total_completion_tokens: int | None = None
+    total_cached_tokens: int | None = None
+    total_cost_usd: float | None = None
+    total_steps: int | None = Field(default=None, ge=0)
+    extra: Extra = None
+
+
+class Trajectory(_Part):
+    """What an agent did from its task to its last step."""
+
+    schema_version: Literal["ATIF-v1.7"] = SCHEMA_VERSION
+    session_id: str | None = None
+    trajectory_id: str | None = None
+    agent: AgentIdentity
+    steps: list[TrajectoryStep] = Field(min_length=1)
+    notes: str | None = None
+    final_metrics: FinalMetrics | None = None
+    continued_trajectory_ref: str | None = None
+    extra: Extra = None
+    subagent_trajectories: list[Trajectory] | None = None
+
+    @model_validator(mode="after")
+    def _numbered(self) -> Trajectory:
+        for number, step in enumerate(self.steps, start=1):
+            if step.step_id != number:
+                raise ValueError(f"step ids count from 1 without gaps, found {step.step_id} at place {number}")
+        embedded = self.subagent_trajectories or []
+        if any(one.trajectory_id is None for one in embedded):
+            raise ValueError("a trajectory inside another one has a trajectory_id")
+        if len({one.trajectory_id for one in embedded}) != len(embedded):
+            raise ValueError("trajectories inside another one have different ids")
+        return self
+
+    @property
+    def agent_steps(self) -> list[TrajectoryStep]:
+        """The steps of the agent itself, without those copied from an earlier trajectory."""
+        return [step for step in self.steps if step.source == "agent" and not step.is_copied_context]
+
+    def to_json(self) -> bytes:
+        """Return the content of a trajectory file."""
+        return self.model_dump_json(exclude_none=True, indent=1).encode()
+
+
+def text_of(content: Content | None) -> str:
+    """Return a message or a result as text; an image is its path in brackets."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts = (part.text if part.source is None else f"[image: {part.source.path}]" for part in content)
+    return "\n".join(part or "" for part in parts)

@@ -1,0 +1,157 @@
+"""Runs of one source by agent, model and task: recorded and own results, beside a control, with intervals."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from faultset.agents.scores import ScoredRun
+from faultset.evaluators.statistics.clusters import clustered_mean
+from faultset.evaluators.statistics.estimates import Estimate, unknown
+
+Pair = tuple[str, str]
+_HARNESS = "harness_error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentRow:
+    """The runs of one agent with one model at one task, all of one source."""
+
+    source: str
+    agent: str
+    model: str | None
+    task: str
+    runs: int
+    statuses: Mapping[str, int]
+    label_versions: tuple[str, ...]
+    recorded: Estimate
+    """Share of successes that the source recorded, of the runs of which it says."""
+    success: Estimate
+    """Share of successes by the source's labels of today; runs of broken harnesses are misses."""
+    success_without_harness_errors: Estimate
+    """The same without those runs."""
+    value: Estimate
+    """Mean of the partial scores."""
+    control: str
+    """What answers without looking: `always-yes` or `constant-pair`; empty where there is none."""
+    control_success: Estimate
+    """What the control reaches on the same runs."""
+    found: Estimate
+    """Detection: share of the runs with a fault in which one is claimed."""
+    false_alarms: Estimate
+    """Detection: share of the runs without a fault in which one is claimed."""
+    agree: int
+    compared: int
+    """Runs with both a recorded result and one of ours, and how many of them are equal."""
+    from_text: int
+    """Runs in which services were found in free text."""
+    steps: float
+    """Median."""
+    prompt_tokens: float | None
+    """Median of the runs that state them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultDifference:
+    """Runs whose recorded result is not ours, for one reason."""
+
+    source: str
+    reason: str
+    runs: tuple[str, ...]
+
+
+def agent_rows(scored: Sequence[ScoredRun]) -> list[AgentRow]:
+    """Return a row for every source, agent, model and task, in that order."""
+    groups: dict[tuple[str, str, str, str], list[ScoredRun]] = {}
+    for one in scored:
+        key = (one.run.format, one.run.agent, one.run.model or "", one.run.task)
+        groups.setdefault(key, []).append(one)
+    return [_row(runs) for _, runs in sorted(groups.items())]
+
+
+def result_differences(scored: Sequence[ScoredRun]) -> list[ResultDifference]:
+    """Return why results differ from the recorded ones, most frequent reasons first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one in scored:
+        if one.agrees is False:
+            key = (one.run.format, one.difference or "not explained")
+            groups.setdefault(key, []).append(one.run.run)
+    found = [ResultDifference(source=k[0], reason=k[1], runs=tuple(runs)) for k, runs in groups.items()]
+    return sorted(found, key=lambda one: (one.source, -len(one.runs), one.reason))
+
+
+def _share(runs: Sequence[ScoredRun], value: Callable[[ScoredRun], float | None]) -> Estimate:
+    known = [(found, one.truth.cluster) for one in runs if (found := value(one)) is not None]
+    if not known:
+        return unknown("not scored")
+    return clustered_mean([float(found) for found, _ in known], [cluster for _, cluster in known])
+
+
+def _row(runs: Sequence[ScoredRun]) -> AgentRow:
+    first = runs[0].run
+    sound = [one for one in runs if one.run.status != _HARNESS]
+    compared = [one for one in runs if one.agrees is not None]
+    tokens = [one.run.prompt_tokens for one in runs if one.run.prompt_tokens is not None]
+    control, of_control = _control(first.task, runs)
+    return AgentRow(
+        source=first.format,
+        agent=first.agent,
+        model=first.model,
+        task=first.task,
+        runs=len(runs),
+        statuses=dict(Counter(one.run.status for one in runs).most_common()),
+        label_versions=tuple(sorted({one.truth.label_version for one in runs if one.truth.label_version})),
+        recorded=_share(runs, lambda one: one.truth.recorded_success),
+        success=_share(runs, lambda one: one.success),
+        success_without_harness_errors=_share(sound, lambda one: one.success),
+        value=_share(runs, lambda one: one.value),
+        control=control,
+        control_success=of_control,
+        found=_claimed(runs, fault=True),
+        false_alarms=_claimed(runs, fault=False),
+        agree=sum(bool(one.agrees) for one in compared),
+        compared=len(compared),
+        from_text=sum("free text" in one.run.status_reason and one.run.status == "ok" for one in runs),
+        steps=float(statistics.median(one.run.steps for one in runs)),
+        prompt_tokens=float(statistics.median(tokens)) if tokens else None,
+    )
+
+
+def _truth(one: ScoredRun) -> Mapping[str, Any]:
+    return (one.truth.truth or {}) if one.success is not None else {}
+
+
+def _claimed(runs: Sequence[ScoredRun], *, fault: bool) -> Estimate:
+    """Return how often a fault is claimed, of the detection runs with or without one."""
+    if runs[0].run.task != "detection":
+        return unknown("only of detection")
+    chosen = [one for one in runs if _truth(one).get("fault") is fault]
+    return _share(chosen, lambda one: (one.run.answer or {}).get("fault") is True)
+
+
+def _control(task: str, runs: Sequence[ScoredRun]) -> tuple[str, Estimate]:
+    labelled = [one for one in runs if _truth(one)]
+    if task == "detection":
+        return "always-yes", _share(labelled, lambda one: _truth(one).get("fault") is True)
+    if task == "diagnosis":
+        return "constant-pair", _share(labelled, lambda one: _constant_pair_is_right(one, labelled))
+    return "", unknown("no control for this task")
+
+
+def _pair(one: ScoredRun) -> Pair:
+    truth = _truth(one)
+    return str(truth.get("system_level", "")).lower(), str(truth.get("fault_type", "")).lower()
+
+
+def _constant_pair_is_right(one: ScoredRun, labelled: Sequence[ScoredRun]) -> float | None:
+    """Say whether the commonest pair of the other clusters is right; ties share. None without other clusters."""
+    pairs = {other.truth.cluster: _pair(other) for other in labelled if other.truth.cluster != one.truth.cluster}
+    if not pairs:
+        return None
+    counted = Counter(pairs.values())
+    most = max(counted.values())
+    best = [pair for pair, count in counted.items() if count == most]
+    return float(_pair(one) in best) / len(best)

@@ -1,0 +1,146 @@
+"""`faultset agents score` and `faultset agents page`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from faultset.core.console import command
+from faultset.core.output import json_option, show_json, show_records
+
+if TYPE_CHECKING:
+    from faultset.agents import ScoredRun
+    from faultset.evaluators.agent_runs.tables import AgentRow
+    from faultset.evaluators.statistics.estimates import Estimate
+
+_COLUMNS = {
+    "agent": "agent",
+    "model": "model",
+    "task": "task",
+    "runs": "runs",
+    "recorded": "recorded",
+    "success": "ours",
+    "without_harness_errors": "without harness errors",
+    "control": "control",
+    "detection": "found / false alarms",
+    "agreement": "agreement",
+    "steps": "steps",
+    "prompt_tokens": "prompt tokens",
+    "statuses": "statuses",
+}
+
+
+@command("score", short_help="Score imported runs against their own labels.")
+@click.argument("folder", type=click.Path(path_type=Path))
+@json_option
+def score_agents(folder: Path, as_json: bool) -> None:
+    """Score the runs in FOLDER, which "faultset agents import" has made, each source in a table of its own.
+
+    The result that the source recorded stands beside the one by its labels of today, with 95 % intervals over
+    problems. Runs of broken harnesses count as misses in one column and are left out in the next. What agents of
+    different sources reach cannot be compared.
+
+    \b
+    Example:
+      faultset agents score runs/
+    """
+    from faultset.agents import score_runs
+    from faultset.evaluators.agent_runs.tables import agent_rows, result_differences
+
+    scored = score_runs(folder)
+    rows, differences = agent_rows(scored), result_differences(scored)
+    if as_json:
+        show_json(
+            {
+                "rows": [_plain(row) for row in rows],
+                "differences": [vars(one) for one in differences],
+                "runs": [_run(one) for one in scored],
+            }
+        )
+        return
+    for source in dict.fromkeys(row.source for row in rows):
+        own = [row for row in rows if row.source == source]
+        versions = sorted({version for row in own for version in row.label_versions})
+        title = f"{source}: labels {'; '.join(versions)}" if versions else f"{source}: no labels"
+        show_records([_shown(row) for row in own], columns=_COLUMNS, title=title)
+        for one in differences:
+            if one.source == source:
+                click.echo(f"Differs in {len(one.runs)}: {one.reason} ({', '.join(one.runs[:3])}{_more(one.runs)})")
+    broken = [one for one in scored if one.run.status == "harness_error"]
+    if broken:
+        click.echo("Harness errors:")
+        for one in broken:
+            click.echo(f"  {one.run.run}: {one.run.status_reason}")
+
+
+def _more(runs: tuple[str, ...]) -> str:
+    return f" and {len(runs) - 3} more" if len(runs) > 3 else ""
+
+
+def _shown(row: AgentRow) -> dict[str, Any]:
+    detection = "" if row.task != "detection" else f"{_counts(row.found)} / {_counts(row.false_alarms)}"
+    return {
+        "agent": row.agent,
+        "model": row.model,
+        "task": row.task,
+        "runs": row.runs,
+        "recorded": _counts(row.recorded),
+        "success": _interval(row.success),
+        "without_harness_errors": _interval(row.success_without_harness_errors),
+        "control": f"{row.control} {_counts(row.control_success)}".strip() if row.control else "",
+        "detection": detection,
+        "agreement": f"{row.agree}/{row.compared}" if row.compared else "-",
+        "steps": row.steps,
+        "prompt_tokens": row.prompt_tokens,
+        "statuses": ", ".join(f"{count} {status}" for status, count in row.statuses.items()),
+    }
+
+
+def _counts(found: Estimate) -> str:
+    return f"{found.k:.4g}/{found.n}" if found.known and found.k is not None else "-"
+
+
+def _interval(found: Estimate) -> str:
+    if not found.known:
+        return "-"
+    ends = f" [{100 * found.low:.1f}, {100 * found.high:.1f}]" if found.interval_known else ""
+    return f"{_counts(found)} = {100 * found.value:.2f} %{ends}"
+
+
+def _plain(row: AgentRow) -> dict[str, Any]:
+    from faultset.evaluators.statistics.estimates import Estimate
+
+    record: dict[str, Any] = {}
+    for name, value in vars(row).items():
+        record[name] = _estimate(value) if isinstance(value, Estimate) else value
+    return record
+
+
+def _estimate(found: Estimate) -> dict[str, Any]:
+    """Return an estimate with null for what is not known, which JSON can hold."""
+    numbers = {name: getattr(found, name) for name in ("value", "low", "high", "k")}
+    known = {name: None if value is None or value != value else value for name, value in numbers.items()}
+    return known | {"n": found.n, "method": found.method, "reason": found.reason}
+
+
+def _run(one: ScoredRun) -> dict[str, Any]:
+    run = one.run
+    return {
+        "run": run.run,
+        "format": run.format,
+        "agent": run.agent,
+        "model": run.model,
+        "episode": run.episode,
+        "task": run.task,
+        "status": run.status,
+        "status_reason": run.status_reason,
+        "answer": run.answer,
+        "recorded_success": one.truth.recorded_success,
+        "success": one.success,
+        "value": one.value,
+        "parts": dict(one.parts),
+        "label_version": one.truth.label_version,
+        "difference": one.difference,
+    }

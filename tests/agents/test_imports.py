@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from faultset.agents import import_runs, read_runs, score_runs
+from faultset.core.errors import DataError, UsageError
+from tests.agents.conftest import Session, said
+
+
+def test_one_bad_file_stops_an_import_and_nothing_is_left(session: Session, tmp_path: Path) -> None:
+    session(said('submit("Yes")'))
+    session(said('submit("Yes")'), name="two.json").write_text('{"trace": [')
+    with pytest.raises(DataError, match=r"two\.json is no valid JSON"):
+        import_runs("aiopslab", tmp_path / "sessions", tmp_path / "runs")
+    assert [path.name for path in tmp_path.iterdir()] == ["sessions"]
+
+
+def test_bad_files_are_left_out_and_counted_when_asked_for(session: Session, tmp_path: Path) -> None:
+    session(said('submit("Yes")'))
+    session(said('submit("Yes")'), name="two.json").write_text('{"trace": [')
+    done = import_runs("aiopslab", tmp_path / "sessions", tmp_path / "runs", skip_bad=True)
+    assert (done.files, len(done.runs), [*done.left_out]) == (2, 1, ["two.json"])
+    assert read_runs(tmp_path / "runs") == [*done.runs]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda text: text[: len(text) // 2], "is no valid JSON"),
+        (lambda text: text.replace('"env"', '"wizard"'), "role should be 'assistant', 'env', 'system' or 'user'"),
+        (lambda text: text.replace('"problem_id"', '"problem"'), "the field problem_id is missing"),
+        (lambda text: "[]", "should hold an object"),
+        (lambda text: text.replace('"trace": [', '"trace": [], "old": ['), "trace"),
+    ],
+)
+def test_a_bad_file_is_one_sentence(change, sentence: str, session: Session, tmp_path: Path) -> None:
+    file = session(said('exec_shell("ls")'), said('submit("Yes")'))
+    file.write_text(change(file.read_text()))
+    with pytest.raises(DataError) as caught:
+        import_runs("aiopslab", file, tmp_path / "runs")
+    assert sentence in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_a_file_in_another_encoding_is_one_sentence(session: Session, tmp_path: Path) -> None:
+    file = session(said('submit("Yes")'))
+    file.write_bytes(file.read_text().encode("utf-16"))
+    with pytest.raises(DataError, match="is no valid JSON"):
+        import_runs("aiopslab", file, tmp_path / "runs")
+
+
+def test_a_very_long_observation_is_kept_whole(session: Session, tmp_path: Path) -> None:
+    long = "ä" * 420_000
+    file = session(said('exec_shell("kubectl logs geo")'), said('submit("Yes")'), replies=(long, "1"))
+    done = import_runs("aiopslab", file, tmp_path / "runs")
+    document = json.loads((tmp_path / "runs" / done.runs[0].trajectory_path).read_text())
+    assert document["steps"][0]["observation"]["results"][0]["content"] == long
+
+
+def test_names_come_from_the_user_where_the_files_lack_them(session: Session, tmp_path: Path) -> None:
+    file = session(said('submit("Yes")'), agent=None)
+    run = import_runs("aiopslab", file, tmp_path / "runs", agent="bash", model="gpt").runs[0]
+    assert (run.agent, run.model) == ("bash", "gpt")
+
+
+def test_a_folder_that_is_not_empty_is_refused(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "mine").touch()
+    with pytest.raises(DataError, match="is not empty"):
+        import_runs("aiopslab", session(said('submit("Yes")')), tmp_path / "runs")
+
+
+def test_an_unknown_format_is_a_wrong_usage(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="aiopslab"):
+        import_runs("aiopslap", tmp_path, tmp_path / "runs")
+
+
+def test_a_damaged_table_is_one_sentence(session: Session, tmp_path: Path) -> None:
+    import_runs("aiopslab", session(said('submit("Yes")')), tmp_path / "runs")
+    table = tmp_path / "runs" / "runs.parquet"
+    table.write_bytes(table.read_bytes()[:-40])
+    with pytest.raises(DataError) as caught:
+        score_runs(tmp_path / "runs")
+    assert str(caught.value).isprintable()
