@@ -12,8 +12,9 @@ cli          the commands
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from faultset.core.code.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.agents.imports import ImportedRuns, import_runs
@@ -35,20 +36,17 @@ __all__ = [
     "score_runs",
 ]
 
-_HOMES = {
-    "AgentRun": "runs.record",
-    "ImportedRuns": "imports",
-    "RunTruth": "runs.record",
-    "ScoredRun": "scores",
-    "Trajectory": "trajectories.model",
-    "import_runs": "imports",
-    "read_runs": "runs.storage",
-    "read_trajectory": "trajectories.reading",
-    "score_runs": "scores",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "AgentRun": "faultset.agents.runs.record",
+        "ImportedRuns": "faultset.agents.imports",
+        "RunTruth": "faultset.agents.runs.record",
+        "ScoredRun": "faultset.agents.scores",
+        "Trajectory": "faultset.agents.trajectories.model",
+        "import_runs": "faultset.agents.imports",
+        "read_runs": "faultset.agents.runs.storage",
+        "read_trajectory": "faultset.agents.trajectories.reading",
+        "score_runs": "faultset.agents.scores",
+    },
+)
