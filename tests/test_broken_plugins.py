@@ -158,6 +158,40 @@ def test_the_others_of_its_group_stay(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("all_first", [True, False])
+@pytest.mark.parametrize("group", ["faultset.baselines", "faultset.faults"])
+def test_what_the_decorator_of_a_rejected_one_announced_is_forgotten(
+    group: str, all_first: bool, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from faultset.collector.faults import registry
+
+    for module in [name for name in sys.modules if name.startswith("acme_")]:
+        monkeypatch.delitem(sys.modules, module)
+    before = set(ALL[group]())
+    assert "elsewhere" not in before
+    monkeypatch.syspath_prepend(site)
+    registry._load.cache_clear()
+    if not all_first:
+        with pytest.raises(UsageError, match="must be"):
+            ASK[group]("broken-name")
+    assert set(ALL[group]()) == before
+    with pytest.raises(UsageError, match=r'unknown \w+ "elsewhere"'):
+        ASK[group]("elsewhere")
+
+
+def test_a_rejected_one_leaves_the_others_of_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "acme_half-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-half\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[faultset.faults]\na-wrong-name = acme_half\nelsewhere = acme_half\n")
+    text = WAYS["name"][0].replace("print('hello')\n", "") + _misnamed("faultset.faults")
+    (tmp_path / "acme_half.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match="must be the module that defines the fault a-wrong-name"):
+        get_fault("a-wrong-name")
+    assert get_fault("elsewhere").name == "elsewhere"
+
+
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("data") / "data"

@@ -46,8 +46,16 @@ class Plugin:
         """Whether it comes with faultset itself."""
         return self.distribution.rpartition(" ")[0] == "faultset"
 
-    def load(self, accept: Accept[T] = lambda name, loaded: loaded) -> T:
+    def load(self, accept: Accept[T] = lambda name, loaded: loaded, *, announced: dict[str, Any] | None = None) -> T:
         """Import what the entry point names, and return what `accept` makes of it.
+
+        Parameters
+        ----------
+        accept
+            See `Accept`.
+        announced
+            The registry into which decorators in the imported module write; what they wrote is taken back when the
+            plug-in is not accepted.
 
         Raises
         ------
@@ -60,16 +68,32 @@ class Plugin:
                 f'two plug-ins are called "{self.name}" in {self.group}: {self.value} of {self.distribution} and '
                 f"{self.rival}; uninstall one of them"
             )
+        before = {**announced} if announced is not None else {}
+        loaded, accepted = None, False
         try:
             # standard output carries results, which a program may be reading
             with redirect_stdout(sys.stderr):
-                return accept(self.name, EntryPoint(self.name, self.value, self.group).load())
+                loaded = EntryPoint(self.name, self.value, self.group).load()
+                made = accept(self.name, loaded)
+            accepted = True
+            return made
         except ModuleNotFoundError as error:
             raise missing_extra(error) or self._broken("loaded", error) from error
         except (UsageError, ValueError) as error:
             raise self._broken("used", error) from error
         except (Exception, SystemExit) as error:  # whatever a third party's module does when it is imported
             raise self._broken("loaded", error) from error
+        finally:
+            if announced is not None and not accepted:
+                own = {name: announced[name] for name in self._siblings() & announced.keys()} if loaded else {}
+                announced.clear()
+                announced.update(own | before)
+
+    def _siblings(self) -> set[str]:
+        """Return the names of the other plug-ins of the same module, each of which is accepted or not by itself."""
+        module = self.value.partition(":")[0]
+        others = plugins(self.group).values()
+        return {other.name for other in others if other.value.partition(":")[0] == module} - {self.name}
 
     def _broken(self, done: str, error: BaseException) -> UsageError:
         reason = str(error).strip().partition("\n")[0] or "no message"
@@ -97,7 +121,14 @@ def plugins(group: str) -> dict[str, Plugin]:
     return dict(sorted(found.items()))
 
 
-def load_plugin(group: str, name: str, *, kind: str, accept: Accept[T] = lambda name, loaded: loaded) -> T:
+def load_plugin(
+    group: str,
+    name: str,
+    *,
+    kind: str,
+    accept: Accept[T] = lambda name, loaded: loaded,
+    announced: dict[str, Any] | None = None,
+) -> T:
     """Return the plug-in of that name, loaded.
 
     Parameters
@@ -110,6 +141,8 @@ def load_plugin(group: str, name: str, *, kind: str, accept: Accept[T] = lambda 
         What such a plug-in is called in sentences for people, for instance `import format`.
     accept
         See `Accept`.
+    announced
+        See `Plugin.load`.
 
     Raises
     ------
@@ -119,10 +152,12 @@ def load_plugin(group: str, name: str, *, kind: str, accept: Accept[T] = lambda 
     known = plugins(group)
     if name not in known:
         raise unknown_name(kind, name, known)
-    return known[name].load(accept)
+    return known[name].load(accept, announced=announced)
 
 
-def load_plugins(group: str, accept: Accept[T] = lambda name, loaded: loaded) -> dict[str, T]:
+def load_plugins(
+    group: str, accept: Accept[T] = lambda name, loaded: loaded, *, announced: dict[str, Any] | None = None
+) -> dict[str, T]:
     """Return every plug-in of a group that can be loaded and is accepted, by name.
 
     One that cannot is left out, and a warning names it once for each process; `load_plugin` raises it as an error.
@@ -130,7 +165,7 @@ def load_plugins(group: str, accept: Accept[T] = lambda name, loaded: loaded) ->
     loaded = {}
     for name, plugin in plugins(group).items():
         try:
-            loaded[name] = plugin.load(accept)
+            loaded[name] = plugin.load(accept, announced=announced)
         except UsageError as error:
             if plugin not in _reported:
                 _reported.add(plugin)

@@ -127,7 +127,7 @@ def list_baselines() -> dict[str, BaselineSpec]:
 
     A plug-in that cannot be loaded, or is no baseline, is left out with a warning; `get_baseline` raises the error.
     """
-    load_plugins(GROUP, _registered)
+    load_plugins(GROUP, _registered, announced=_announced)
     return dict(sorted(_announced.items()))
 
 
@@ -140,7 +140,7 @@ def get_baseline(name: str) -> BaselineSpec:
         There is no such baseline (the sentence names the nearest), or its plug-in cannot be loaded.
     """
     if name not in _announced and name in plugins(GROUP):
-        load_plugin(GROUP, name, kind="baseline", accept=_registered)
+        load_plugin(GROUP, name, kind="baseline", accept=_registered, announced=_announced)
     if name not in _announced:
         raise unknown_name("baseline", name, list_baselines())
     return _announced[name]

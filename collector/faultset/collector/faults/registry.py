@@ -189,7 +189,7 @@ def _defined(name: str, loaded: Any) -> FaultSpec:
 
 @cache
 def _load() -> None:
-    load_plugins(GROUP, _defined)
+    load_plugins(GROUP, _defined, announced=_faults)
 
 
 def faults() -> dict[str, FaultSpec]:
@@ -214,5 +214,5 @@ def get_fault(name: str) -> FaultSpec:
         return known[name]
     announced = plugins(GROUP)
     if name in announced:
-        return announced[name].load(_defined)
+        return announced[name].load(_defined, announced=_faults)
     raise unknown_name("fault", name, [*known, NOOP, ALL])
