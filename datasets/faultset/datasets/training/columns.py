@@ -1,0 +1,119 @@
+"""Which features there are: chosen once, from training episodes, and the same in every episode."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar, get_args
+
+from faultset.core.errors import DataError, UsageError
+from faultset.core.suggestions import unknown_name
+from faultset.datasets.training.tables import call_counts, line_counts, metric_frame
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+Modality = Literal["metrics", "logs", "traces"]
+OTHER_LINES = "other lines"
+"""In place of a template: lines whose template is none of the columns."""
+CALL_FEATURES = ("calls", "errors", "latency_s")
+Key = TypeVar("Key", str, tuple[str, str])
+
+
+class Column(NamedTuple):
+    """One feature."""
+
+    modality: Modality
+    owner: str
+    """A service, or "caller->callee"."""
+    what: str
+    """A metric, a template, or one of `CALL_FEATURES`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureColumns:
+    """The columns of feature arrays, in their order."""
+
+    columns: tuple[Column, ...]
+    step_s: float
+    roles: tuple[str, ...] | None
+    """Roles of the metrics; None for all."""
+
+    @classmethod
+    def of(
+        cls,
+        views: Iterable[EpisodeView],
+        *,
+        step_s: float = 1.0,
+        modalities: Sequence[Modality] = get_args(Modality),
+        roles: Sequence[str] | None = None,
+        most_templates: int = 200,
+        most_edges: int = 200,
+    ) -> Self:
+        """Find the columns of some episodes, read one after the other.
+
+        Parameters
+        ----------
+        views
+            Training episodes: what only a tested episode shows has no column, except that lines of unknown templates
+            are counted together, service by service.
+        step_s
+            Length of a step in seconds.
+        modalities
+            What to read: "metrics", "logs", "traces".
+        roles
+            Only metrics of these roles, for instance ("latency", "errors", "cpu").
+        most_templates, most_edges
+            Columns at most of log templates and of pairs of caller and callee; the commonest are kept.
+
+        Raises
+        ------
+        UsageError
+            A modality or role is unknown, or a number makes no sense.
+        DataError
+            No episode has anything to make a column of.
+        """
+        for name in modalities:
+            if name not in get_args(Modality):
+                raise unknown_name("modality", name, get_args(Modality))
+        if step_s <= 0 or most_templates < 0 or most_edges < 0:
+            raise UsageError(f"features need a step above zero and no negative numbers of columns, not {step_s} s")
+        metrics: set[tuple[str, str]] = set()
+        lines: Counter[tuple[str, str]] = Counter()
+        calls: Counter[str] = Counter()
+        services: set[str] = set()
+        chosen = None if roles is None else tuple(roles)
+        for view in views:
+            if "metrics" in modalities:
+                metrics |= {(str(service), str(name)) for service, name in metric_frame(view, step_s, chosen).columns}
+            if "logs" in modalities:
+                found = line_counts(view)
+                lines.update(found)
+                services |= {service for service, _ in found}
+            if "traces" in modalities:
+                calls.update(call_counts(view))
+        made = [Column("metrics", *key) for key in sorted(metrics)]
+        made += [Column("logs", *key) for key in sorted(_commonest(lines, most_templates))]
+        made += [Column("logs", service, OTHER_LINES) for service in sorted(services)]
+        edges = sorted(_commonest(calls, most_edges))
+        made += [Column("traces", edge, what) for edge in edges for what in CALL_FEATURES]
+        if not made:
+            raise DataError(f"no episode has {' or '.join(modalities)} to make features of; choose others")
+        return cls(columns=tuple(made), step_s=step_s, roles=chosen)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One text for each column, such as `metrics/geo/process_cpu_seconds_total`."""
+        return tuple("/".join(column) for column in self.columns)
+
+    def places(self, modality: Modality) -> dict[tuple[str, str], int]:
+        """Return the places of a modality's columns."""
+        return {(c.owner, c.what): place for place, c in enumerate(self.columns) if c.modality == modality}
+
+
+def _commonest(counts: Counter[Key], most: int) -> list[Key]:
+    return sorted(counts, key=lambda key: (-counts[key], key))[:most]

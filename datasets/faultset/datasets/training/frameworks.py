@@ -1,0 +1,102 @@
+"""Windows for PyTorch, TensorFlow and JAX; each is imported when it is asked for, and none is a dependency."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from faultset.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from faultset.datasets.training.windows import WindowBatch, Windows
+
+PARTS = ("values", "mask", "labels", "groups", "ends_ns")
+
+
+def torch_dataset(windows: Windows) -> Any:
+    """Return a map-style `torch.utils.data.Dataset`: item i is a dictionary of tensors.
+
+    Items are `values` [L, D] float32, `mask` [L, D] bool, `labels` [L] int8, `group` and `end_ns` as numbers. Windows
+    of an episode should be asked for one after the other, since one episode is held at a time: use a sampler that
+    shuffles episodes, or `Windows.batches(seed=...)`.
+
+    Raises
+    ------
+    UsageError
+        PyTorch is not installed.
+    """
+    torch = _library("torch", "torch.utils.data")
+
+    class WindowDataset(torch.utils.data.Dataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return len(windows)
+
+        def __getitem__(self, number: int) -> dict[str, Any]:
+            one = windows[number]
+            return {
+                "values": torch.from_numpy(one.values[0]),
+                "mask": torch.from_numpy(one.mask[0]),
+                "labels": torch.from_numpy(one.labels[0]),
+                "group": int(one.groups[0]),
+                "end_ns": int(one.ends_ns[0]),
+            }
+
+    return WindowDataset()
+
+
+def tf_dataset(windows: Windows, size: int = 64, *, seed: int | None = None) -> Any:
+    """Return a `tf.data.Dataset` of batches, dictionaries with the names and types of `WindowBatch`.
+
+    Raises
+    ------
+    UsageError
+        TensorFlow is not installed.
+    """
+    tf = _library("tensorflow")
+    length, width = windows.length, len(windows.columns)
+    shapes = {
+        "values": ((None, length, width), tf.float32),
+        "mask": ((None, length, width), tf.bool),
+        "labels": ((None, length), tf.int8),
+        "groups": ((None,), tf.int64),
+        "ends_ns": ((None,), tf.int64),
+    }
+    return tf.data.Dataset.from_generator(
+        lambda: map(_arrays, windows.batches(size, seed=seed)),
+        output_signature={name: tf.TensorSpec(shape=shape, dtype=kind) for name, (shape, kind) in shapes.items()},
+    )
+
+
+def jax_batches(windows: Windows, size: int = 64, *, seed: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield batches whose inputs and labels are JAX arrays; times stay NumPy, as JAX has 32 bits by default.
+
+    Raises
+    ------
+    UsageError
+        JAX is not installed.
+    """
+    jnp = _library("jax.numpy")
+
+    def stream() -> Iterator[dict[str, Any]]:
+        for batch in windows.batches(size, seed=seed):
+            arrays = _arrays(batch)
+            yield {name: arrays[name] if name == "ends_ns" else jnp.asarray(arrays[name]) for name in PARTS}
+
+    return stream()
+
+
+def _arrays(batch: WindowBatch) -> dict[str, np.ndarray]:
+    return {name: getattr(batch, name) for name in PARTS}
+
+
+def _library(name: str, *also: str) -> Any:
+    try:
+        for part in also:
+            importlib.import_module(part)
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise UsageError(f"{package} is not installed ({error}); install it, or use Windows.batches") from error

@@ -1,0 +1,165 @@
+"""Windows over many episodes, streamed one episode at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from faultset.core.errors import UsageError
+from faultset.core.times import SECOND_NS
+from faultset.datasets.training.columns import FeatureColumns
+from faultset.datasets.training.features import Ints, Mask, StepFeatures, Values, step_count, step_features
+from faultset.datasets.training.sides import episode_labels
+
+if TYPE_CHECKING:
+    from faultset.datasets.dataset import Dataset
+    from faultset.datasets.views import EpisodeView
+
+Part = Literal["view", "reference", "later"]
+"""view: all of it; reference: the part in which no fault can be yet; later: what follows, where methods are scored."""
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowBatch:
+    """Some windows: inputs, and apart from them what is true."""
+
+    values: Values
+    """[B, L, D] float32; 0 where the mask is false."""
+    mask: Mask
+    """[B, L, D]"""
+    ends_ns: Ints
+    """[B] end of the last step: the `time` of a score in a prediction file. Not an input: it tells when it was."""
+    episodes: tuple[str, ...]
+    """[B] ids"""
+    labels: npt.NDArray[np.int8]
+    """[B, L] 1 for a step that ended after the onset, 0 before it or without a fault, -1 where the onset is unknown."""
+    groups: Ints
+    """[B] place in `Windows.clusters`: windows of one group are never to be divided between training and test."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+class Windows:
+    """Windows of some episodes, as a sequence and as a stream of batches.
+
+    Only one episode's features are held at a time. Windows do not reach over the end of a part or an episode.
+
+    Parameters
+    ----------
+    dataset
+        An opened dataset.
+    episodes
+        Ids, for instance `fold.train` of `dataset_folds`.
+    columns
+        Which features; make them of training episodes.
+    length, stride
+        Steps in a window, and from one window's beginning to the next.
+    part
+        "view", "reference" or "later". References of fault episodes are healthy, and may be learned from as such.
+
+    Attributes
+    ----------
+    clusters
+        (application, fault, targets) of each group.
+
+    Raises
+    ------
+    UsageError
+        A length makes no sense, or no episode is long enough for one window.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        episodes: Sequence[str],
+        columns: FeatureColumns,
+        *,
+        length: int = 32,
+        stride: int = 1,
+        part: Part = "view",
+    ) -> None:
+        if length < 1 or stride < 1:
+            raise UsageError(f"windows need a length and a stride of one step or more, not {length} and {stride}")
+        self.columns, self.length, self.stride, self.part = columns, length, stride, part
+        self.episodes = tuple(episodes)
+        self._dataset = dataset
+        self._labels = episode_labels(dataset, self.episodes)
+        self.clusters = tuple(dict.fromkeys(self._labels[episode].cluster for episode in self.episodes))
+        self._group = {cluster: number for number, cluster in enumerate(self.clusters)}
+        self._starts = {episode: self._window_starts(dataset.view(episode)) for episode in self.episodes}
+        counts = [len(self._starts[episode]) for episode in self.episodes]
+        self._first = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        self._held: tuple[str, StepFeatures] | None = None
+        if not len(self):
+            raise UsageError(
+                f"no part {part} of {len(self.episodes)} episodes has {length} steps of {columns.step_s} s; choose a "
+                "smaller length"
+            )
+
+    def __len__(self) -> int:
+        return int(self._first[-1])
+
+    def __getitem__(self, number: int) -> WindowBatch:
+        """Return one window as a batch of one; neighbours cost nothing, as the last episode's features are held."""
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"window {number} of {len(self)}")
+        number %= len(self)
+        place = int(np.searchsorted(self._first, number, side="right")) - 1
+        return self._batch(self.episodes[place], [int(number - self._first[place])])
+
+    def batches(self, size: int = 64, *, seed: int | None = None) -> Iterator[WindowBatch]:
+        """Yield all windows once, at most `size` at a time; a batch holds windows of one episode.
+
+        Parameters
+        ----------
+        seed
+            Shuffles episodes, and windows within each; without it they come in order.
+        """
+        rng = None if seed is None else np.random.default_rng(seed)
+        order = range(len(self.episodes)) if rng is None else rng.permutation(len(self.episodes)).tolist()
+        for place in order:
+            episode = self.episodes[place]
+            count = len(self._starts[episode])
+            numbers = list(range(count)) if rng is None else rng.permutation(count).tolist()
+            for first in range(0, count, size):
+                yield self._batch(episode, numbers[first : first + size])
+
+    def _batch(self, episode: str, numbers: Sequence[int]) -> WindowBatch:
+        features = self._features(episode)
+        rows = self._starts[episode][list(numbers)][:, None] + np.arange(self.length)
+        label = self._labels[episode]
+        steps = features.ends_ns[rows]
+        if not label.faulty:
+            labels = np.zeros(rows.shape, dtype=np.int8)
+        elif label.onset_ns is None:
+            labels = np.full(rows.shape, UNKNOWN, dtype=np.int8)
+        else:
+            labels = (steps > label.onset_ns).astype(np.int8)
+        return WindowBatch(
+            values=features.values[rows],
+            mask=features.mask[rows],
+            ends_ns=steps[:, -1],
+            episodes=(episode,) * len(rows),
+            labels=labels,
+            groups=np.full(len(rows), self._group[label.cluster], dtype=np.int64),
+        )
+
+    def _features(self, episode: str) -> StepFeatures:
+        if self._held is None or self._held[0] != episode:
+            self._held = None
+            self._held = (episode, step_features(self._dataset.view(episode), self.columns))
+        return self._held[1]
+
+    def _window_starts(self, view: EpisodeView) -> Ints:
+        step_ns = round(self.columns.step_s * SECOND_NS)
+        start_ns, split_ns = view.reference
+        steps = step_count(view, self.columns.step_s)
+        whole = (split_ns - start_ns) // step_ns
+        first, last = {"view": (0, steps), "reference": (0, whole), "later": (whole, steps)}[self.part]
+        return np.arange(first, last - self.length + 1, self.stride, dtype=np.int64)
