@@ -72,11 +72,25 @@ def test_detection_is_paired_over_fault_and_no_fault_episodes(make, tmp_path: Pa
     new = [make.detection(fault, range(65, 101)), make.detection(calm, [50, 51])]
     (entry,) = compared(old, new, tmp_path).tables[0].entries
     assert {name: one.value for name, one in entry.differences.items()} == {
-        "correct": 0.0,
+        "balanced_accuracy": 0.0,
         "detected": 1.0,
         "no_false_alarm": -1.0,
     }
     assert (entry.better, entry.worse) == (("e1",), ("h1",))
+
+
+def test_detection_is_tested_in_what_detectors_rank_by(make, tmp_path: Path):
+    faults = [make.truth(f"e{i}", fault=f"fault-{i}") for i in range(9)]
+    calm = make.healthy("h1")
+    old = [make.detection(fault, []) for fault in faults] + [make.detection(calm, [])]
+    new = [make.detection(fault, range(65, 101)) for fault in faults[:6]]
+    new += [make.detection(fault, []) for fault in faults[6:]] + [make.detection(calm, [50, 51])]
+    table = compared(old, new, tmp_path).tables[0]
+    (entry,) = table.entries
+    # 6 faults more and 1 no-fault episode less: more answers are right, but balanced it is a loss
+    assert table.measures[0].name == "balanced_accuracy"
+    assert (entry.old["balanced_accuracy"], entry.new["balanced_accuracy"]) == (0.5, pytest.approx(1 / 3))
+    assert entry.paired.difference.value == pytest.approx((6 / 9 - 1) / 2)
 
 
 def test_what_is_in_one_run_only_or_labelled_otherwise_is_named_and_not_paired(make, tmp_path: Path):

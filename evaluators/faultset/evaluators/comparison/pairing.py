@@ -29,7 +29,12 @@ Values = Mapping[str, Mapping[str, float]]
 """Measure -> episode -> value."""
 
 _DETECTION = (
-    Measure(name="correct", title="correct", meaning="a true alarm in a fault, no alarm without one"),
+    Measure(
+        name="balanced_accuracy",
+        title="balanced accuracy",
+        meaning="mean of the two shares: faults with a true alarm, no-fault episodes without any",
+        balanced=True,
+    ),
     Measure(name="detected", title="faults detected", meaning="share of faults with a true alarm"),
     Measure(name="no_false_alarm", title="no false alarm", meaning="share of no-fault episodes without any alarm"),
 )
@@ -160,11 +165,13 @@ def _entry(
     for measure in measures:
         own = [e for e in episodes if e in before[measure.name] and e in after[measure.name]]
         pair = [[values[measure.name][e] for e in own] for values in (before, after)]
+        kinds = [truths[e].faulty for e in own] if measure.balanced else [True] * len(own)
         for side, numbers in enumerate(pair):
-            means[side][measure.name] = float(np.mean(numbers)) if numbers else math.nan
+            means[side][measure.name] = _mean_of_kinds(numbers, kinds)
         own_keys = [truths[e].cluster for e in own]
-        differences[measure.name] = paired_difference(pair[1], pair[0], own_keys, seed).difference
+        differences[measure.name] = paired_difference(pair[1], pair[0], own_keys, seed, strata=kinds).difference
     keys = [truths[e].cluster for e in episodes]
+    strata = [truths[e].faulty for e in episodes] if measures[0].balanced else None
     rise = {e: after[first][e] - before[first][e] for e in episodes}
     rows = [one.rows[setting][name] for one in scores]
     return PairedEntry(
@@ -175,7 +182,9 @@ def _entry(
         old=means[0],
         new=means[1],
         differences=differences,
-        paired=paired_difference([after[first][e] for e in episodes], [before[first][e] for e in episodes], keys, seed),
+        paired=paired_difference(
+            [after[first][e] for e in episodes], [before[first][e] for e in episodes], keys, seed, strata=strata
+        ),
         adjusted_p=math.nan,
         better=tuple(e for e in episodes if rise[e] > 1e-9),
         worse=tuple(e for e in episodes if rise[e] < -1e-9),
@@ -183,6 +192,12 @@ def _entry(
         old_seconds=_seconds(rows[0], episodes),
         new_seconds=_seconds(rows[1], episodes),
     )
+
+
+def _mean_of_kinds(values: Sequence[float], kinds: Sequence[bool]) -> float:
+    """Return the mean over the kinds of the mean in each; NaN without values."""
+    inside = [[v for v, kind in zip(values, kinds, strict=True) if kind == one] for one in set(kinds)]
+    return float(np.mean([np.mean(part) for part in inside])) if inside else math.nan
 
 
 def _values(scores: EpisodeScores, setting: Setting, name: str) -> Values:
@@ -202,7 +217,7 @@ def _detection_values(scores: EpisodeScores, protocol: str, name: str) -> Values
         if is_headline(scores.truths[e]) or not scores.truths[e].faulty
     }
     return {
-        "correct": correct,
+        "balanced_accuracy": correct,
         "detected": {e: value for e, value in correct.items() if scores.truths[e].faulty},
         "no_false_alarm": {e: value for e, value in correct.items() if not scores.truths[e].faulty},
     }

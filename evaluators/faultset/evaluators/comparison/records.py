@@ -28,6 +28,8 @@ class Measure:
     name: str
     title: str
     meaning: str
+    balanced: bool = False
+    """Whether fault and no-fault episodes weigh the same, whatever their numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
