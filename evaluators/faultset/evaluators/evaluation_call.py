@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +18,7 @@ from faultset.evaluators.execution.planning.baseline_groups import choose_baseli
 from faultset.evaluators.execution.planning.plan import make_plan
 from faultset.evaluators.execution.planning.runs import codes_of
 from faultset.evaluators.execution.planning.settings import EvaluationSettings, check_choice
+from faultset.evaluators.execution.planning.training_data import TrainingData, training_data
 from faultset.evaluators.execution.runners.confinement import isolation
 from faultset.evaluators.execution.runners.outcomes import RunLimits
 from faultset.evaluators.leaderboards.trained_thresholds import with_training_thresholds
@@ -43,6 +45,7 @@ def evaluate(
     tasks: Sequence[str] = TASKS,
     protocol: Literal["detected", "oracle", "both"] = "both",
     split: str | None = None,
+    train: str | Path | Dataset | None = None,
     delays: Literal["auto"] | Sequence[float] = (),
     thresholds: Sequence[str] = (),
     predictions: Sequence[str | Path] = (),
@@ -71,6 +74,9 @@ def evaluate(
     split
         Published split; or a scheme that scores every episode by what learned from others: "cross", the default, for
         two halves, "cross-5", "cross-5x3", "leave-one-fault-out", "leave-one-target-out", "leave-one-app-out".
+    train
+        Another dataset (folder, URL, or opened) that methods learn from; all of `dataset` is then tested. No episode
+        may be in both, and fault episodes whose (application, fault, target) is tested are not learned from.
     delays
         Seconds after the onset at which localizers are also given an alarm, or "auto".
     thresholds
@@ -115,6 +121,11 @@ def evaluate(
     from faultset.evaluators.execution import scheduling
     from faultset.evaluators.execution.runners.runner_pool import close_machine_pool, machine_pool
 
+    if train is not None and (split is not None or predictions):
+        raise UsageError(
+            "with a dataset to train on, all of the other one is tested, by baselines that are fitted here; "
+            f"leave out the {'split' if split is not None else 'predictions'}"
+        )
     policies = chosen_policies(list(thresholds))
     settings = _settings(tasks, protocol, split, delays, policies, seed, timeout_s, memory_limit_bytes)
     workers = workers or scheduling.default_workers()
@@ -132,15 +143,21 @@ def evaluate(
         specs = choose_baselines(baselines)
         check_names(files, [*list_baselines(), *(spec.name for spec in specs)])
         source = read_source()
+        training = None
+        if train is not None:
+            training = training_data(stack.enter_context(opened_dataset(train, None, workers))(), source)
+            settings = replace(settings, train=f"{training.name} {training.source.digest}")
         check_choice(source, specs, settings)
         predicted = prediction_rows(files, source, settings)
         checkpoint, kept, changed = None, [], ()
         if folder is not None:
             about = {"digest": source.digest, "code": code_version(), "split": split or ""}
+            about |= {"train": settings.train} if settings.train else {}
+            known = (*source.truths, *(training.source.truths if training is not None else ()))
             codes = codes_of(specs, settings, get_baseline) | {file.name: file.code for file in files}
             with writing(folder):
                 checkpoint = stack.enter_context(Checkpoint(folder, about, codes))
-                kept = checkpoint.begin({truth.episode: truth for truth in source.truths}, fresh=fresh)
+                kept = checkpoint.begin({truth.episode: truth for truth in known}, fresh=fresh)
             changed = checkpoint.changed or changed_codes(folder / RESULTS_FILE, codes)
         if scheduler is None:
             client = running.enter_context(scheduling.local_client(workers))
@@ -150,7 +167,7 @@ def evaluate(
             )
             workers = scheduling.remote_workers(client)
         hidden = [] if folder is None else [folder / name for name in (*FILES, CHECKPOINT_FILE)]
-        plan = make_plan(source, specs, settings, workers, get_baseline, kept=kept, hidden=hidden)
+        plan = make_plan(source, specs, settings, workers, get_baseline, training=training, kept=kept, hidden=hidden)
         if started is not None:
             started(
                 EvaluationStart(
@@ -178,7 +195,8 @@ def evaluate(
             specs=plan.specs,
             dataset=None if source.url else source.folder,
             digest=source.digest,
-            settings=_shown_settings(source, settings) | {"predictions": {file.name: file.record for file in files}},
+            settings=_shown_settings(source, settings, training)
+            | {"predictions": {file.name: file.record for file in files}},
             policies=tuple(policies),
             seed=seed,
         )
@@ -240,7 +258,9 @@ def _settings(
     )
 
 
-def _shown_settings(source: DatasetSource, settings: EvaluationSettings) -> dict[str, object]:
+def _shown_settings(
+    source: DatasetSource, settings: EvaluationSettings, training: TrainingData | None
+) -> dict[str, object]:
     from faultset.evaluators.reports.machine import machine
 
     return {
@@ -249,7 +269,8 @@ def _shown_settings(source: DatasetSource, settings: EvaluationSettings) -> dict
         "delays_s": list(settings.delays),
         "alarm_detector": settings.alarm_detector,
         "threshold_policy": "reference",
-        "split": settings.split or "cross",
+        "split": settings.split or "cross" if training is None else training.name,
+        **({} if training is None else {"train": training.record}),
         "seed": settings.seed,
         "timeout_s": settings.limits.timeout_s,
         "memory_limit_bytes": settings.limits.memory_bytes,

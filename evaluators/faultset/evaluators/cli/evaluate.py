@@ -64,6 +64,11 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     metavar="[NAME=]FILE",
     help="Parquet or CSV with answers that were made elsewhere, scored beside the baselines. May be repeated.",
 )
+@click.option(
+    "--train",
+    metavar="OTHER",
+    help="Learn from this dataset, and test all of DATASET. No episode or (application, fault, target) is in both.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="For the results.  [default: results/NAME beside DATASET]")
 @click.option("--workers", type=click.IntRange(min=1), help="Methods that run at once.  [default: cores]")
 @click.option("--scheduler", metavar="ADDRESS", help="Use this dask scheduler instead, for instance tcp://host:8786.")
@@ -89,6 +94,7 @@ def evaluate(
     delays: str | None,
     thresholds: tuple[str, ...],
     split: str | None,
+    train: str | None,
     predictions: tuple[str, ...],
     out: Path | None,
     workers: int | None,
@@ -113,6 +119,7 @@ def evaluate(
       faultset evaluate faultset-data/
       faultset evaluate faultset-data/ --baselines ksigma,mksmc --tasks detection
       faultset evaluate faultset-data/ --split by-episode --predictions usad.parquet --predictions rank=out/rank.csv
+      faultset evaluate hotel-data/ --train shop-data/
       faultset evaluate s3://bucket/data --version 1.0.0 --scheduler tcp://10.0.0.5:8786 --out results
       faultset evaluate --compare results-before/ results/data/ --fail-on "ac@1 drops"
     """
@@ -143,6 +150,7 @@ def evaluate(
             tasks=options.names(tasks) or TASKS,
             protocol=protocol,
             split=split,
+            train=train,
             delays=options.delays(delays),
             thresholds=options.names(thresholds),
             predictions=predictions,

@@ -32,7 +32,13 @@ _SCHEMA = pa.schema(
         for field in OWN_COLUMNS
     ]
 )
-_CHANGED = {"digest": "the dataset", "code": "faultset itself", "split": "the split", "rows": "the layout of results"}
+_CHANGED = {
+    "digest": "the dataset",
+    "code": "faultset itself",
+    "split": "the split",
+    "train": "the training dataset",
+    "rows": "the layout of results",
+}
 
 
 class Checkpoint:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.training.folds import CROSS, Fold
 from faultset.evaluators.execution.baseline_runs import BaselineRun, RunContext
 from faultset.evaluators.execution.batches import EpisodeBatch, FitBatch
@@ -15,7 +16,10 @@ from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.planning.calibration import inner_folds
 from faultset.evaluators.execution.planning.runs import Find, all_runs, trigger_runs
 from faultset.evaluators.execution.planning.settings import EvaluationSettings, choose_answerable, folds_of
+from faultset.evaluators.execution.planning.training_data import TrainingData
 from faultset.evaluators.execution.planning.training_labels import label_of, majority_label_of
+from faultset.evaluators.execution.remote_episodes import EpisodeLocation
+from faultset.evaluators.execution.runners.confinement import dataset_places
 from faultset.evaluators.results.provenance import (
     code_version,
     library_versions,
@@ -61,32 +65,36 @@ def make_plan(
     workers: int,
     find: Find,
     *,
+    training: TrainingData | None = None,
     kept: Iterable[ResultRow] = (),
     hidden: Iterable[Path] = (),
 ) -> EvaluationPlan:
     """Divide an evaluation into batches of work.
 
     `find` looks up detectors that are fitted and run for their alarm even when they are not among `specs`. Answers
-    that are among `kept` are left out. Methods cannot read the files `hidden`.
+    that are among `kept` are left out. Methods cannot read the files `hidden`. With `training`, methods learn from
+    another dataset, and all of `source` is tested.
     """
     chosen = choose_answerable(source, specs, settings)
-    folds = folds_of(source, settings)
+    folds = folds_of(source, settings) if training is None else [training.fold]
+    sources = [source] if training is None else [source, training.source]
     runs, scored, alarm_run = all_runs(chosen, settings, find)
-    by_episode = {truth.episode: truth for truth in source.truths}
-    training = {fold.number: [by_episode[e] for e in (*fold.faulty_train, *fold.train)] for fold in folds}
+    by_episode = {truth.episode: truth for one in sources for truth in one.truths}
+    places = {truth.episode: one.location(truth.episode) for one in sources for truth in one.truths}
+    learned_from = {fold.number: [by_episode[e] for e in (*fold.faulty_train, *fold.train)] for fold in folds}
     context = RunContext(
         dataset=source.name,
         version=source.version,
-        split=settings.split or CROSS,
+        split=settings.split or CROSS if training is None else training.name,
         code=code_version(),
         libraries=library_versions(),
         limits=settings.limits,
         protocols=settings.protocols,
         delays=settings.delays,
         runs=runs,
-        hidden=tuple(str(path) for path in hidden),
+        hidden=(*(str(path) for path in hidden), *_places_of(training)),
         majority_labels={
-            number: label for number, truths in training.items() if (label := majority_label_of(truths)) is not None
+            number: label for number, truths in learned_from.items() if (label := majority_label_of(truths)) is not None
         },
     )
     answered = {row.key: row for row in kept}
@@ -97,8 +105,8 @@ def make_plan(
     for fold in folds:
         inside = inner_folds(fold, by_episode)
         wanted = [
-            *_tested(fold, scored, source, by_episode, alarm_run, trigger_runs(runs)),
-            *_calibrated(fold, inside, scored, runs, settings, source, by_episode),
+            *_tested(fold, scored, places, by_episode, alarm_run, trigger_runs(runs)),
+            *_calibrated(fold, inside, scored, runs, settings, places, by_episode),
         ]
         of_fold = []
         for batch in wanted:
@@ -113,7 +121,7 @@ def make_plan(
         batches += of_fold
         for part in (fold, *inside):
             mine = [batch for batch in of_fold if batch.inner == part.inner]
-            fits += _fits(part, mine, context, source, by_episode, workers)
+            fits += _fits(part, mine, context, places, by_episode, workers)
     return EvaluationPlan(
         source=source,
         settings=settings,
@@ -129,7 +137,7 @@ def make_plan(
 def _tested(
     fold: Fold,
     scored: Sequence[int],
-    source: DatasetSource,
+    places: Mapping[str, EpisodeLocation],
     truths: Mapping[str, Truth],
     alarm_run: int | None,
     triggers: Mapping[str, int],
@@ -138,7 +146,7 @@ def _tested(
     for episode in fold.test:
         yield EpisodeBatch(
             fold=fold.number,
-            location=source.location(episode),
+            location=places[episode],
             truth=truths[episode],
             runs=tuple(scored),
             alarm_run=alarm_run,
@@ -152,7 +160,7 @@ def _calibrated(
     scored: Sequence[int],
     runs: Sequence[BaselineRun],
     settings: EvaluationSettings,
-    source: DatasetSource,
+    places: Mapping[str, EpisodeLocation],
     truths: Mapping[str, Truth],
 ) -> Iterator[EpisodeBatch]:
     """Detectors on the training episodes without a fault; what learns is asked by models that did not see them."""
@@ -166,12 +174,19 @@ def _calibrated(
         for episode in episodes if numbers else ():
             yield EpisodeBatch(
                 fold=fold.number,
-                location=source.location(episode),
+                location=places[episode],
                 truth=truths[episode],
                 runs=numbers,
                 calibration=True,
                 inner=inner,
             )
+
+
+def _places_of(training: TrainingData | None) -> list[str]:
+    """Return the files and folders of a training dataset, of which methods may only read what they are given."""
+    if training is None or training.source.url is not None:
+        return []
+    return dataset_places(training.source.folder / EPISODES / "any")
 
 
 def _keys(batch: EpisodeBatch, run: BaselineRun, context: RunContext) -> list[Key]:
@@ -198,7 +213,7 @@ def _fits(
     fold: Fold,
     batches: Sequence[EpisodeBatch],
     context: RunContext,
-    source: DatasetSource,
+    places: Mapping[str, EpisodeLocation],
     truths: Mapping[str, Truth],
     workers: int,
 ) -> list[FitBatch]:
@@ -213,8 +228,8 @@ def _fits(
     return [
         FitBatch(
             fold=fold.number,
-            healthy=tuple(source.location(episode) for episode in fold.train),
-            faulty=tuple(source.location(episode) for episode in fold.faulty_train),
+            healthy=tuple(places[episode] for episode in fold.train),
+            faulty=tuple(places[episode] for episode in fold.faulty_train),
             labels=tuple(label_of(truths[episode]) for episode in (*fold.train, *fold.faulty_train)),
             runs=part,
             inner=fold.inner,

@@ -26,6 +26,8 @@ class EvaluationSettings:
     protocols: tuple[str, ...] = PROTOCOLS
     split: str | None = None
     """Published split or scheme, see `folds_of_split`; None scores every episode in two folds."""
+    train: str = ""
+    """Name, version and digest of another dataset that methods learn from; empty without one."""
     seed: int = 0
     limits: RunLimits = field(default_factory=RunLimits)
     alarm_detector: str = ALARM_DETECTOR
@@ -42,6 +44,7 @@ class EvaluationSettings:
             "memory_bytes": self.limits.memory_bytes,
             "split": self.split or CROSS,
             "calibration": "out of fold",
+            **({"train": self.train} if self.train else {}),
         }
 
 
