@@ -157,7 +157,7 @@ def test_predictions_stand_beside_baselines_and_are_compared(
     old = evaluated(example_dataset, f"mine={tmp_path / 'flat.csv'}", tasks=["detection"])
     compared = compare(old, new)
     entry = next(e for table in compared.tables for e in table.entries if e.baseline == "mine")
-    assert entry.differences["correct"].value > 0
+    assert entry.differences["balanced_accuracy"].value > 0
     assert any(change.what == "code of mine" for change in compared.changes)
 
 
