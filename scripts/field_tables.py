@@ -1,16 +1,23 @@
-"""The field tables in `docs/dataset-format.md`, written from the schemas.
+"""The tables of fields in the documents: of an episode's tables and of the steps of a spec.
 
-`python scripts/field_tables.py docs/dataset-format.md` brings the document up to date.
+`python scripts/field_tables.py docs/dataset-format.md docs/extend/app.md` brings both documents up to date.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
+import json
 import re
 import sys
+import types
+import typing
 from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow as pa
 
+from faultset.collector.runtime.steps import GENERIC_STEPS, Step
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES
 
 
@@ -38,16 +45,58 @@ def type_name(kind: pa.DataType) -> str:
     return str(kind)
 
 
+def step_tables() -> str:
+    """Return what every step does and a Markdown table of its fields."""
+    parts = []
+    for step in GENERIC_STEPS:
+        first = inspect.cleandoc(step.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+        lines = [f"**`{step.keyword}`**: {first}", "", "| field | value | default | meaning |", "|---|---|---|---|"]
+        meanings = _attribute_docstrings(step)
+        for name, field in step.model_fields.items():
+            default = "required" if field.is_required() else f"`{json.dumps(field.default)}`"
+            lines.append(f"| `{field.alias or name}` | {value_name(field.annotation)} | {default} | {meanings[name]} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def value_name(annotation: Any) -> str:
+    """Return what a field of a step takes, in words."""
+    origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(value_name(one) for one in inside if one is not types.NoneType)
+    if origin is Literal:
+        return " or ".join(f"`{one}`" for one in inside)
+    if origin is tuple:
+        return f"list of {value_name(inside[0])}"
+    if origin is dict:
+        return f"mapping of names to {value_name(inside[1])}s"
+    words = {str: "text", bool: "`true` or `false`", int: "whole number", float: "number", Any: "value"}
+    return words[annotation]
+
+
+def _attribute_docstrings(model: type[Step]) -> dict[str, str]:
+    """Return the docstring below each field of a class; a field without one is an error."""
+    (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(model))).body
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for statement, after in zip(body.body, body.body[1:], strict=False):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            assert isinstance(after, ast.Expr), f"{model.__name__}.{statement.target.id} has no docstring"
+            found[statement.target.id] = ast.literal_eval(after.value)
+    return found
+
+
 def updated(text: str) -> str:
-    """Return a document with the table between each pair of `fields` marks written anew."""
+    """Return a document with the tables between each pair of `fields` or `steps` marks written anew."""
 
     def written(match: re.Match[str]) -> str:
-        name = match["name"]
-        return f"<!-- fields: {name} -->\n\n{field_table((TABLES | TRUTH_TABLES)[name])}\n\n<!-- end -->"
+        table = step_tables() if match["name"] is None else field_table((TABLES | TRUTH_TABLES)[match["name"]])
+        return f"<!-- {match['mark']} -->\n\n{table}\n\n<!-- end -->"
 
-    return re.sub(r"<!-- fields: (?P<name>\w+) -->.*?<!-- end -->", written, text, flags=re.DOTALL)
+    marks = r"<!-- (?P<mark>fields: (?P<name>\w+)|steps) -->.*?<!-- end -->"
+    return re.sub(marks, written, text, flags=re.DOTALL)
 
 
 if __name__ == "__main__":
-    document = Path(sys.argv[1])
-    document.write_text(updated(document.read_text(encoding="utf-8")), encoding="utf-8")
+    for document in map(Path, sys.argv[1:]):
+        document.write_text(updated(document.read_text(encoding="utf-8")), encoding="utf-8")

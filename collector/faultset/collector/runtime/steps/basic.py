@@ -20,10 +20,15 @@ class Require(Step):
 
     keyword = "require"
     fields: tuple[str, ...]
+    """Names of the request's fields, none of which may be absent or empty."""
     numbers: bool = False
+    """Whether the fields must be numbers; they are numbers for the steps that follow."""
     one_of: tuple[str, ...] = ()
+    """The values that the fields may have; any when empty."""
     status: int = 400
+    """HTTP status of the answer when a field is wrong."""
     message: str
+    """Text of the answer when a field is wrong."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that raises BadRequest."""
@@ -47,10 +52,15 @@ class Call(Step):
 
     keyword = "call"
     service: str
+    """Name of the service that is called."""
     operation: str
+    """The operation of that service, for instance `/Pricing/Offer`."""
     send: dict[str, Any]
+    """Fields of the request that is sent."""
     save: str
+    """Name under which the reply is kept for later steps."""
     error_log: str | None = None
+    """Line at level error that is logged when the call fails."""
 
     def operations_called(self) -> tuple[CalledOperation, ...]:
         """Return the one operation."""
@@ -77,6 +87,7 @@ class Work(Step):
 
     keyword = "work"
     cpu_ms: float = Field(ge=0.0, allow_inf_nan=False)
+    """CPU time in milliseconds."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that burns."""
@@ -88,8 +99,11 @@ class Respond(Step):
 
     keyword = "respond"
     json_: Any
+    """The answer."""
     when: Any = True
+    """The answer is `otherwise` when this is empty or false."""
     otherwise: Any = None
+    """The other answer."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
 

@@ -20,15 +20,25 @@ class CachedDocuments(Step):
 
     keyword = "cached_documents"
     keys: Any
+    """Keys of the documents, a list."""
     cache: str
+    """The cache, one of the service's `stores`."""
     cache_span: str
+    """Name of the span around the request to the cache."""
     cache_error: str
+    """Line that is logged when the cache fails, with `{keys}` and `{error}`."""
     store: str
+    """The database, one of the service's `stores`."""
     collection: str
+    """The database's collection that has the documents."""
     store_span: str
+    """Name of the span around each request to the database."""
     store_error: str
+    """Line that is logged when the database fails, with `{key}` and `{error}`."""
     on_store_error: Literal["panic", "cache_empty"] = "panic"
+    """`panic` ends the process when the database fails; `cache_empty` answers and caches an empty record."""
     save: str
+    """Name under which the list of documents is kept for later steps."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that saves a list of documents."""
