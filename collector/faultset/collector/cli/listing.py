@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from faultset.core.console import command
@@ -9,52 +11,52 @@ from faultset.core.output import json_option, show_records
 
 
 @command("faults")
-@click.option("--app", default="hotel", show_default=True, help="Application whose targets are shown.")
+@click.option("--app", help="Show the services of this application that each fault can be applied to.")
 @json_option
-def faults(app: str, as_json: bool) -> None:
-    """List the faults with their labels, their number in the AIOpsLab paper and their possible targets.
+def faults(app: str | None, as_json: bool) -> None:
+    """List the faults with their labels and their number in the AIOpsLab paper, or with their targets.
 
     \b
-    Example:
-      faultset list faults --json
+    Examples:
+      faultset list faults
+      faultset list faults --app hotel
     """
     from faultset.collector.apps import load_app
     from faultset.collector.faults.registry import faults as registered
     from faultset.collector.plans.fault_selection import unavailable_reason
 
-    spec = load_app(app)
-    noop = {
+    spec = load_app(app) if app else None
+    noop: dict[str, Any] = {
         "fault": "noop",
         "paper": 10,
         "system_level": "",
         "fault_type": "",
         "category": "no fault",
-        "targets": [],
         "summary": "Run without a fault: plain, with a harmless change, or with the harmless part of a fault.",
     }
-    rows = [
+    specs = registered()
+    rows: list[dict[str, Any]] = [
         {
             "fault": name,
             "paper": fault.paper_number,
             "system_level": fault.system_level,
             "fault_type": fault.fault_type,
             "category": fault.category,
-            "targets": [] if unavailable_reason(fault, spec) else list(fault.targets(spec)),
             "summary": fault.summary,
         }
-        for name, fault in registered().items()
+        for name, fault in specs.items()
     ]
+    if spec:
+        rows = [
+            row | {"targets": [] if unavailable_reason(fault, spec) else list(fault.targets(spec))}
+            for row, fault in zip(rows, specs.values(), strict=True)
+        ]
+        noop["targets"] = []
+    labels = {"system_level": "system level", "fault_type": "fault type", "category": "category"}
     rows = sorted([*rows, noop], key=lambda row: (row["paper"] or 99, row["fault"]))
     show_records(
         rows,
-        columns={
-            "paper": "no.",
-            "fault": "fault",
-            "system_level": "system level",
-            "fault_type": "fault type",
-            "category": "category",
-            "targets": "targets",
-        },
+        columns={"paper": "no.", "fault": "fault"} | ({"targets": f"targets in {spec.name}"} if spec else labels),
         as_json=as_json,
     )
 
@@ -62,7 +64,7 @@ def faults(app: str, as_json: bool) -> None:
 @command("apps")
 @json_option
 def apps(as_json: bool) -> None:
-    """List the applications with their services and workload mixes.
+    """List the applications; titles and services are in the JSON.
 
     \b
     Example:
@@ -70,7 +72,7 @@ def apps(as_json: bool) -> None:
     """
     from faultset.collector.apps import load_apps
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "app": name,
             "title": spec.title,
@@ -81,7 +83,10 @@ def apps(as_json: bool) -> None:
         }
         for name, spec in load_apps().items()
     ]
-    show_records(rows, columns=["app", "title", "runs", "services", "mixes", "default_mix"], as_json=as_json)
+    if not as_json:
+        rows = [row | {"services": len(row["services"])} for row in rows]
+    headings = {"app": "app", "services": "services", "mixes": "mixes", "default_mix": "default mix", "runs": "runs"}
+    show_records(rows, columns=headings, as_json=as_json)
 
 
 @command("sources")

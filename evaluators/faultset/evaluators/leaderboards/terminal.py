@@ -85,15 +85,15 @@ def _rich(table: Table, width: int) -> tuple[RichTable, list[str]]:
 def _fitting(
     table: Table, metrics: tuple[Metric, ...], cells: Mapping[str, Sequence[tuple[str, str]]], width: int
 ) -> tuple[Metric, ...]:
-    """Choose as many columns from the left as fit, at least one."""
+    """Choose the first column, then the metrics of installed scorers, then as many others from the left as fit."""
     left = width - 8 - max(len("baseline"), *(len(entry.baseline) for entry in table.entries)) - 2 * _COST_WIDTH
     shown = []
-    for metric in metrics:
+    for metric in sorted(metrics, key=lambda metric: metric is not metrics[0] and metric.compute is None):
         left -= 2 + max(len(metric.title), *(len(f"{text} {bracket}".strip()) for text, bracket in cells[metric.name]))
         if left < 0 and shown:
             break
         shown.append(metric)
-    return tuple(shown)
+    return tuple(metric for metric in metrics if metric in shown)
 
 
 def _value(entry: Entry, metric: Metric) -> tuple[str, str]:
