@@ -47,6 +47,7 @@ def evaluate(
     split: str | None = None,
     train: str | Path | Dataset | None = None,
     delays: Literal["auto"] | Sequence[float] = (),
+    evidence: Literal["auto"] | Sequence[float] = (),
     thresholds: Sequence[str] = (),
     predictions: Sequence[str | Path] = (),
     workers: int | None = None,
@@ -79,6 +80,8 @@ def evaluate(
         may be in both, and fault episodes whose (application, fault, target) is tested are not learned from.
     delays
         Seconds after the onset at which localizers are also given an alarm, or "auto".
+    evidence
+        Seconds after the onset at which the views of localizers also end, or "auto": the score over the evidence seen.
     thresholds
         Threshold policies beside `reference`; `train-quantile(0.995)` by default.
     predictions
@@ -128,6 +131,7 @@ def evaluate(
         )
     policies = chosen_policies(list(thresholds))
     settings = _settings(tasks, protocol, split, delays, policies, seed, timeout_s, memory_limit_bytes)
+    settings = replace(settings, evidence=_budgets(evidence))
     workers = workers or scheduling.default_workers()
     folder = None if out is None else Path(out)
     files = [read_predictions(given) for given in predictions]
@@ -206,6 +210,13 @@ def evaluate(
         return evaluation
 
 
+def _budgets(evidence: Literal["auto"] | Sequence[float]) -> tuple[float, ...]:
+    budgets = DELAYS_S[1:] if evidence == "auto" else tuple(sorted({float(budget) for budget in evidence}))
+    if budgets and not budgets[0] > 0:
+        raise UsageError(f"a budget of {budgets[0]:g} s of evidence leaves nothing to see; give seconds above 0")
+    return budgets
+
+
 def _training_policy(policies: Sequence[ThresholdPolicy]) -> ThresholdPolicy:
     """Return the policy that gives detectors a threshold that set none: the first that looks at training episodes."""
     return next((policy for policy in policies if policy.needs_training), TrainQuantile())
@@ -267,6 +278,7 @@ def _shown_settings(
         "tasks": list(settings.tasks),
         "protocols": list(settings.protocols),
         "delays_s": list(settings.delays),
+        "evidence_s": list(settings.evidence),
         "alarm_detector": settings.alarm_detector,
         "threshold_policy": "reference",
         "split": settings.split or "cross" if training is None else training.name,

@@ -117,7 +117,7 @@ def test_a_delay_curve_compares_with_the_same_episodes(make):
     rows += [make.row(long, protocol="delayed", delay_s=10.0, ranking=ranking("a"))]
     board = leaderboard_of(rows)
     (curve,) = board.curves
-    assert [(p.delay_s, p.ac1.value, p.ac1.n, p.ac1_without_delay) for p in curve.points] == [
+    assert [(p.at_s, p.ac1.value, p.ac1.n, p.ac1_otherwise) for p in curve.points] == [
         (0.0, 1.0, 2, 1.0),
         (10.0, 0.0, 1, 1.0),
     ]

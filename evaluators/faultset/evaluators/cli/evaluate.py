@@ -47,6 +47,11 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     "--delays", metavar="auto|SECONDS", help="Also give localizers later alarms: auto, or for instance 0,30,60."
 )
 @click.option(
+    "--evidence",
+    metavar="auto|SECONDS",
+    help="Also cut what localizers see so long after the onset: auto, or for instance 30s,60s.",
+)
+@click.option(
     "--thresholds",
     multiple=True,
     metavar="POLICIES",
@@ -92,6 +97,7 @@ def evaluate(
     tasks: tuple[str, ...],
     protocol: Literal["detected", "oracle", "both"],
     delays: str | None,
+    evidence: str | None,
     thresholds: tuple[str, ...],
     split: str | None,
     train: str | None,
@@ -152,6 +158,7 @@ def evaluate(
             split=split,
             train=train,
             delays=options.delays(delays),
+            evidence=options.delays(evidence, "budget of evidence"),
             thresholds=options.names(thresholds),
             predictions=predictions,
             workers=workers,

@@ -17,8 +17,8 @@ def names(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(part.strip() for text in texts for part in text.split(",") if part.strip()))
 
 
-def delays(text: str | None) -> Literal["auto"] | tuple[float, ...]:
-    """Read the grid of a delay curve: "auto", or seconds by comma.
+def delays(text: str | None, what: str = "delay") -> Literal["auto"] | tuple[float, ...]:
+    """Read the grid of a curve: "auto", or seconds by comma; `what` says in errors what they are.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def delays(text: str | None) -> Literal["auto"] | tuple[float, ...]:
     for part in names([text]):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)s?", part)
         if match is None:
-            raise UsageError(f'"{part}" is not a delay; write auto, or seconds by comma, for instance 0,10,30')
+            raise UsageError(f'"{part}" is not a {what}; write auto, or seconds by comma, for instance 0,10,30')
         found.add(float(match[1]))
     return tuple(sorted(found))
 

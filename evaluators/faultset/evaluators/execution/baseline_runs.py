@@ -11,7 +11,7 @@ from faultset.core.times import SECOND_NS
 from faultset.evaluators.execution.runners.confinement import dataset_places
 from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, Action, Blob, MethodProcess
 from faultset.evaluators.execution.runners.outcomes import RunLimits
-from faultset.evaluators.results.rows import Protocol, Status
+from faultset.evaluators.results.rows import Protocol, Status, amount_of
 from faultset.evaluators.results.truth import Truth
 
 LEFT_AFTER_DELAY_S = 30
@@ -35,6 +35,13 @@ class ExpectedAnswer(NamedTuple):
     protocol: Protocol
     delay_s: float | None = None
     """In the protocol "delayed": seconds from the onset to the given alarm."""
+    evidence_s: float | None = None
+    """In the protocol "evidence": seconds of the view after the onset that are left."""
+
+    @property
+    def amount(self) -> float:
+        """What tells the rows of one protocol apart, as in the key of a row."""
+        return amount_of(self.delay_s, self.evidence_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +102,8 @@ class RunContext:
     delays: tuple[float, ...]
     runs: tuple[BaselineRun, ...]
     """All runs, also of detectors that only raise the alarm for others."""
+    evidence: tuple[float, ...] = ()
+    """Seconds after the onset to which views are cut, for localizers."""
     hidden: tuple[str, ...] = ()
     """Files that no method may read: earlier results, which hold the truth."""
     majority_labels: Mapping[int, tuple[str, str]] = field(default_factory=dict)
@@ -153,7 +162,15 @@ def expected_answers(run: BaselineRun, truth: Truth, context: RunContext) -> lis
             expected.append(ExpectedAnswer("oracle"))
         if run.task == "localization":
             expected += [ExpectedAnswer("delayed", delay) for delay in delays_of(truth, context.delays)]
+            expected += [ExpectedAnswer("evidence", None, one) for one in budgets_of(truth, context.evidence)]
     return expected
+
+
+def budgets_of(truth: Truth, budgets: Sequence[float]) -> list[float]:
+    """Choose the budgets of evidence that an episode's view has after its onset."""
+    if truth.onset_ns is None:
+        return []
+    return [one for one in budgets if one <= (truth.view_end_ns - truth.onset_ns) / SECOND_NS]
 
 
 def delays_of(truth: Truth, delays: Sequence[float]) -> list[float]:

@@ -25,7 +25,7 @@ from faultset.evaluators.execution.baseline_runs import (
     hiding_dataset,
     method_process,
 )
-from faultset.evaluators.execution.cut_episodes import cut_episode
+from faultset.evaluators.execution.cut_episodes import CutCopies, cut_episode
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, local_folders
 from faultset.evaluators.execution.runners.messages import (
     EMPTY_BLOB,
@@ -134,8 +134,12 @@ class EpisodeBatch:
         """Run detectors first, then the others, with the models that were fitted on this fold."""
         models = {key: model for part in fitted for key, model in part.items()}
         chosen = sorted((context.runs[n] for n in self.runs), key=lambda run: (run.task, run.name, run.seed))
-        with local_folders((self.location,), _needs(context.runs)) as (folder,), machine_pool().lend(folder) as runner:
-            evaluator = EpisodeEvaluator(self, context, models, folder, runner)
+        with (
+            local_folders((self.location,), _needs(context.runs)) as (folder,),
+            CutCopies(folder) as copies,
+            machine_pool().lend(folder) as runner,
+        ):
+            evaluator = EpisodeEvaluator(self, context, models, folder, copies, runner)
             rows: list[ResultRow] = []
             for run in chosen:
                 found = list(evaluator.rows_of(run))
@@ -153,10 +157,11 @@ class EpisodeEvaluator:
         context: RunContext,
         models: Mapping[ModelKey, FittedModel],
         folder: str,
+        copies: CutCopies,
         runner: RunnerProcess,
     ) -> None:
         self._batch, self._context, self._models = batch, context, models
-        self._folder, self._runner = folder, runner
+        self._folder, self._copies, self._runner = folder, copies, runner
         self._truth = batch.truth
         self._detections: dict[tuple[str, int], RunnerOutcome] = {}
 
@@ -173,13 +178,17 @@ class EpisodeEvaluator:
             if alarm_ns is None:
                 yield dataclasses.replace(row, status="no_alarm", reason=missing)
                 continue
+            if row.evidence_s is not None:
+                end_ns = alarm_ns + round(row.evidence_s * SECOND_NS)
+                yield _filled(row, self._answer(run, alarm_ns, self._copies.until(end_ns)))
+                continue
             if alarm_ns not in outcomes:
                 outcomes[alarm_ns] = self._answer(run, alarm_ns)
             yield _filled(row, outcomes[alarm_ns])
 
     def _with_alarm(self, row: ResultRow, run: BaselineRun) -> tuple[ResultRow, str]:
         """Add the alarm that the baseline is given; where there is none, say why."""
-        if row.protocol in ("oracle", "delayed"):
+        if row.protocol in ("oracle", "delayed", "evidence"):
             assert self._truth.onset_ns is not None
             given_ns = self._truth.onset_ns + round((row.delay_s or 0.0) * SECOND_NS)
             return dataclasses.replace(row, given_alarm_ns=given_ns, alarm_source="truth"), ""
@@ -199,17 +208,19 @@ class EpisodeEvaluator:
             self._detections[key] = self._answer(detector, 0)
         return self._detections[key]
 
-    def _answer(self, run: BaselineRun, alarm_ns: int) -> RunnerOutcome:
+    def _answer(self, run: BaselineRun, alarm_ns: int, cut: str | None = None) -> RunnerOutcome:
         model = self._models[run.model(self._batch.fold, self._batch.inner)]
         if model.status != "ok":
             return RunnerOutcome(status=model.status, reason=f"fit: {model.reason}", seconds=0.0)
+        folder = cut or self._folder
+        process = method_process(run, [folder], [folder], self._context)
         request = AnswerRequest(
             number=next_number(),
-            process=method_process(run, [self._folder], [self._folder], self._context),
+            process=process if cut is None else hiding_dataset(process, [self._folder]),
             action=ACTIONS[run.task],
             spec=run.spec,
             seed=run.seed,
-            episode=self._folder,
+            episode=folder,
             model=model.blob,
             alarm_ns=alarm_ns,
         )
@@ -233,6 +244,7 @@ class EpisodeEvaluator:
             task=run.task,
             protocol=expected.protocol,
             delay_s=expected.delay_s,
+            evidence_s=expected.evidence_s,
             seed=run.seed,
             status="ok",
             majority_label=context.majority_labels.get(fold) if run.task == "rca" else None,

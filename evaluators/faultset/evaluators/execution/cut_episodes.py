@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as arrow_compute
@@ -14,9 +15,35 @@ from faultset.datasets.format.episodes import EPISODES, TELEMETRY
 from faultset.datasets.format.schemas import TIME, time_column
 from faultset.datasets.format.storage import QUICK, write_parquet
 from faultset.datasets.views import EpisodeView
+from faultset.evaluators.execution.scratch import scratch
 
 pc: Any = arrow_compute
 UNFINISHED = "unfinished"
+
+
+class CutCopies:
+    """Copies of one episode that end at some instants, each made when it is first asked for.
+
+    Use it as a context manager: the copies are removed at its end.
+    """
+
+    def __init__(self, episode: str) -> None:
+        self._episode = episode
+        self._stack = contextlib.ExitStack()
+        self._folders: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def until(self, end_ns: int) -> str:
+        """Return the folder of the copy that ends at an instant, UTC nanoseconds."""
+        if end_ns not in self._folders:
+            root = Path(self._stack.enter_context(scratch("cut")))
+            self._folders[end_ns] = str(cut_episode(Path(self._episode), end_ns, root))
+        return self._folders[end_ns]
 
 
 def cut_episode(episode: Path, end_ns: int, root: Path) -> Path:

@@ -17,8 +17,10 @@ from faultset.evaluators.leaderboards import diagnosis, localization, number_for
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, Entry, Leaderboard, Table
 from faultset.evaluators.scorers.contract import Metric
 
-LEADERBOARD_VERSION = 2
-"""Version 2 renamed `place` of an entry to `rank` and the metric `silent_without_fault` to `correct_abstentions`."""
+CURVES = {"delay": "AC@1 when the alarm comes later", "evidence": "AC@1 when only so much of the view is seen"}
+LEADERBOARD_VERSION = 3
+"""Version 3 renamed the fields of curves, which may be over evidence as well.
+Version 2 renamed `place` of an entry to `rank` and the metric `silent_without_fault` to `correct_abstentions`."""
 
 
 def markdown_text(text: str) -> str:
@@ -61,9 +63,8 @@ def _builtin_columns(table: Table) -> tuple[Metric, ...]:
     if table.task == "rca":
         return diagnosis.TABLE_COLUMNS
     first, *rest = localization.TABLE_COLUMNS
-    own = next(metric for metric in localization.LOCALIZATION_METRICS if metric.name == "ac1_own")
-    known = any(entry.metrics[own.name].known for entry in table.entries)
-    return (first, own, *rest) if known else (first, *rest)
+    more = [metric for metric in localization.LOCALIZATION_METRICS if metric.name in ("ac1_own", "ttl_median")]
+    return (first, *(m for m in more if any(entry.metrics[m.name].known for entry in table.entries)), *rest)
 
 
 def policy_columns(table: Table) -> tuple[Metric, ...]:
@@ -148,17 +149,21 @@ def _policies(table: Table) -> list[str]:
 
 
 def _curves(board: Leaderboard) -> list[str]:
-    if not board.curves:
-        return []
-    delays = sorted({point.delay_s for curve in board.curves for point in curve.points})
-    lines = ["## AC@1 when the alarm comes later", "", "Seconds after the onset; in brackets the episodes.", ""]
-    lines += ["| app | baseline | " + " | ".join(f"{delay:g} s" for delay in delays) + " |"]
-    lines += ["|---|---|" + "---|" * len(delays)]
-    for curve in board.curves:
-        at = {point.delay_s: f"{point.ac1.value:.2f} ({point.ac1.n})" for point in curve.points}
-        cells = " | ".join(at.get(delay, number_formats.NONE) for delay in delays)
-        lines.append(f"| {curve.app} | {curve.baseline} | {cells} |")
-    return [*lines, ""]
+    lines: list[str] = []
+    for over, title in CURVES.items():
+        curves = [curve for curve in board.curves if curve.over == over]
+        if not curves:
+            continue
+        places = sorted({point.at_s for curve in curves for point in curve.points})
+        lines += [f"## {title}", "", "Seconds after the onset; in brackets the episodes.", ""]
+        lines += ["| app | baseline | " + " | ".join(f"{place:g} s" for place in places) + " |"]
+        lines += ["|---|---|" + "---|" * len(places)]
+        for curve in curves:
+            at = {point.at_s: f"{point.ac1.value:.2f} ({point.ac1.n})" for point in curve.points}
+            cells = " | ".join(at.get(place, number_formats.NONE) for place in places)
+            lines.append(f"| {curve.app} | {curve.baseline} | {cells} |")
+        lines.append("")
+    return lines
 
 
 def _misses(board: Leaderboard) -> list[str]:

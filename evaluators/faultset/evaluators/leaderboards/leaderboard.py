@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from faultset.evaluators.leaderboards.delay_curves import curves_of
+from faultset.evaluators.leaderboards.curves import curves_of
 from faultset.evaluators.leaderboards.difficulty import strata_of
 from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, score_episodes
 from faultset.evaluators.leaderboards.localization import misses_of

@@ -58,6 +58,14 @@ LOCALIZATION_METRICS = (
         unit="share",
         meaning="AC@1 when given the alarm of the method's own trigger instead, where it has one; no alarm is a miss",
     ),
+    Metric(
+        name="ttl_median",
+        title="median TTL",
+        unit="s",
+        better="lower",
+        meaning="median seconds of evidence after the onset from which on the cause stands first, over the budgets of "
+        "--evidence; computing time is not counted, a miss is infinite",
+    ),
     Metric(name="hit5", title="retrieval@5", unit="share", meaning="any cause among the first five"),
     Metric(
         name="rerank",
@@ -145,6 +153,7 @@ def localization_estimates(
     episodes: Sequence[LocalizationFacts],
     *,
     own: Mapping[str, LocalizationFacts] | None = None,
+    times: Mapping[str, float] | None = None,
     abstentions: Sequence[float] = (),
 ) -> dict[str, Estimate]:
     """Every localization metric of one localizer.
@@ -153,6 +162,8 @@ def localization_estimates(
     ----------
     own
         The same episodes when given the alarm of the method's own trigger.
+    times
+        Seconds of evidence after the onset that each episode took, where that was tried.
     abstentions
         For each no-fault episode the share of seeds that named no service.
     """
@@ -169,6 +180,12 @@ def localization_estimates(
         clustered_mean([one.ac1 for one in mine], [one.truth.cluster for one in mine])
         if mine
         else unknown("the method has no trigger of its own")
+    )
+    timed = [one for one in episodes if times and one.truth.episode in times]
+    estimates["ttl_median"] = (
+        clustered_median([times[one.truth.episode] for one in timed], [one.truth.cluster for one in timed])
+        if times and timed
+        else unknown("no budgets of evidence were tried")
     )
     estimates["correct_abstentions"] = (
         clustered_mean(list(abstentions), list(range(len(abstentions))))

@@ -112,13 +112,13 @@ class Stratum:
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """A localizer's accuracy when the alarm comes some seconds after the onset."""
+    """A localizer's accuracy when the alarm, or the end of what it sees, comes some seconds after the onset."""
 
-    delay_s: float
+    at_s: float
     ac1: Estimate
     avg5: Estimate
-    ac1_without_delay: float
-    """AC@1 of the same episodes when the alarm comes at the onset."""
+    ac1_otherwise: float
+    """AC@1 of the same episodes when the alarm comes at the onset and the whole view is seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +140,10 @@ class Misses:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """How one localizer does on headline episodes of one application as the alarm comes later."""
+    """How one localizer does on headline episodes of one application as the alarm comes later, or it sees more."""
 
+    over: str
+    """"delay" of the alarm, or "evidence" that is seen after it."""
     baseline: str
     kind: str
     app: str
@@ -171,7 +173,7 @@ class Leaderboard:
     method_codes: Mapping[str, str] = field(default_factory=dict)
     """Baseline -> distribution, version and hash of its code."""
     curves: tuple[Curve, ...] = ()
-    """Localizers whose alarm came later, where that was chosen."""
+    """Localizers whose alarm came later, or whose view ended earlier, where that was chosen."""
     thresholds: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     """Policy -> baseline -> "fold/seed" -> threshold that was set on training episodes."""
     misses: tuple[Misses, ...] = ()

@@ -137,6 +137,7 @@ def _localization(scores: EpisodeScores, part: _Part) -> Table:
         name: locating.localization_estimates(
             _only(scores.localizations[protocol][name], part.faulty),
             own=own.get(name),
+            times=scores.times_to_localize.get(name) if protocol == "oracle" else None,
             abstentions=_only(scores.abstentions[part.setting][name], part.healthy),
         )
         for name in part.baselines

@@ -27,16 +27,18 @@ Status = Literal["ok", "invalid", "error", "timeout", "memory", "exit", "output"
 wrote without end · no_alarm: a localizer or diagnoser that was not run, because the detector raised no alarm ·
 missing: a prediction file says nothing about the episode."""
 
-Protocol = Literal["detected", "own", "oracle", "delayed", "calibration"]
+Protocol = Literal["detected", "own", "oracle", "delayed", "evidence", "calibration"]
 """What a method is given. detected: the alarm of one named detector; own: that of the method's own trigger; oracle:
-the true onset; delayed: an instant some seconds after it; calibration: a detector runs on a training episode without a
+the true onset; delayed: an instant some seconds after it; evidence: the true onset, and a view that ends some seconds
+after it; calibration: a detector runs on a training episode without a
 fault, from which threshold policies are made."""
 
 TASKS: tuple[Task, ...] = get_args(Task)
 PROTOCOLS: tuple[Protocol, ...] = ("detected", "oracle")
 """Protocols that have tables, in their order."""
-ROWS_VERSION = 3
-"""Version 2 renamed three columns of version 1, version 3 added `method_code`; `read_rows` reads all of them."""
+ROWS_VERSION = 4
+"""Version 2 renamed three columns of version 1, version 3 added `method_code`, version 4 added `evidence_s`;
+`read_rows` reads all of them."""
 _OLD_NAMES = {"told_ns": "given_alarm_ns", "told_by": "alarm_source", "usual": "majority_label"}
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -59,6 +61,7 @@ RESULTS = pa.schema(
         pa.field("given_alarm_ns", pa.int64()),
         pa.field("alarm_source", _NAME),
         pa.field("delay_s", pa.float64()),
+        pa.field("evidence_s", pa.float64()),
         pa.field("alarm_ns", pa.int64()),
         pa.field("answer", pa.string(), nullable=False),
         pa.field("ranking", pa.string(), nullable=False),
@@ -96,6 +99,11 @@ RESULTS = pa.schema(
 Key = tuple[str, str, str, str, str, str, str, float, int, int, str]
 
 
+def amount_of(delay_s: float | None, evidence_s: float | None) -> float:
+    """Return the seconds by which rows of one protocol differ; -1 where there are none."""
+    return next((value for value in (delay_s, evidence_s) if value is not None), -1.0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ResultRow:
     """One answer, or the lack of one."""
@@ -119,6 +127,8 @@ class ResultRow:
     """Name of the detector the alarm came from, or "truth"."""
     delay_s: float | None = None
     """Seconds from the true onset to the given alarm, in the protocol "delayed"."""
+    evidence_s: float | None = None
+    """Seconds of the view after the true onset that the method saw, in the protocol "evidence"."""
     alarm_ns: int | None = None
     answer: Mapping[str, Any] = field(default_factory=dict)
     ranking: Mapping[str, float] = field(default_factory=dict)
@@ -158,7 +168,7 @@ class ResultRow:
             self.episode,
             self.task,
             self.protocol,
-            -1.0 if self.delay_s is None else self.delay_s,
+            amount_of(self.delay_s, self.evidence_s),
             self.fold,
             self.seed,
             self.method_code,
@@ -192,7 +202,7 @@ def read_rows(path: Path) -> list[ResultRow]:
     found = (table.schema.metadata or {}).get(b"faultset.rows", b"none").decode()
     if found == "1":
         table = table.rename_columns([_OLD_NAMES.get(name, name) for name in table.column_names])
-    elif found not in ("2", str(ROWS_VERSION)):
+    elif found not in ("2", "3", str(ROWS_VERSION)):
         raise DataError(
             f"{path} holds results in layout {found}, this release reads 1 to {ROWS_VERSION}; run evaluate again"
         )

@@ -91,6 +91,7 @@ def make_plan(
         limits=settings.limits,
         protocols=settings.protocols,
         delays=settings.delays,
+        evidence=settings.evidence,
         runs=runs,
         hidden=(*(str(path) for path in hidden), *_places_of(training)),
         majority_labels={
@@ -200,7 +201,7 @@ def _keys(batch: EpisodeBatch, run: BaselineRun, context: RunContext) -> list[Ke
             batch.truth.episode,
             run.task,
             expected.protocol,
-            -1.0 if expected.delay_s is None else expected.delay_s,
+            expected.amount,
             batch.fold,
             run.seed,
             run.code,

@@ -33,6 +33,8 @@ class EvaluationSettings:
     alarm_detector: str = ALARM_DETECTOR
     delays: tuple[float, ...] = ()
     """Seconds after the onset at which localizers are also given an alarm."""
+    evidence: tuple[float, ...] = ()
+    """Seconds after the onset at which the views that localizers are given also end."""
     calibrate: bool = False
     """Run detectors on training episodes too, from which threshold policies other than `reference` are made."""
 

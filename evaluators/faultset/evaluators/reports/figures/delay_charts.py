@@ -99,8 +99,9 @@ class DrawnCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveChart:
-    """AC@1 of some localizers over the delay of the alarm, and of all of them as a table."""
+    """AC@1 of some localizers over the delay of the alarm or the evidence seen, and of all of them as a table."""
 
+    over: str
     app: str
     delays: tuple[tuple[float, str, int], ...]
     """(place, seconds, episodes)."""
@@ -112,18 +113,18 @@ class CurveChart:
 
 
 def curve_charts(curves: Sequence[Curve]) -> tuple[CurveChart, ...]:
-    """One chart for each application whose faults are seen long enough for two delays."""
+    """One chart for each application whose faults are seen long enough for two points."""
     charts = []
-    for app in dict.fromkeys(curve.app for curve in curves):
-        own = [curve for curve in curves if curve.app == app]
-        delays = sorted({point.delay_s for curve in own for point in curve.points})
+    for over, app in dict.fromkeys((curve.over, curve.app) for curve in curves):
+        own = [curve for curve in curves if (curve.over, curve.app) == (over, app)]
+        delays = sorted({point.at_s for curve in own for point in curve.points})
         if len(delays) > 1:
-            charts.append(_chart(app, own, delays))
+            charts.append(_chart(over, app, own, delays))
     return tuple(charts)
 
 
-def _chart(app: str, curves: Sequence[Curve], every: Sequence[float]) -> CurveChart:
-    episodes = {delay: max(p.ac1.n for c in curves for p in c.points if p.delay_s == delay) for delay in every}
+def _chart(over: str, app: str, curves: Sequence[Curve], every: Sequence[float]) -> CurveChart:
+    episodes = {delay: max(p.ac1.n for c in curves for p in c.points if p.at_s == delay) for delay in every}
     # the last points of few episodes jump about and say nothing
     delays = [delay for delay in every if 2 * episodes[delay] >= max(episodes.values())]
     place = {delay: round(4 + 92 * i / max(1, len(delays) - 1), 2) for i, delay in enumerate(delays)}
@@ -132,21 +133,20 @@ def _chart(app: str, curves: Sequence[Curve], every: Sequence[float]) -> CurveCh
     names = list(kinds)
     chosen = {*[n for n in names if kinds[n] != "control"][: CURVES_DRAWN - 1]}
     chosen |= {*[n for n in names if kinds[n] == "control"][:1]}
-    drawn = [(curve, [p for p in curve.points if p.delay_s in place]) for curve in ordered if curve.baseline in chosen]
+    drawn = [(curve, [p for p in curve.points if p.at_s in place]) for curve in ordered if curve.baseline in chosen]
     drawn = [(curve, points) for curve, points in drawn if points]
     heights = _spread([100 - 100 * points[-1].ac1.value for _, points in drawn])
     colours = {name: i for i, name in enumerate((n for n in names if n in chosen and kinds[n] != "control"), start=1)}
     return CurveChart(
+        over=over,
         app=app,
         delays=tuple((place[delay], f"{delay:g}", episodes[delay]) for delay in delays),
         curves=tuple(
             DrawnCurve(
                 name=curve.baseline,
                 kind=curve.kind,
-                points=" ".join(f"{place[p.delay_s]},{100 - 100 * p.ac1.value:.1f}" for p in points),
-                dots=tuple(
-                    (place[p.delay_s], round(100 * p.ac1.value, 1), _tip(curve, i)) for i, p in enumerate(points)
-                ),
+                points=" ".join(f"{place[p.at_s]},{100 - 100 * p.ac1.value:.1f}" for p in points),
+                dots=tuple((place[p.at_s], round(100 * p.ac1.value, 1), _tip(curve, i)) for i, p in enumerate(points)),
                 label_y=height,
                 colour=colours.get(curve.baseline, 0),
                 dashed=curve.kind == "control",
@@ -164,18 +164,18 @@ def _mean(curve: Curve) -> float:
 
 def _tip(curve: Curve, i: int) -> str:
     point = curve.points[i]
-    text = f"{curve.baseline}, {point.delay_s:g} s: {point.ac1.value:.2f} on {point.ac1.n} episodes"
-    if not math.isnan(point.ac1_without_delay):
-        text += f"; the same episodes without a delay {point.ac1_without_delay:.2f}"
+    text = f"{curve.baseline}, {point.at_s:g} s: {point.ac1.value:.2f} on {point.ac1.n} episodes"
+    if not math.isnan(point.ac1_otherwise):
+        text += f"; the same episodes, alarm at the onset and all of the view, {point.ac1_otherwise:.2f}"
     return text
 
 
 def _cells(curve: Curve, delays: Sequence[float]) -> tuple[tuple[float | None, str, str], ...]:
-    at: Mapping[float, int] = {point.delay_s: i for i, point in enumerate(curve.points)}
+    at: Mapping[float, int] = {point.at_s: i for i, point in enumerate(curve.points)}
     return tuple(
         (curve.points[at[delay]].ac1.value, f"{curve.points[at[delay]].ac1.value:.2f}", _tip(curve, at[delay]))
         if delay in at
-        else (None, "", f"{curve.baseline} was not given an alarm after {delay:g} s")
+        else (None, "", f"{curve.baseline} has no episode with {delay:g} s")
         for delay in delays
     )
 
