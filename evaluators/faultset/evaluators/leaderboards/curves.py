@@ -25,7 +25,7 @@ _Scored = Mapping[float, Mapping[str, LocalizationFacts]]
 def curves_of(rows: Sequence[ResultRow]) -> tuple[Curve, ...]:
     """One curve for each localizer and application, and over all applications where there are several.
 
-    Only headline episodes count. Many seconds are left with fewer episodes, those whose fault is seen for longer; beside
+    Only headline episodes count. Many seconds are left with fewer episodes, whose fault is seen for longer; beside
     every point stands what the same episodes give with the alarm at the onset and the whole view.
     """
     apps = sorted({row.truth.app for row in rows})
