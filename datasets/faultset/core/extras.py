@@ -6,6 +6,7 @@ from faultset.core.errors import UsageError
 
 EXTRAS = {
     "evaluate": ("cachetools", "cloudpickle", "dask", "distributed", "fsspec", "jinja2", "networkx", "sklearn"),
+    "inspect": ("inspect_ai",),
     "kubernetes": ("kubernetes",),
 }
 """Extra -> the packages that only it brings, as they are imported."""

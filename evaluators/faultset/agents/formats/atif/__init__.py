@@ -1,0 +1,1 @@
+"""Trajectories in ATIF that other programs have written, and the answers in them."""

@@ -1,0 +1,113 @@
+"""ATIF files as runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from faultset.agents.formats.atif.submissions import SubmittedAnswer, submitted_answer
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, OwnScore
+from faultset.agents.formats.files import files_below
+from faultset.agents.runs.answers import ReadAnswer, from_text, understood
+from faultset.agents.runs.counting import counted_run
+from faultset.agents.runs.record import STATUSES, TASKS, AgentRun, RunTruth
+from faultset.agents.runs.statuses import decided
+from faultset.agents.trajectories.model import AgentIdentity, Trajectory
+from faultset.agents.trajectories.reading import read_trajectory
+
+_KNOWN_TASKS = ("detection", "localization", "diagnosis", "mitigation")
+
+
+class ATIFTrajectories:
+    """Trajectory files in ATIF 1.0 to 1.8. They hold no label, so nothing is scored."""
+
+    name = "atif"
+    title = "ATIF"
+
+    def files(self, path: Path) -> Sequence[Path]:
+        """Find the files that are called trajectories, or all JSON files where none is."""
+        found = files_below(path, lambda file: file.suffix == ".json", "a folder of ATIF files")
+        named = [file for file in found if "trajectory" in file.name or file.parent.name == "trajectories"]
+        return named or found
+
+    def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
+        """Read one trajectory."""
+        trajectory = _with_names(read_trajectory(file), options)
+        own = (trajectory.extra or {}).get("faultset")
+        stated = own if isinstance(own, dict) else {}
+        task = stated["task"] if stated.get("task") in TASKS else "root_cause"
+        submitted = submitted_answer(trajectory)
+        found = decided(trajectory, _answer(submitted, str(task), options), stopped_by=_status(stated))
+        times = _times(trajectory)
+        run = counted_run(
+            self.name,
+            trajectory,
+            found,
+            dataset=_text(stated, "dataset"),
+            version=_text(stated, "dataset_version"),
+            episode=_text(stated, "episode") or (trajectory.session_id or "")[:500] or None,
+            task=task,
+            protocol=_text(stated, "protocol"),
+            seed=stated["seed"] if type(stated.get("seed")) is int and abs(int(stated["seed"])) < 2**63 else None,
+            stop_reason=submitted.rule if submitted else None,
+            model_calls=_model_calls(trajectory),
+            started_ns=int(times[0].timestamp() * 1e9) if times else None,
+            seconds=max((times[-1] - times[0]).total_seconds(), 0.0) if times else None,
+        )
+        truth = RunTruth(cluster=(run.episode or file.stem)[:500])
+        return [ImportedRun(key="", trajectory=trajectory, run=run, truth=truth)]
+
+    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> OwnScore | None:
+        """Nothing: the format has no label."""
+        return None
+
+    def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
+        """Nothing: the format has no result."""
+        return ""
+
+
+def _with_names(trajectory: Trajectory, options: ImportOptions) -> Trajectory:
+    agent = trajectory.agent
+    model = agent.model_name or options.model
+    if model == agent.model_name:
+        return trajectory
+    return trajectory.model_copy(update={"agent": AgentIdentity(**{**dict(agent), "model_name": model})})
+
+
+def _answer(submitted: SubmittedAnswer | None, task: str, options: ImportOptions) -> ReadAnswer | None:
+    if submitted is None:
+        return None
+    if submitted.rule == "written by faultset" and isinstance(submitted.value, dict):
+        return ReadAnswer(status="ok", answer=submitted.value)
+    if task in _KNOWN_TASKS:
+        return understood(task, submitted.value, options.candidates)
+    return from_text(submitted.value if isinstance(submitted.value, str) else str(submitted.value), options.candidates)
+
+
+def _status(stated: Mapping[str, Any]) -> str | None:
+    status = stated.get("status")
+    return status if isinstance(status, str) and status in STATUSES else None
+
+
+def _text(stated: Mapping[str, Any], name: str) -> str | None:
+    value = stated.get(name)
+    return value[:500] if isinstance(value, str) else None
+
+
+def _times(trajectory: Trajectory) -> list[datetime]:
+    found = []
+    for step in trajectory.steps:
+        try:
+            time = datetime.fromisoformat(step.timestamp) if step.timestamp else None
+        except ValueError:
+            continue
+        if time is not None and time.tzinfo is not None and 1971 <= time.year <= 2200:
+            found.append(time)
+    return sorted(found)
+
+
+def _model_calls(trajectory: Trajectory) -> int:
+    counts = [1 if step.llm_call_count is None else step.llm_call_count for step in trajectory.agent_steps]
+    return min(sum(counts), 2**63 - 1)
