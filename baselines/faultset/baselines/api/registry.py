@@ -55,6 +55,9 @@ class BaselineSpec:
     """Of a localizer: the detector that its paper starts it with. It is scored with that alarm too."""
     learns_from_references: bool = False
     """Whether `fit` is also given the healthy references of training episodes with a fault, as views that end there."""
+    developed_on: tuple[str, ...] | None = None
+    """Data that its authors had seen before the last change to what it answers (`faultset.baselines.api.seen_data`);
+    empty where it reads no evidence, None where it is not declared."""
     own_threshold: bool = True
     """Of a detector: False where only its scores count. The evaluation then sets its threshold, from the scores that
     models fitted on other training episodes give to training episodes without a fault."""
@@ -85,6 +88,7 @@ def baseline(
     trigger: str | None = None,
     learns_from_references: bool = False,
     own_threshold: bool = True,
+    developed_on: Iterable[str] | None = None,
 ) -> Callable[[_Class], _Class]:
     """Announce the decorated class as the baseline `name`; the fields of `BaselineSpec` say what the rest means.
 
@@ -111,6 +115,7 @@ def baseline(
             trigger=trigger,
             learns_from_references=learns_from_references,
             own_threshold=own_threshold,
+            developed_on=None if developed_on is None else tuple(developed_on),
         )
         _check(spec)
         for attribute in ("name", "needs", "tables"):

@@ -45,6 +45,7 @@ def baselines(task: str | None, as_json: bool) -> None:
             "complexity": spec.complexity,
             "paper": spec.paper,
             "departures": list(spec.departures),
+            "developed_on": None if spec.developed_on is None else list(spec.developed_on),
         }
         for spec in specs
     ]

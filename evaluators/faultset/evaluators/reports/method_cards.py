@@ -38,6 +38,7 @@ class Card:
     complexity: str
     reads: str
     needs: str
+    seen: str
     stochastic: bool
     seconds: str
     fit_seconds: str
@@ -66,6 +67,7 @@ def _card(spec: BaselineSpec, rows: Sequence[ResultRow]) -> Card:
         complexity=spec.complexity,
         reads=", ".join(spec.tables) or "nothing",
         needs=", ".join(NEEDS.get(need, need) for need in given_beyond_telemetry(spec)) or "nothing beyond telemetry",
+        seen="not declared" if spec.developed_on is None else "; ".join(spec.developed_on) or "nothing",
         stochastic=spec.stochastic,
         seconds=number_formats.seconds(_median([row.cpu_seconds for row in rows])),
         fit_seconds=number_formats.seconds(_median([row.fit_seconds for row in rows])),

@@ -11,6 +11,7 @@ import numpy as np
 from faultset.baselines.api.contract import Detection, Labelled, Ranking, Untrained
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import NOTHING
 from faultset.baselines.features.windows import step_ends
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ BASELINE_REFERENCE = 0.8
     task="detection",
     paper="None; a control",
     kind="control",
+    developed_on=NOTHING,
     tables=(),
     speed="instant",
     complexity="O(1)",
@@ -45,6 +47,7 @@ class AlwaysYes(Untrained):
     task="detection",
     paper="None; a control",
     kind="control",
+    developed_on=NOTHING,
     tables=(),
     speed="instant",
     complexity="O(1)",
@@ -64,6 +67,7 @@ class AlwaysNo(Untrained):
     task="detection",
     paper="None; a control",
     kind="control",
+    developed_on=NOTHING,
     tables=(),
     stochastic=True,
     speed="instant",
@@ -99,6 +103,7 @@ class RandomDetector(Untrained):
     task="detection",
     paper="None; a control",
     kind="control",
+    developed_on=NOTHING,
     tables=(),
     needs=("labels",),
     speed="instant",
@@ -152,6 +157,7 @@ class Clock:
     task="localization",
     paper="None; a control",
     kind="control",
+    developed_on=NOTHING,
     tables=(),
     stochastic=True,
     speed="instant",
@@ -176,6 +182,7 @@ class RandomRanking(Untrained):
     task="localization",
     paper="None; a control",
     kind="control",
+    developed_on=NOTHING,
     tables=(),
     needs=("labels",),
     speed="instant",

@@ -8,6 +8,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.series_scores import rank_by_series
 from faultset.baselines.features.windows import localization_windows, window_after
 from faultset.baselines.logs.keywords import error_line_excess, error_lines, excess_by
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     task="localization",
     paper="None; a control",
     kind="control",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T)",
@@ -50,6 +52,7 @@ class SeriesStopped(Untrained):
     task="localization",
     paper="None; a control",
     kind="control",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("logs",),
     speed="instant",
     complexity="O(L)",

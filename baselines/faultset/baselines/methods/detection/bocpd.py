@@ -10,6 +10,7 @@ from scipy.special import gammaln
 
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import read_held_out
 from faultset.baselines.features.role_streams import service_roles
 from faultset.baselines.stats.limits import reference_limit
@@ -104,6 +105,7 @@ def recent_change(posterior: Matrix, recent: int = RECENT) -> Matrix:
     task="detection",
     paper="Adams, MacKay, arXiv 0710.3742; Pham, Ha, Zhang, BARO, FSE 2024",
     kind="method",
+    developed_on=OWN,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T + p·T·R)",

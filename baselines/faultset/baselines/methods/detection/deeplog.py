@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import LEAST_SAMPLES
 from faultset.baselines.features.step_counts import RECENT, Ints, excess_surprise, recent_sums, steps_of
 from faultset.baselines.logs.templates import TemplateLines, read_template_lines
@@ -87,7 +88,8 @@ def _judge(
     title="DeepLog (Markov form)",
     task="detection",
     paper="Du, Li, Zheng, Srikumar, CCS 2017",
-    kind="method",
+    kind="own",
+    developed_on=OWN,
     tables=("logs",),
     speed="instant",
     complexity="O(L·h·log L + services·T)",

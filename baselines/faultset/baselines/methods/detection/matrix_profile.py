@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import HeldOut, own_limits, read_held_out, without_spikes
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 
@@ -58,6 +59,7 @@ def nearest_distances(in_test_window: Pieces, healthy: Pieces, *, apart: int = 0
     task="detection",
     paper="Yeh et al., ICDM 2016; Linardi et al., AAMP without normalisation",
     kind="method",
+    developed_on=OWN,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T·n·m)",

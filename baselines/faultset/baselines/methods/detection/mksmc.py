@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.windows import Windows, detection_windows
 from faultset.baselines.stats.projections import (
     Projection,
@@ -35,6 +36,7 @@ _MOST_EVIDENCE = 5
     task="detection",
     paper=_PAPER,
     kind="named",
+    developed_on=OWN,
     tables=("metrics",),
     stochastic=True,
     speed="fast",
@@ -44,6 +46,7 @@ _MOST_EVIDENCE = 5
         "The threshold is never below the largest score that the reference gives itself out of fold.",
         "Spreads are at least one percent of the level and a quarter of what the metric has over all services.",
         "Deviations are cut at twenty sigma; series that stop count as deviating by ten.",
+        "Looks along the axes and a thousand random directions; how many the authors took is not known.",
     ),
 )
 class MKSMC(Untrained):
@@ -187,6 +190,7 @@ class MKSMC(Untrained):
     task="detection",
     paper=_PAPER,
     kind="own",
+    developed_on=OWN,
     tables=("metrics",),
     stochastic=False,
     speed="slow",
@@ -194,6 +198,8 @@ class MKSMC(Untrained):
     departures=(
         _RECONSTRUCTION,
         "Scores each service alone at a level divided by their number.",
+        "The random directions are divided among the services, so that each has a thousand over their number.",
+        "Spreads, cut and stopped series are those of mksmc.",
         "Runs with one seed: drawing every service's null anew for several would take most of an evaluation.",
     ),
 )
@@ -215,11 +221,16 @@ class MKSMCByService(MKSMC):
     task="detection",
     paper=_PAPER,
     kind="own",
+    developed_on=OWN,
     tables=("metrics",),
     stochastic=True,
     speed="fast",
     complexity="O(B·s·(n + T)), B subsets of s series",
-    departures=(_RECONSTRUCTION, "Reads the title as a vote of random sub-models instead of directions."),
+    departures=(
+        _RECONSTRUCTION,
+        "Reads the title as a vote of random sub-models instead of directions.",
+        "Spreads, cut and stopped series are those of mksmc.",
+    ),
 )
 class MKSMCSubspace(MKSMC):
     """Detect by the share of random sub-models in which some series leaves mean +- k sigma.

@@ -8,6 +8,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import folds, held_out_scores, read_held_out
 from faultset.baselines.features.role_streams import service_roles, system_signals
 from faultset.baselines.stats.limits import reference_limit
@@ -36,6 +37,7 @@ _SIGNALS = "Looks at five signals of the system, each log(1 + largest |z|): it n
     task="detection",
     paper="Liu, Ting, Zhou, ICDM 2008",
     kind="method",
+    developed_on=OWN,
     tables=("metrics",),
     stochastic=True,
     speed="instant",
@@ -79,6 +81,7 @@ class IsolationForestDetector(Untrained):
     task="detection",
     paper="Breunig, Kriegel, Ng, Sander, SIGMOD 2000",
     kind="method",
+    developed_on=OWN,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T + p·n·T)",
@@ -124,6 +127,7 @@ class LocalOutlierFactorDetector(Untrained):
     task="detection",
     paper="Mahalanobis, 1936; Ledoit, Wolf, J. Multivariate Analysis 2004",
     kind="method",
+    developed_on=OWN,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T + p²·n + p³)",
@@ -158,6 +162,7 @@ class MahalanobisDetector(Untrained):
     task="detection",
     paper="Rousseeuw, Van Driessen, Technometrics 1999",
     kind="method",
+    developed_on=OWN,
     tables=("metrics",),
     stochastic=True,
     speed="instant",
@@ -199,6 +204,7 @@ class MCDDetector(Untrained):
     task="detection",
     paper="Li, Zhao, Hu, Botta, Ionescu, Chen, TKDE 2022",
     kind="method",
+    developed_on=OWN,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T·n)",
@@ -235,6 +241,7 @@ class ECODDetector(Untrained):
     task="detection",
     paper="Jackson, Mudholkar, Technometrics 1979; Hotelling, 1931",
     kind="method",
+    developed_on=OWN,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·n² + S·n·T)",

@@ -8,6 +8,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import read_held_out
 from faultset.baselines.features.role_streams import services
 from faultset.baselines.stats.limits import reference_limit
@@ -90,6 +91,7 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
     task="detection",
     paper="Ren et al., KDD 2019 (SR)",
     kind="method",
+    developed_on=OWN,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T + p·T·w·log w)",

@@ -8,6 +8,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import CONSECUTIVE, Detection, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import HeldOut, folds, read_held_out
 from faultset.baselines.stats.extreme_values import Spot
 from faultset.baselines.stats.limits import LEVEL, bonferroni_sigmas
@@ -88,6 +89,7 @@ def _spread(residuals: Matrix) -> Matrix:
     task="detection",
     paper=_PAPER,
     kind="method",
+    developed_on=OWN,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T + fits·excesses)",
@@ -123,6 +125,7 @@ class SPOTDetector(Untrained):
     task="detection",
     paper=_PAPER,
     kind="method",
+    developed_on=OWN,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T + fits·excesses)",

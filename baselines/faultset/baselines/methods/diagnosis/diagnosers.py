@@ -10,6 +10,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Diagnosis, Evidence, Labelled
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import NOTHING, OWN
 from faultset.baselines.methods.diagnosis.signatures import TABLES_READ, Signature, signature
 from faultset.baselines.stats.scaling import Matrix
 
@@ -27,6 +28,7 @@ _OWN = "None; signatures of deviations by role, as operators' runbooks have them
     task="rca",
     paper="None; a control",
     kind="control",
+    developed_on=NOTHING,
     tables=(),
     needs=("labels",),
     speed="instant",
@@ -112,7 +114,8 @@ class _SignatureDiagnoser:
     title="Nearest signature",
     task="rca",
     paper=_OWN,
-    kind="method",
+    kind="own",
+    developed_on=OWN,
     tables=TABLES_READ,
     needs=("labels",),
     speed="instant",
@@ -189,7 +192,8 @@ class _Trees(_SignatureDiagnoser):
     title="Tree on signatures",
     task="rca",
     paper="Breiman et al., CART, 1984; the features are our own",
-    kind="method",
+    kind="own",
+    developed_on=OWN,
     tables=TABLES_READ,
     needs=("labels",),
     stochastic=True,
@@ -221,7 +225,8 @@ class RCATree(_Trees):
     title="Forest on signatures",
     task="rca",
     paper="Geurts, Ernst, Wehenkel, Extremely randomized trees, 2006; the features are our own",
-    kind="method",
+    kind="own",
+    developed_on=OWN,
     tables=TABLES_READ,
     needs=("labels",),
     stochastic=True,

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from faultset.baselines.api.contract import Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.series_scores import rank_by_series
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import (
@@ -92,6 +93,7 @@ class _ByHighestSeries(Untrained):
     task="localization",
     paper=_NSIGMA,
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T), S series of T samples",
@@ -118,6 +120,7 @@ class NSigma(_ByHighestSeries):
     task="localization",
     paper=_BARO,
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T), S series of T samples",
@@ -150,6 +153,7 @@ class Baro(_ByHighestSeries):
     task="localization",
     paper=_NSIGMA,
     kind="own",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T), S series of T samples",
@@ -176,6 +180,7 @@ class NSigmaTwoSided(_ByHighestSeries):
     task="localization",
     paper=_BARO,
     kind="own",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T), S series of T samples",

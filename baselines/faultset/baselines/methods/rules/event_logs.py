@@ -10,6 +10,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_frame
 from faultset.baselines.features.windows import TimeWindow, window_after
 from faultset.baselines.logs.keywords import error_lines, log_excess
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     task="localization",
     paper="None; what an operator sees in kubectl get events and kubectl logs",
     kind="rule",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("events", "logs"),
     speed="instant",
     complexity="O(L + E), E events",

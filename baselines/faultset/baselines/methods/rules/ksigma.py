@@ -8,6 +8,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import CONSECUTIVE, Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.series_scores import largest_deviations
 from faultset.baselines.features.windows import detection_windows
 from faultset.baselines.stats.limits import LEVEL, bonferroni_sigmas
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     task="detection",
     paper="Textbook rule; the named source of alarms for every localizer",
     kind="rule",
+    developed_on=OWN,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T)",

@@ -9,6 +9,7 @@ from scipy.special import betainc
 
 from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import LEAST_SAMPLES, Rows, folds
 from faultset.baselines.features.step_counts import RECENT, Ints, Steps, idle_share, recent_sums, silences, steps_of
 from faultset.baselines.logs.templates import TemplateLines, read_template_lines
@@ -58,6 +59,7 @@ def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
     task="detection",
     paper="Textbook rule on counts; Poisson tails",
     kind="rule",
+    developed_on=OWN,
     tables=("logs",),
     speed="instant",
     complexity="O(L + K·T)",

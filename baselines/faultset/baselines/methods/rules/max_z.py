@@ -8,6 +8,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.features.series_scores import largest_deviations, rank_by_series
 from faultset.baselines.features.windows import detection_windows, localization_windows
 from faultset.baselines.stats.scaling import (
@@ -47,6 +48,7 @@ def robust_deviations(
     task="detection",
     paper=_PAPER,
     kind="control",
+    developed_on=OWN,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T)",
@@ -99,6 +101,7 @@ class MaxZDetector(Untrained):
     task="localization",
     paper=_PAPER,
     kind="control",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
     speed="instant",
     trigger="max-z-detector",

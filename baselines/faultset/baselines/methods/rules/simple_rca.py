@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.features.service_latency import name_codes
 from faultset.baselines.features.windows import TimeWindow, Windows, localization_windows, window_after
@@ -100,6 +101,7 @@ def _percentiles(group: np.ndarray, duration: np.ndarray) -> dict[int, float]:
     task="localization",
     paper=_PAPER,
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "spans", "logs"),
     speed="instant",
     complexity="O(S·T + N·log N + L), N spans, L log lines",

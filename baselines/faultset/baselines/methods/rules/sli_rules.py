@@ -13,6 +13,7 @@ from scipy.special import betainc
 
 from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_frame
 from faultset.baselines.features.windows import step_ends
 from faultset.core.times import SECOND_NS
@@ -66,6 +67,7 @@ def classify_requests(requests: pd.DataFrame, healthy_end_ns: int) -> Classified
     task="detection",
     paper="None; the test that dataset verdicts are made with, in a plain form",
     kind="rule",
+    developed_on=OWN,
     tables=("requests",),
     needs=("sli",),
     speed="instant",
@@ -151,6 +153,7 @@ def ochiai(failed_with: float, failed: float, passed_with: float) -> float:
     task="localization",
     paper="None; spectrum-based fault localization on endpoints",
     kind="rule",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("requests", "spans"),
     needs=("sli",),
     speed="fast",

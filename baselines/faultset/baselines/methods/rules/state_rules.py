@@ -11,6 +11,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import parse_state, read_frame
 from faultset.baselines.features.object_states import restarts, signs, specified
 from faultset.core.times import SECOND_NS
@@ -66,6 +67,7 @@ def histories(frame: pd.DataFrame) -> Iterator[History]:
     task="localization",
     paper="None; what an operator sees in kubectl",
     kind="rule",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("objects",),
     speed="instant",
     complexity="O(O), O object states",
@@ -129,6 +131,7 @@ class KubernetesState(Untrained):
     task="localization",
     paper="None; a control",
     kind="control",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("objects", "metrics"),
     speed="instant",
     complexity="O(O)",
@@ -192,6 +195,7 @@ def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[tuple[str, 
     task="localization",
     paper="None; a control",
     kind="control",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("objects", "events"),
     speed="instant",
     complexity="O(O + E)",

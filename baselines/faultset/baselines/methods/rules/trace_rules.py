@@ -8,6 +8,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import LEAST_SAMPLES, own_limits
 from faultset.baselines.features.step_counts import (
     RECENT,
@@ -106,6 +107,7 @@ def _detection(steps: Steps, shares: Matrix, limit: float, subjects: list[tuple[
     task="detection",
     paper="Textbook rule on latency percentiles",
     kind="rule",
+    developed_on=OWN,
     tables=("spans",),
     speed="instant",
     complexity="O(N·log N)",
@@ -151,6 +153,7 @@ class TraceP95Detector(Untrained):
     task="detection",
     paper="Textbook rule on call graphs",
     kind="rule",
+    developed_on=OWN,
     tables=("spans",),
     speed="instant",
     complexity="O(N + edges·T)",
@@ -202,6 +205,7 @@ class MissingEdgeDetector(Untrained):
     task="detection",
     paper="Textbook rule on shares; binomial tails",
     kind="rule",
+    developed_on=OWN,
     tables=("spans",),
     speed="instant",
     complexity="O(N + services·T)",

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.service_latency import call_graph, correlations
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, median_and_mad
@@ -113,7 +114,8 @@ def explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], front:
     title="Traversal of the call graph",
     task="localization",
     paper="Own variant of the traversal in Hardt et al., PetShop, CLeaR 2024",
-    kind="method",
+    kind="own",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T + services·calls)",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.service_latency import (
     FROM_SPANS,
     anomalous_services,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     task="localization",
     paper="Lin, Chen, Zheng, Microscope, ICSOC 2018",
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("spans", "metrics"),
     speed="instant",
     complexity="O(N + S·T + E)",

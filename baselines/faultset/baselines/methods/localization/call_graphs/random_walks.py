@@ -9,6 +9,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.service_latency import (
     FROM_SPANS,
     ServiceLatency,
@@ -78,6 +79,7 @@ def visits(graph: nx.DiGraph, start: Mapping[str, float], *, damping: float = DA
     task="localization",
     paper="Kim, Sumbaly, Shah, MonitorRank, SIGMETRICS 2013",
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("spans", "metrics"),
     speed="instant",
     complexity="O(N + S·T + E·I), N spans, E calls, I iterations",
@@ -131,6 +133,7 @@ class MonitorRank(Untrained):
     task="localization",
     paper="Wu, Tordsson, Elmroth, Kao, MicroRCA, NOMS 2020",
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("spans", "metrics"),
     speed="instant",
     complexity="O(N + S·T + E·I)",

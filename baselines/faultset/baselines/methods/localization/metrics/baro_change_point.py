@@ -8,6 +8,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.features.windows import Windows, detection_windows
 from faultset.baselines.methods.rules.deviation_rankings import Baro
 from faultset.baselines.stats.change_points import HAZARD, RunLengths, run_lengths
@@ -36,6 +37,7 @@ _TRIGGER_DEPARTURES = (
     task="detection",
     paper=_PAPER,
     kind="method",
+    developed_on=OWN,
     tables=("metrics",),
     speed="instant",
     complexity="O(T·R·d²), R runs still possible ≤ T, d ≤ 48 columns",
@@ -134,6 +136,7 @@ def change_of(runs: RunLengths, windows: Windows, alarm_ns: int) -> int:
     task="localization",
     paper=_PAPER,
     kind="own",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
     speed="instant",
     complexity="O(T·R·d² + S·T·log T), S series",

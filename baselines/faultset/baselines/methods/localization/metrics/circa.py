@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.healthy_spreads import CLIP, healthy_spreads
 from faultset.baselines.features.service_latency import call_graph
 from faultset.baselines.features.windows import localization_windows
@@ -149,6 +150,7 @@ def adjusted(
     task="localization",
     paper="Li et al., CIRCA, KDD 2022",
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T·p + G·p²·T), G service signals with p causes each",

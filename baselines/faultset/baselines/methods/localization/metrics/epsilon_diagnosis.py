@@ -9,6 +9,7 @@ import numpy as np
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.healthy_spreads import healthy_spreads
 from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.stats.energy_distances import permutation_p_values
@@ -26,6 +27,7 @@ LEVEL = 0.05
     task="localization",
     paper="Shan et al., ε-Diagnosis, WWW 2019",
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
     stochastic=True,
     speed="instant",

@@ -8,6 +8,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.healthy_spreads import healthy_spreads
 from faultset.baselines.features.series_selection import most_deviating
 from faultset.baselines.features.windows import Windows, localization_windows
@@ -67,6 +68,7 @@ def expected_visits(transitions: Matrix, front: int, *, steps: int = STEPS) -> M
     task="localization",
     paper="Meng et al., MicroCause, IWQoS 2020",
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
     speed="fast",
     complexity="O(V²·L·T + V²·c²·T), V ≤ 2 series per service, L lags, c ≤ 6 conditions",

@@ -11,6 +11,7 @@ import numpy as np
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.healthy_spreads import healthy_spreads
 from faultset.baselines.features.series_selection import most_deviating
 from faultset.baselines.features.windows import localization_windows
@@ -114,6 +115,7 @@ def mean_reciprocal_ranks(
     task="localization",
     paper="Ikram et al., RCD, NeurIPS 2022",
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
     stochastic=True,
     speed="fast",

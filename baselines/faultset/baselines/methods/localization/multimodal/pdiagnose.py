@@ -10,6 +10,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.features.kpi_flags import (
     Combine,
@@ -85,6 +86,7 @@ def vote(sources: Sequence[Counts], weights: Sequence[float] | None = None) -> d
     task="detection",
     paper=_PAPER,
     kind="method",
+    developed_on=OWN,
     tables=("metrics",),
     speed="fast",
     complexity="O(S·T·n)",
@@ -142,6 +144,7 @@ class PDiagnoseTrigger(Untrained):
     task="localization",
     paper=_PAPER,
     kind="named",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "logs", "spans"),
     speed="fast",
     trigger="pdiagnose-trigger",

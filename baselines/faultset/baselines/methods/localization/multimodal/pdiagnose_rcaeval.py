@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from faultset.baselines.api.contract import Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_frame
 from faultset.baselines.features.windows import localization_windows, window_after
 from faultset.baselines.stats.scaling import Matrix
@@ -71,6 +72,7 @@ def _per_service(services: Sequence[str], amounts: Sequence[float] | npt.NDArray
     task="localization",
     paper="Pham et al., RCAEval 1.8.1, after Hou et al., ISPA 2021",
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "logs", "spans"),
     speed="fast",
     complexity="O(S·T + L + N)",

@@ -10,6 +10,7 @@ from scipy.stats import rankdata
 
 from faultset.baselines.api.contract import Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.series_scores import rank_by_series
 from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.logs.scores import LogScores, read_log_lines, score_logs, unexpected_line_evidence
@@ -87,6 +88,7 @@ def association(
     task="localization",
     paper=_PAPER,
     kind="named",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "logs"),
     stochastic=True,
     speed="slow",
@@ -200,6 +202,7 @@ def _rank_correlation(series: Matrix, target: Matrix) -> Matrix:
     task="localization",
     paper=_PAPER,
     kind="own",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "logs"),
     stochastic=True,
     speed="slow",

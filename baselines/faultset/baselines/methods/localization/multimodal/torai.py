@@ -12,6 +12,7 @@ import numpy.typing as npt
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.healthy_spreads import CLIP, healthy_spreads
 from faultset.baselines.features.series_selection import most_deviating
 from faultset.baselines.features.service_latency import call_series, service_latency
@@ -81,6 +82,7 @@ def clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> npt.NDA
     task="localization",
     paper="Pham et al., TORAI, FSE 2026",
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "logs", "spans"),
     stochastic=True,
     speed="fast",

@@ -9,6 +9,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import metric_alarms
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.abnormal_traces import trace_start_ns
@@ -94,6 +95,7 @@ class Patterns:
     task="localization",
     paper=PAPER,
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("spans", "logs", "metrics"),
     speed="instant",
     complexity="O((N + L)·log(N + L) + P²), P lost patterns",

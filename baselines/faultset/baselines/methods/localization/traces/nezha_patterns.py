@@ -11,6 +11,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import MetricAlarm, metric_alarms
 from faultset.baselines.methods.localization.traces.nezha import PAPER
 from faultset.baselines.stats.scaling import Matrix
@@ -47,7 +48,8 @@ class _Counted:
     title="Nezha with conditional patterns",
     task="localization",
     paper=f"Own variant of {PAPER}",
-    kind="method",
+    kind="own",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("spans", "logs", "metrics"),
     speed="instant",
     complexity="O((N + L)·log(N + L) + S·T)",

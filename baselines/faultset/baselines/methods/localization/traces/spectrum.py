@@ -10,6 +10,7 @@ from scipy import sparse
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.abnormal_traces import TraceHealth, trace_health
 from faultset.baselines.traces.slow_spans import Ints
@@ -174,6 +175,7 @@ class _Spectrum(Untrained):
     task="localization",
     paper="Ye, Chen, Yu, T-Rank, CCGrid 2021",
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("spans",),
     speed="instant",
     complexity="O(N)",
@@ -210,6 +212,7 @@ class Spectrum(_Spectrum):
     task="localization",
     paper=_MICRORANK,
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("spans",),
     speed="instant",
     complexity="O(I·N), I rounds",

@@ -9,6 +9,7 @@ from scipy import sparse
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.slow_spans import SD_FLOOR, Ints
 from faultset.baselines.traces.spans import (
@@ -55,6 +56,7 @@ def severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
     task="localization",
     paper="Li et al., TraceRCA, IWQoS 2021",
     kind="method",
+    developed_on=OWN_AND_PUBLISHED,
     tables=("spans",),
     speed="instant",
     complexity="O(N + V²·K), K sets of services in traces",
