@@ -131,6 +131,13 @@ def test_no_folder_is_crowded(folder: Path) -> None:
     assert len(modules) <= MODULES_IN_A_FOLDER
 
 
+def test_every_folder_of_tests_is_called_like_one_of_the_sources() -> None:
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    of_sources = {path for path in folders if path.parts and path.parts[0] in SLICES} - {Path("datasets", "hostile")}
+    assert of_sources
+    assert not [path for path in of_sources if not source_root(path.parts[0]).joinpath(*path.parts[1:]).is_dir()]
+
+
 def test_every_public_class_has_a_name_of_its_own() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for module, path in FILES.items():

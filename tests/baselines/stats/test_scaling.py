@@ -10,9 +10,12 @@ from faultset.baselines.features.windows import Windows
 from faultset.baselines.stats.scaling import (
     ABSENT_Z,
     MAD_TO_SD,
+    deviations,
+    mean_and_sd,
     median_and_iqr,
     median_and_mad,
     quantiles,
+    sustained,
     with_floor,
 )
 
@@ -60,3 +63,27 @@ def test_both_windows_are_measured_in_healthy_spreads_and_cut() -> None:
     np.testing.assert_allclose(healthy, [[-1, -1], [1, 1]])
     assert since.tolist() == [[3, 0], [CLIP, ABSENT_Z]]
     assert healthy_spreads(windows, stopped=False)[1].tolist() == [[3, 0], [CLIP, 0]]
+
+
+PATTERN = np.array([0, 2, 1, -1, 0, 2, 1, -1], dtype=float)
+CALM = np.array([0, 0, 1, -1, 0, 0, 1, -1], dtype=float)
+REFERENCE = np.stack([10 + PATTERN, 50 + CALM, 20 + PATTERN, 100 + PATTERN], axis=1)
+VALUES = np.array([(10, 30, 31, 30), (50, 50, 51, 49), (21, 21, 40, 41), (100, 10, 9, 10)], dtype=float).T
+THERE = np.zeros(VALUES.shape, dtype=bool)
+
+
+def test_two_sided_n_sigma_finds_the_series_that_drops() -> None:
+    z = deviations(VALUES, *mean_and_sd(REFERENCE), THERE)
+    # The signed maximum of published code does not see what drops.
+    assert z.max(axis=0) == pytest.approx([18.3358, 1.4142, 18.3358, -0.4472], abs=1e-4)
+    assert np.abs(z).max(axis=0)[3] == pytest.approx(81.8401, abs=1e-4)
+
+
+def test_two_sided_baro_finds_the_series_that_drops() -> None:
+    z = np.abs(deviations(VALUES, *median_and_iqr(REFERENCE), THERE)).max(axis=0)
+    assert z[[0, 2, 3]] == pytest.approx([13.6667, 13.6667, 61.0], abs=1e-4)
+
+
+def test_a_spike_is_not_sustained() -> None:
+    z = np.array([[9.0, 9], [0, -9], [9, 9], [9, 9]])
+    np.testing.assert_array_equal(sustained(z, 3), [[0, 0], [0, 0], [0, 9], [0, 9]])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.rules.deviation_rankings import published_scores
+from faultset.baselines.methods.rules.deviation_rankings import Baro, NSigma, published_scores
+from faultset.baselines.methods.rules.max_z import MaxZ
 
 NAN = np.nan
 REFERENCE = np.array(
@@ -40,3 +41,13 @@ def test_gaps_are_no_samples(robust: bool):
     with_gaps = np.vstack([VALUES, np.full((1, VALUES.shape[1]), NAN)])
     plain = published_scores(REFERENCE, VALUES, robust=robust)
     assert published_scores(REFERENCE, with_gaps, robust=robust).tolist() == plain.tolist()
+
+
+SECOND = 1_000_000_000
+
+
+@pytest.mark.parametrize("ranker", [NSigma, Baro, MaxZ])
+def test_deviation_rankers_find_the_target_of_the_example(ranker, example, faulty) -> None:
+    label = example.label(faulty)
+    ranking = ranker().localize(example.view(faulty), int(label.inject_start_ns) + 4 * SECOND)
+    assert ranking.ordered[0] == label.targets[0]

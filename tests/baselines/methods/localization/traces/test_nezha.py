@@ -1,4 +1,4 @@
-"""Event patterns: what changes within requests is found, and what only changes between them is not."""
+"""Both forms of Nezha on requests whose events are written out."""
 
 from __future__ import annotations
 
@@ -18,16 +18,8 @@ from faultset.baselines.traces.events import (
     RETURN,
     client_spans,
     code_events,
-    log_statements,
     own_events,
     read_log_events,
-)
-from faultset.baselines.traces.pattern_contrast import (
-    Observations,
-    come_first,
-    contrast,
-    effective,
-    g_statistic,
 )
 from faultset.baselines.traces.spans import read_spans
 from faultset.datasets.format.schemas import TABLES
@@ -36,9 +28,10 @@ from faultset.datasets.views import EpisodeView
 SECOND = 1_000_000_000
 MS = 1_000_000
 BOTH = ("nezha", "nezha-patterns")
-
 Step = str | tuple[Any, ...]
 """A log line, or a call: service and what happens in it."""
+
+
 Requests = Callable[[int], Sequence[Step]]
 Acted = Callable[..., EpisodeView]
 
@@ -265,74 +258,6 @@ def test_events_of_a_span_are_in_order_and_end_last(acted) -> None:
     same = np.diff(events.span) == 0
     assert (np.diff(events.time_ns)[same] >= 0).all()
     assert span_depths(spans).max() == 5
-
-
-def test_a_statement_is_told_by_its_place_and_else_by_its_template() -> None:
-    lines = ["09:01:02.5 WARN a.b.Shop#31 TraceID: x [sold 3]", "cmd/geo/main.go:38 > up", "sold 3", "sold 12", None]
-    code, names = log_statements(pa.chunked_array([pa.array(lines, pa.string())]))
-    assert [names[number] for number in code][:4] == ["a.b.Shop#31", "cmd/geo/main.go:38", "sold <*>", "sold <*>"]
-
-
-def test_only_the_first_line_of_a_stack_trace_counts() -> None:
-    lines = [f"boom {number}\n  at x.py:{number}" for number in range(4)]
-    code, _ = log_statements(pa.chunked_array([lines]))
-    assert len(set(code.tolist())) == 1
-
-
-def test_the_likelihood_ratio_as_computed_by_hand() -> None:
-    # 2 (6 ln(15/6) + 9 ln(15/9))
-    assert g_statistic(np.array([0.0]), np.array([6.0]), np.array([9.0]), np.array([9.0]))[0] == pytest.approx(
-        20.190, abs=1e-3
-    )
-    assert g_statistic(np.array([3.0]), np.array([6.0]), np.array([4.0]), np.array([8.0]))[0] == pytest.approx(0)
-
-
-def test_similar_observations_count_for_no_more_than_twenty() -> None:
-    assert effective(np.array([0.0, 1.0]), 0.05).tolist() == [0, 1]
-    assert effective(np.array([1e6]), 0.05)[0] == pytest.approx(20, rel=1e-3)
-    assert effective(np.array([50.0]), 0.0)[0] == 50
-
-
-def observations(source: Sequence[int], target: Sequence[int]) -> Observations:
-    size = len(source)
-    times = np.arange(size)
-    return Observations(
-        source=np.array(source),
-        target=np.array(target),
-        blamed=np.zeros(size, dtype=int),
-        pod=np.zeros(size, dtype=int),
-        trace=times,
-        began_ns=times,
-        known_ns=times,
-        certainty=np.ones(size),
-    )
-
-
-def test_a_change_counts_whichever_way_it_goes() -> None:
-    healthy = np.arange(40) < 20
-    for usually, now in ((0, 1), (1, 0)):
-        found = contrast(observations([7] * 40, [usually] * 20 + [now] * 20), healthy, [~healthy])
-        # What became rarer is told by what took its place.
-        assert found.g[now] > 20
-        assert found.surprise[now] > 2
-        assert found.surprise[usually] == 0
-
-
-def test_a_change_that_comes_late_is_judged_by_the_late_part() -> None:
-    seen = observations([7] * 60, [0] * 50 + [1] * 10)
-    healthy, since, late = np.arange(60) < 20, np.arange(60) >= 20, np.arange(60) >= 50
-    whole = contrast(seen, healthy, [since]).g[1]
-    assert contrast(seen, healthy, [since, late]).g[1] > 2 * whole
-
-
-def test_events_that_the_reference_hardly_has_are_not_judged() -> None:
-    seen = observations([7] * 24, [0] * 4 + [1] * 20)
-    assert contrast(seen, np.arange(24) < 4, [np.arange(24) >= 4]).g.tolist() == [0, 0]
-
-
-def test_a_small_surprise_does_not_explain_a_great_one() -> None:
-    surprise, trace, time = np.array([1.0, 3.0, 2.9]), np.zeros(3, dtype=int), np.array([1, 2, 3])
-    assert come_first(surprise, trace, time, 0.5).tolist() == [True, True, False]
 
 
 def test_lost_patterns_that_follow_on_a_lost_one_are_left_out() -> None:

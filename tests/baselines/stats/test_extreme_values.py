@@ -1,4 +1,4 @@
-"""Extreme values: SPOT's limit against closed forms, scipy, and the rates that it promises."""
+"""Tails: the fit, the quantile, and limits that learn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faultset.baselines.methods.detection.spot import DSPOTDetector, SPOTDetector, drift_free
 from faultset.baselines.stats.extreme_values import Spot, fit_pareto, tail_quantile
 
 
@@ -56,19 +55,3 @@ def test_the_limit_learns_from_what_stays_below_it_and_from_nothing_else() -> No
 def test_with_too_few_excesses_the_limit_is_the_other_one() -> None:
     assert Spot(1e-4, otherwise=4.5).start(np.zeros(1000)).limit == 4.5
     assert Spot(1e-4, otherwise=4.5).start(np.zeros(0)).limit == 4.5
-
-
-def test_a_slow_drift_is_taken_away_and_a_step_is_not() -> None:
-    drift = np.arange(40.0)[:, None]
-    assert np.ptp(drift_free(drift, 10)) == pytest.approx(0.0)
-    step = np.repeat([0.0, 1.0], 20)[:, None]
-    assert drift_free(step, 10).max() == 1.0
-
-
-@pytest.mark.parametrize("detector", [SPOTDetector(), DSPOTDetector()])
-def test_a_strict_level_raises_the_limit(detector, example, faulty) -> None:
-    view = example.view(faulty)
-    loose = detector.detect(view)
-    strict = type(detector)(level=1e-9).detect(view)
-    assert strict.scores.max() < loose.scores.max()
-    assert loose.at_threshold(loose.scores.max()).alarm_ns is None

@@ -1,0 +1,67 @@
+"""Episodes of three services that talk to each other, with the rows written out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.datasets.format.schemas import TABLES
+
+SECOND = 1_000_000_000
+START = 1_700_000_000 * SECOND
+
+
+class Spoken:
+    """An episode of 40 seconds with the tables it is given, healthy for 24."""
+
+    def __init__(self, calls: tuple[tuple[str, str], ...] = (), **tables: list[dict[str, Any]]) -> None:
+        self.calls = calls
+        self.services = ("front", "cart", "db")
+        self.view, self.reference = (START, START + 40 * SECOND), (START, START + 24 * SECOND)
+        self.context = SimpleNamespace(workload_entry="front", resolution_s=1.0)
+        self.episode = "spoken"
+        self._rows = tables
+
+    def table(self, name: str, columns: Any = None, filters: Any = None) -> pa.Table:
+        schema = TABLES[name]
+        rows = [{"episode": "spoken", "attributes": "{}", **row} for row in self._rows.get(name, [])]
+        return pa.Table.from_pylist(rows, schema=schema).select(list(columns))
+
+
+def span(second: float, service: str, kind: str, ms: float, peer: str | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "time": START + round(second * SECOND),
+        "service": service,
+        "reported_service": service,
+        "peer_service": peer,
+        "kind": kind,
+        "operation": f"{peer or service}.Get",
+        "duration_ns": round(ms * 1e6),
+        "status": "unset",
+        **more,
+    }
+
+
+def conversation(slow_from: int | None = None) -> list[dict[str, Any]]:
+    """One request a second: front calls cart, cart calls db; db and with it all become slow."""
+    rng = np.random.default_rng(0)
+    rows: list[dict[str, Any]] = []
+    for second in range(40):
+        extra = 400.0 * rng.uniform(0.8, 1.2) if slow_from is not None and second >= slow_from else 0.0
+        own = rng.uniform(0.8, 1.2, 3)
+        db = 5 * own[0] + extra
+        cart = db + 10 * own[1]
+        rows += [
+            span(second + 0.1, "front", "server", cart + 20 * own[2]),
+            span(second + 0.2, "front", "client", cart + 1, "cart"),
+            span(second + 0.3, "cart", "server", cart),
+            span(second + 0.4, "cart", "client", db, "db"),
+        ]
+    return rows
+
+
+def spoken(**tables: Any) -> Any:
+    return cast(Any, Spoken(**tables))

@@ -1,0 +1,29 @@
+"""Rows counted in the steps of an episode."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from faultset.baselines.features.step_counts import Steps, excess_surprise, recent_sums, steps_of
+
+
+def test_an_excess_is_as_surprising_as_its_binomial_tail() -> None:
+    found = excess_surprise(np.array([[0], [3]]), np.array([[10], [10]]), np.array([0.05]))
+    assert found[:, 0] == pytest.approx([0.0, -np.log10(stats.binom.sf(2, 10, 0.05))])
+
+
+def test_rows_are_counted_in_the_step_in_which_they_fall(example, faulty) -> None:
+    steps = Steps(start_ns=100, step_ns=10, count=4, healthy=2, view_end_ns=138)
+    assert steps.of(np.array([99, 100, 109, 110, 137, 138])).tolist() == [-1, 0, 0, 1, 3, -1]
+    assert steps.times_ns.tolist() == [130, 138]
+    keys = np.array([0, 1, -1, 1])
+    assert steps.counts(np.array([100, 101, 102, 131]), keys, 2).tolist() == [[1, 1], [0, 0], [0, 0], [0, 1]]
+    view = example.view(faulty)
+    assert steps_of(view).times_ns[-1] == view.view[1]
+
+
+def test_sums_reach_back_five_steps() -> None:
+    counts = np.arange(1, 9)[:, None]
+    assert recent_sums(counts)[:, 0].tolist() == [1, 3, 6, 10, 15, 20, 25, 30]

@@ -1,0 +1,75 @@
+"""CIRCA: residuals, the graph that it draws, and the adjustment by descendants."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from faultset.baselines.methods.localization.metrics.circa import (
+    adjusted,
+    measured_parents,
+    regression_scores,
+    signal_parents,
+)
+
+
+def chain(rng: np.random.Generator, samples: int, shift: float = 0.0, nodes: int = 4) -> np.ndarray:
+    """x0 drives x1 drives x2 ...; the shift is an intervention on x1."""
+    columns = [rng.normal(size=samples)]
+    for node in range(1, nodes):
+        columns.append(1.5 * columns[-1] + rng.normal(size=samples) + (shift if node == 1 else 0.0))
+    return np.column_stack(columns)
+
+
+def test_the_residual_of_the_changed_series_stands_out_and_its_effects_are_explained() -> None:
+    rng = np.random.default_rng(0)
+    before, after = chain(rng, 60), chain(rng, 60, shift=20.0)
+    mean, sd = before.mean(axis=0), before.std(axis=0)
+    before, after = (before - mean) / sd, (after - mean) / sd
+    alone = [regression_scores(before[:, [n]], after[:, [n]], before[:, :0], after[:, :0])[0] for n in range(4)]
+    given = [
+        regression_scores(before[:, [n]], after[:, [n]], before[:, [n - 1]], after[:, [n - 1]])[0] for n in range(1, 4)
+    ]
+    assert min(alone[2:]) > 6
+    assert given[0] > 10
+    assert max(given[1:]) < 6
+    assert np.argmax(given) == 0
+
+
+def test_without_causes_the_residual_is_n_sigma() -> None:
+    rng = np.random.default_rng(1)
+    before, after = rng.normal(size=(50, 3)), rng.normal(size=(9, 3)) - 8
+    before = (before - before.mean(axis=0)) / before.std(axis=0)
+    found = regression_scores(before, after, before[:, :0], after[:, :0])
+    assert found == pytest.approx(np.abs(after).max(axis=0))
+
+
+def test_regression_falls_back_to_no_causes_where_samples_are_few() -> None:
+    rng = np.random.default_rng(2)
+    before, after = rng.normal(size=(4, 1)), np.full((2, 1), 7.0)
+    before -= before.mean()
+    many = rng.normal(size=(4, 3))
+    found = regression_scores(before, after, many, many[:2])
+    assert found == pytest.approx(regression_scores(before, after, many[:, :0], many[:2, :0]))
+
+
+def test_architecture_draws_traffic_down_and_trouble_up() -> None:
+    parents = signal_parents(("front", "cart", "db"), [("front", "cart"), ("cart", "db"), ("db", "front")], "front")
+    assert ("front", "traffic") in parents["cart", "traffic"]
+    assert ("db", "errors") in parents["cart", "errors"]
+    assert ("cart", "latency") not in parents["db", "latency"]
+    assert set(parents["db", "saturation"]) == {("db", "traffic")}
+    # db -> front closes a cycle.
+    assert ("db", "traffic") not in parents["front", "traffic"]
+
+
+def test_what_nothing_measures_is_looked_through() -> None:
+    parents = signal_parents(("front", "cart", "db"), [("front", "cart"), ("cart", "db")], "front")
+    measured = {("front", "latency"), ("db", "latency")}
+    assert measured_parents(parents, measured)["front", "latency"] == (("db", "latency"),)
+
+
+def test_anomalous_nodes_are_lifted_by_their_largest_effect_also_through_normal_ones() -> None:
+    parents = {("b", "x"): (("a", "x"),), ("c", "x"): (("b", "x"),), ("d", "x"): (("c", "x"),)}
+    scores = {("a", "x"): 5.0, ("b", "x"): 1.0, ("c", "x"): 7.0, ("d", "x"): 4.0}
+    assert adjusted(scores, parents) == {("a", "x"): 7.0, ("b", "x"): 0.0, ("c", "x"): 4.0, ("d", "x"): 0.0}
