@@ -15,8 +15,8 @@ from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.training import (
+    EpisodeWindows,
     FeatureColumns,
-    Windows,
     dataset_folds,
     episode_labels,
     jax_batches,
@@ -54,7 +54,7 @@ def test_folds_are_those_of_an_evaluation(dataset: Dataset):
 
 
 def test_windows_are_cut_as_asked(dataset: Dataset, columns: FeatureColumns):
-    windows = Windows(dataset, dataset.episodes[:2], columns, length=10, stride=7)
+    windows = EpisodeWindows(dataset, dataset.episodes[:2], columns, length=10, stride=7)
     batches = list(windows.batches(4))
     assert sum(map(len, batches)) == len(windows)
     assert max(map(len, batches)) == 4
@@ -74,8 +74,8 @@ def test_windows_are_cut_as_asked(dataset: Dataset, columns: FeatureColumns):
 def test_parts_end_where_the_reference_ends(dataset: Dataset, columns: FeatureColumns):
     episode = dataset.episodes[1]
     reference_end_ns = dataset.view(episode).reference[1]
-    healthy = Windows(dataset, [episode], columns, length=5, part="reference")
-    later = Windows(dataset, [episode], columns, length=5, part="later")
+    healthy = EpisodeWindows(dataset, [episode], columns, length=5, part="reference")
+    later = EpisodeWindows(dataset, [episode], columns, length=5, part="later")
     assert max(b.ends_ns.max() for b in healthy.batches()) <= reference_end_ns
     assert min(b.ends_ns.min() for b in later.batches()) - 5 * SECOND >= reference_end_ns
     assert not any(batch.labels.any() for batch in healthy.batches())
@@ -83,7 +83,7 @@ def test_parts_end_where_the_reference_ends(dataset: Dataset, columns: FeatureCo
 
 def test_a_step_is_labelled_by_what_it_has_seen(dataset: Dataset, columns: FeatureColumns):
     for label in episode_labels(dataset).values():
-        windows = Windows(dataset, [label.episode], columns, length=1)
+        windows = EpisodeWindows(dataset, [label.episode], columns, length=1)
         found = np.concatenate([batch.labels[:, 0] for batch in windows.batches()])
         ends = np.concatenate([batch.ends_ns for batch in windows.batches()])
         expected = ends > label.onset_ns if label.onset_ns is not None else np.zeros(len(ends))
@@ -91,7 +91,7 @@ def test_a_step_is_labelled_by_what_it_has_seen(dataset: Dataset, columns: Featu
 
 
 def test_groups_are_clusters(dataset: Dataset, columns: FeatureColumns):
-    windows = Windows(dataset, dataset.episodes, columns, length=20, stride=20)
+    windows = EpisodeWindows(dataset, dataset.episodes, columns, length=20, stride=20)
     labels = episode_labels(dataset)
     for batch in windows.batches():
         assert [windows.clusters[g] for g in batch.groups] == [labels[e].cluster for e in batch.episodes]
@@ -104,7 +104,7 @@ def test_other_labels_change_no_input(dataset: Dataset, columns: FeatureColumns)
 
     permuted = Permuted(dataset.root, dataset.manifest)
     own, other = (
-        list(Windows(d, dataset.episodes, columns, length=8, stride=8).batches()) for d in (dataset, permuted)
+        list(EpisodeWindows(d, dataset.episodes, columns, length=8, stride=8).batches()) for d in (dataset, permuted)
     )
     assert any((a.labels != b.labels).any() for a, b in zip(own, other, strict=True))
     for a, b in zip(own, other, strict=True):
@@ -208,7 +208,7 @@ def test_one_episode_is_read_at_a_time(dataset: Dataset, columns: FeatureColumns
         return step_features(view, chosen)
 
     monkeypatch.setattr(windows_module, "step_features", counted)
-    windows = Windows(dataset, dataset.episodes, columns, length=4)
+    windows = EpisodeWindows(dataset, dataset.episodes, columns, length=4)
     assert read == []
     stream = windows.batches(8, seed=1)
     next(stream)
@@ -223,9 +223,9 @@ def test_one_episode_is_read_at_a_time(dataset: Dataset, columns: FeatureColumns
 
 def test_impossible_windows_are_refused(dataset: Dataset, columns: FeatureColumns):
     with pytest.raises(UsageError, match="one step or more"):
-        Windows(dataset, dataset.episodes, columns, length=0)
+        EpisodeWindows(dataset, dataset.episodes, columns, length=0)
     with pytest.raises(UsageError, match="smaller length"):
-        Windows(dataset, dataset.episodes, columns, length=1000)
+        EpisodeWindows(dataset, dataset.episodes, columns, length=1000)
     with pytest.raises(UsageError, match="modality"):
         FeatureColumns.of([], modalities=("smoke",))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="role"):
@@ -238,17 +238,17 @@ class TestFrameworks:
     """Each framework gets what it asks for; stand-ins prove shapes where it is not installed."""
 
     @pytest.fixture
-    def windows(self, dataset: Dataset, columns: FeatureColumns) -> Windows:
-        return Windows(dataset, dataset.episodes[:2], columns, length=6, stride=3)
+    def windows(self, dataset: Dataset, columns: FeatureColumns) -> EpisodeWindows:
+        return EpisodeWindows(dataset, dataset.episodes[:2], columns, length=6, stride=3)
 
-    def test_a_missing_framework_is_one_sentence(self, windows: Windows, monkeypatch: pytest.MonkeyPatch):
+    def test_a_missing_framework_is_one_sentence(self, windows: EpisodeWindows, monkeypatch: pytest.MonkeyPatch):
         for name, call in (("torch", torch_dataset), ("tensorflow", tf_dataset), ("jax", jax_batches)):
             monkeypatch.setitem(sys.modules, name, None)
             monkeypatch.setitem(sys.modules, f"{name}.numpy", None)
             with pytest.raises(UsageError, match=f"{name} is not installed"):
                 call(windows)
 
-    def test_torch_by_its_interface(self, windows: Windows, monkeypatch: pytest.MonkeyPatch):
+    def test_torch_by_its_interface(self, windows: EpisodeWindows, monkeypatch: pytest.MonkeyPatch):
         data = types.SimpleNamespace(Dataset=object)
         fake = types.ModuleType("torch")
         fake.utils, fake.from_numpy = types.SimpleNamespace(data=data), lambda array: ("tensor", array)  # type: ignore[attr-defined]
@@ -262,7 +262,7 @@ class TestFrameworks:
         assert item["labels"][1].shape == (6,)
         assert item["end_ns"] == windows[3].ends_ns[0]
 
-    def test_tensorflow_by_its_interface(self, windows: Windows, monkeypatch: pytest.MonkeyPatch):
+    def test_tensorflow_by_its_interface(self, windows: EpisodeWindows, monkeypatch: pytest.MonkeyPatch):
         fake = types.ModuleType("tensorflow")
         kinds = {name: np.dtype(name) for name in ("float32", "int8", "int64", "bool")}
         vars(fake).update(kinds, TensorSpec=lambda shape, dtype: (shape, dtype))
@@ -277,7 +277,7 @@ class TestFrameworks:
                 assert batch[name].dtype == dtype
                 assert batch[name].shape[1:] == shape[1:]
 
-    def test_jax_by_its_interface(self, windows: Windows, monkeypatch: pytest.MonkeyPatch):
+    def test_jax_by_its_interface(self, windows: EpisodeWindows, monkeypatch: pytest.MonkeyPatch):
         fake = types.ModuleType("jax.numpy")
         fake.asarray = lambda array: ("jax", array)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "jax", types.ModuleType("jax"))
@@ -287,15 +287,15 @@ class TestFrameworks:
         assert batches[0]["values"][0] == "jax"
         assert batches[0]["values"][1].shape == (5, 6, len(windows.columns))
 
-    def test_torch_itself(self, windows: Windows):
+    def test_torch_itself(self, windows: EpisodeWindows):
         torch = pytest.importorskip("torch", reason="PyTorch is not installed")
         loader = torch.utils.data.DataLoader(torch_dataset(windows), batch_size=4)
         assert next(iter(loader))["values"].shape == (4, 6, len(windows.columns))
 
-    def test_tensorflow_itself(self, windows: Windows):
+    def test_tensorflow_itself(self, windows: EpisodeWindows):
         pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
         assert next(iter(tf_dataset(windows, 4)))["values"].shape == (4, 6, len(windows.columns))
 
-    def test_jax_itself(self, windows: Windows):
+    def test_jax_itself(self, windows: EpisodeWindows):
         pytest.importorskip("jax", reason="JAX is not installed")
         assert next(jax_batches(windows, 4))["values"].shape == (4, 6, len(windows.columns))

@@ -10,8 +10,9 @@ frameworks   the same for PyTorch, TensorFlow and JAX, where they are installed
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from faultset.core.code.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.datasets.training.columns import FeatureColumns, Modality
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
     from faultset.datasets.training.folds import Fold
     from faultset.datasets.training.frameworks import jax_batches, tf_dataset, torch_dataset
     from faultset.datasets.training.sides import EpisodeLabel, dataset_folds, episode_labels
-    from faultset.datasets.training.windows import WindowBatch, Windows
+    from faultset.datasets.training.windows import EpisodeWindows, WindowBatch
 
 __all__ = [
     "EpisodeLabel",
+    "EpisodeWindows",
     "FeatureColumns",
     "Fold",
     "Modality",
     "StepFeatures",
     "WindowBatch",
-    "Windows",
     "dataset_folds",
     "episode_labels",
     "jax_batches",
@@ -36,24 +37,20 @@ __all__ = [
     "torch_dataset",
 ]
 
-_HOMES = {
-    "EpisodeLabel": "sides",
-    "FeatureColumns": "columns",
-    "Fold": "folds",
-    "Modality": "columns",
-    "StepFeatures": "features",
-    "WindowBatch": "windows",
-    "Windows": "windows",
-    "dataset_folds": "sides",
-    "episode_labels": "sides",
-    "jax_batches": "frameworks",
-    "tf_dataset": "frameworks",
-    "torch_dataset": "frameworks",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Looked up on first use: evaluations import the folds, and need no arrays for that.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "EpisodeLabel": "faultset.datasets.training.sides",
+        "EpisodeWindows": "faultset.datasets.training.windows",
+        "FeatureColumns": "faultset.datasets.training.columns",
+        "Fold": "faultset.datasets.training.folds",
+        "Modality": "faultset.datasets.training.columns",
+        "StepFeatures": "faultset.datasets.training.features",
+        "WindowBatch": "faultset.datasets.training.windows",
+        "dataset_folds": "faultset.datasets.training.sides",
+        "episode_labels": "faultset.datasets.training.sides",
+        "jax_batches": "faultset.datasets.training.frameworks",
+        "tf_dataset": "faultset.datasets.training.frameworks",
+        "torch_dataset": "faultset.datasets.training.frameworks",
+    },
+)

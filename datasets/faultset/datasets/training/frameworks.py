@@ -11,17 +11,17 @@ import numpy as np
 from faultset.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from faultset.datasets.training.windows import WindowBatch, Windows
+    from faultset.datasets.training.windows import EpisodeWindows, WindowBatch
 
 PARTS = ("values", "mask", "labels", "groups", "ends_ns")
 
 
-def torch_dataset(windows: Windows) -> Any:
+def torch_dataset(windows: EpisodeWindows) -> Any:
     """Return a map-style `torch.utils.data.Dataset`: item i is a dictionary of tensors.
 
     Items are `values` [L, D] float32, `mask` [L, D] bool, `labels` [L] int8, `group` and `end_ns` as numbers. Windows
     of an episode should be asked for one after the other, since one episode is held at a time: use a sampler that
-    shuffles episodes, or `Windows.batches(seed=...)`.
+    shuffles episodes, or `EpisodeWindows.batches(seed=...)`.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def torch_dataset(windows: Windows) -> Any:
     return WindowDataset()
 
 
-def tf_dataset(windows: Windows, size: int = 64, *, seed: int | None = None) -> Any:
+def tf_dataset(windows: EpisodeWindows, size: int = 64, *, seed: int | None = None) -> Any:
     """Return a `tf.data.Dataset` of batches, dictionaries with the names and types of `WindowBatch`.
 
     Raises
@@ -70,7 +70,7 @@ def tf_dataset(windows: Windows, size: int = 64, *, seed: int | None = None) -> 
     )
 
 
-def jax_batches(windows: Windows, size: int = 64, *, seed: int | None = None) -> Iterator[dict[str, Any]]:
+def jax_batches(windows: EpisodeWindows, size: int = 64, *, seed: int | None = None) -> Iterator[dict[str, Any]]:
     """Yield batches whose inputs and labels are JAX arrays; times stay NumPy, as JAX has 32 bits by default.
 
     Raises
@@ -99,4 +99,4 @@ def _library(name: str, *also: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         package = name.partition(".")[0]
-        raise UsageError(f"{package} is not installed ({error}); install it, or use Windows.batches") from error
+        raise UsageError(f"{package} is not installed ({error}); install it, or use EpisodeWindows.batches") from error

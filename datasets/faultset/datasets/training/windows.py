@@ -39,13 +39,13 @@ class WindowBatch:
     labels: npt.NDArray[np.int8]
     """[B, L] 1 for a step that ended after the onset, 0 before it or without a fault, -1 where the onset is unknown."""
     groups: Ints
-    """[B] place in `Windows.clusters`: windows of one group are never to be divided between training and test."""
+    """[B] place in `EpisodeWindows.clusters`; windows of one group must not be divided between training and test."""
 
     def __len__(self) -> int:
         return len(self.values)
 
 
-class Windows:
+class EpisodeWindows:
     """Windows of some episodes, as a sequence and as a stream of batches.
 
     Only one episode's features are held at a time. Windows do not reach over the end of a part or an episode.
