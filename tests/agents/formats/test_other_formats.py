@@ -85,15 +85,17 @@ def test_atif_reads_any_version_and_writes_one(tmp_path: Path) -> None:
 def test_inspect_logs_are_read_through_their_library(tmp_path: Path) -> None:
     pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
     import_runs("inspect", SAMPLES / "inspect", tmp_path / "runs")
-    runs = score_runs(tmp_path / "runs")
-    assert [(one.run.status, one.success, one.truth.recorded_success) for one in runs] == [
-        ("ok", True, True),
-        ("token_limit", False, False),
-        ("harness_error", False, None),
-        ("ok", False, True),
-    ]
-    assert "includes" in runs[3].difference
-    assert (runs[0].run.prompt_tokens, runs[0].run.cached_tokens, runs[0].run.tool_errors) == (15, 5, 1)
+    runs = {(one.run.episode, one.run.trial): one for one in score_runs(tmp_path / "runs")}
+    found = {key: (one.run.status, one.success, one.truth.recorded_success) for key, one in runs.items()}
+    assert found == {
+        ("case-1", 1): ("ok", True, True),
+        ("case-1", 2): ("token_limit", False, False),
+        ("case-2", 1): ("harness_error", False, None),
+        ("case-3", 1): ("ok", False, True),
+    }
+    assert "includes" in runs["case-3", 1].difference
+    first = runs["case-1", 1].run
+    assert (first.prompt_tokens, first.cached_tokens, first.tool_errors) == (15, 5, 1)
 
 
 def test_inspect_without_its_extra_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

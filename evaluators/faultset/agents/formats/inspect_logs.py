@@ -78,12 +78,12 @@ def _run(source: str, log: EvalLog, sample: EvalSample, origin: str, options: Im
     if not len(writer):
         writer.said("user", sample.input if isinstance(sample.input, str) else "")
     usage = list((sample.model_usage or {}).values())
-    tokens = {
-        "total_prompt_tokens": _sum([_prompt_tokens(one) for one in usage]),
-        "total_completion_tokens": _sum([one.output_tokens for one in usage]),
-        "total_cached_tokens": _sum([one.input_tokens_cache_read for one in usage]),
-    }
-    trajectory = writer.trajectory(session_id=sample.uuid, final_metrics=FinalMetrics(**tokens))
+    tokens = FinalMetrics(
+        total_prompt_tokens=_sum([_prompt_tokens(one) for one in usage]),
+        total_completion_tokens=_sum([one.output_tokens for one in usage]),
+        total_cached_tokens=_sum([one.input_tokens_cache_read for one in usage]),
+    )
+    trajectory = writer.trajectory(session_id=sample.uuid, final_metrics=tokens)
     text = sample.output.completion if sample.output else ""
     answer = ReadAnswer(status="ok", answer={"text": jsonable(text)}) if text and text.strip() else None
     limit = sample.limit.type if sample.limit else None

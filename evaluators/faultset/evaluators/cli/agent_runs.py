@@ -144,3 +144,25 @@ def _run(one: ScoredRun) -> dict[str, Any]:
         "label_version": one.truth.label_version,
         "difference": one.difference,
     }
+
+
+@command("page", short_help="Write a run as an HTML page.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("run.html"), show_default=True, help="File to write."
+)
+def page(run: Path, out: Path) -> None:
+    """Write the trajectory file RUN as one HTML page, step by step: no script, no network.
+
+    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. Long texts are folded.
+
+    \b
+    Example:
+      faultset agents page runs/trajectories/0647a98b-d4f8a010.json --out run.html
+    """
+    from faultset.agents import read_trajectory
+    from faultset.agents.runs.storage import record_beside
+    from faultset.evaluators.agent_runs.page import write_run_page
+
+    write_run_page(read_trajectory(run), record_beside(run), out)
+    click.echo(f"{out}: {out.stat().st_size:,} bytes.")

@@ -50,7 +50,7 @@ class ATIFTrajectories:
             episode=_text(stated, "episode") or (trajectory.session_id or "")[:500] or None,
             task=task,
             protocol=_text(stated, "protocol"),
-            seed=stated["seed"] if type(stated.get("seed")) is int and abs(int(stated["seed"])) < 2**63 else None,
+            seed=_seed(stated),
             stop_reason=submitted.rule if submitted else None,
             model_calls=_model_calls(trajectory),
             started_ns=int(times[0].timestamp() * 1e9) if times else None,
@@ -94,6 +94,11 @@ def _status(stated: Mapping[str, Any]) -> str | None:
 def _text(stated: Mapping[str, Any], name: str) -> str | None:
     value = stated.get(name)
     return value[:500] if isinstance(value, str) else None
+
+
+def _seed(stated: Mapping[str, Any]) -> int | None:
+    value = stated.get("seed")
+    return value if type(value) is int and abs(value) < 2**63 else None
 
 
 def _times(trajectory: Trajectory) -> list[datetime]:
