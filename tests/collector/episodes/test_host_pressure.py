@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -11,22 +12,28 @@ from faultset.collector.episodes.host_pressure import BUSY_SHARE, LONGEST_FACTOR
 
 
 class Machine:
-    """A clock, and how long processes have waited."""
+    """A clock, how long processes have waited, and how long processors were idle."""
 
     def __init__(self) -> None:
-        self.now = self.waited = 0.0
-        self.pressure = CpuPressure(lambda: self.waited, clock=lambda: self.now)
+        self.now = self.waited = self.idle = 0.0
+        self.pressure = CpuPressure(lambda: self.waited, lambda: self.idle, clock=lambda: self.now)
 
-    def run(self, seconds: float, share: float) -> None:
+    def run(self, seconds: float, share: float, free_cores: float = 1.0) -> None:
         for _ in range(round(seconds)):
             self.now += 1.0
             self.waited += share
+            self.idle += free_cores
             self.pressure.sample()
+
+    def waiting_share(self, window_s: float) -> float:
+        use = self.pressure.use(window_s)
+        assert use
+        return use.waiting_share
 
 
 def test_nothing_is_known_before_something_was_measured() -> None:
     machine = Machine()
-    assert machine.pressure.share() is None
+    assert machine.pressure.use() is None
     assert not machine.pressure.is_busy()
     assert machine.pressure.scaled_s(60.0) == 60.0
 
@@ -35,10 +42,26 @@ def test_the_share_is_that_of_the_last_seconds() -> None:
     machine = Machine()
     machine.run(60, 1.0)
     machine.run(10, 0.2)
-    assert machine.pressure.share(10.0) == pytest.approx(0.2)
-    assert machine.pressure.share(70.0) == pytest.approx((60 + 2) / 70)
+    assert machine.waiting_share(10.0) == pytest.approx(0.2)
+    assert machine.waiting_share(70.0) == pytest.approx((60 + 2) / 70)
     assert not machine.pressure.is_busy()
     assert machine.pressure.is_busy(window_s=70.0)
+
+
+def test_a_machine_whose_cores_are_all_used_is_busy_although_nothing_waits() -> None:
+    machine = Machine()
+    machine.run(10, 0.0, free_cores=0.0)
+    assert machine.pressure.is_busy()
+    machine.run(10, 0.0, free_cores=0.3)
+    assert not machine.pressure.is_busy()
+    use = machine.pressure.use()
+    assert use
+    assert not use.has_room
+    machine.run(10, 0.0, free_cores=1.5)
+    use = machine.pressure.use()
+    assert use
+    assert use.has_room
+    assert use.free_cores == pytest.approx(1.5)
 
 
 def test_deadlines_grow_with_the_pressure_up_to_a_limit() -> None:
@@ -64,7 +87,8 @@ def test_this_machine_is_measured_with_and_without_the_kernels_information(
     monkeypatch.setattr(host_pressure, "_has_stall_information", lambda: has_information)
     pressure = CpuPressure()
     time.sleep(0.6)
-    share = pressure.share()
-    assert share is not None
-    assert 0.0 <= share <= 1.0
+    use = pressure.use()
+    assert use is not None
+    assert 0.0 <= use.waiting_share <= 1.0
+    assert 0.0 <= use.free_cores <= 1.2 * (os.cpu_count() or 1)
     assert 0.5 < BUSY_SHARE < 1.0

@@ -281,8 +281,8 @@ def test_added_sources_are_part_of_the_episode_and_not_of_its_verdict(tmp_path: 
 def busy(share: float) -> CpuPressure:
     """Return a pressure that is measured to be the same all the time."""
     began = time.monotonic() - 30.0
-    pressure = CpuPressure(lambda: share * (time.monotonic() - began))
-    pressure._samples.appendleft((began, 0.0))
+    pressure = CpuPressure(lambda: share * (time.monotonic() - began), lambda: time.monotonic() - began)
+    pressure._samples.appendleft((began, 0.0, 0.0))
     return pressure
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from faultset.collector.episodes.host_pressure import BUSY_SHARE
+from faultset.collector.episodes.host_pressure import CpuUse
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.plan import Plan
 
@@ -70,25 +70,26 @@ class EpisodeQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def reason_to_wait(self, running: int, pressure: float | None) -> str:
+    def reason_to_wait(self, running: int, use: CpuUse | None) -> str:
         """Say why no episode may begin now; empty when one may.
 
         Parameters
         ----------
         running
             How many episodes run.
-        pressure
-            Share of the time in which processes of this machine wait for a processor; None when it is not measured.
+        use
+            How much of this machine's processors is used; None when it is not known yet.
         """
-        is_busy = pressure is not None and pressure >= BUSY_SHARE
         if running >= self._most:
             return f"{running} run already"
         if running >= self._limit:
             return f"the host was too busy for more than {self._limit} at a time"
-        if running and is_busy:
-            return f"the host is short of CPU: processes wait {pressure:.0%} of the time"
-        if is_busy and all(self._clock() < one.begin_s for one in self._waiting):
-            return f"the host is short of CPU: processes wait {pressure:.0%} of the time"
+        if running and use is None:
+            return "how busy the host is has not been measured yet"
+        if running and use and not use.has_room:
+            return f"the host is short of CPU: {use}"
+        if use and use.is_busy and all(self._clock() < one.begin_s for one in self._waiting):
+            return f"the host is short of CPU: {use}"
         return ""
 
     def next(self) -> WaitingEpisode:
