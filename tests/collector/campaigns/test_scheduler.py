@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.campaigns import scheduler
-from faultset.collector.campaigns.episode_queue import OWN_ATTEMPTS
+from faultset.collector.campaigns.episode_queue import OWN_ATTEMPTS, EpisodeQueue
 from faultset.collector.campaigns.scheduler import EpisodeResult, run_episodes
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.campaign_plans import plan_campaign
@@ -64,3 +64,43 @@ def test_an_episode_that_succeeds_runs_once(run: Callable[..., EpisodeResult]) -
     assert result.outcome.source_failures == {"meter": "no answer"}
     assert isinstance(result.outcome, EpisodeOutcome)
     assert isinstance(result.plan, Plan)
+
+
+LEAVES = """
+import subprocess, sys, time
+sys.stdin.readline()
+child = subprocess.Popen(["sleep", "600"])
+open({path!r}, "w").write(str(child.pid))
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "failure"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "the episode's process ended: killed by SIGKILL"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", "the episode's process was stopped by a signal"),
+    ],
+)
+def test_an_episode_that_was_killed_or_stopped_leaves_no_process_and_is_undone_at_once(
+    end: str, failure: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path, popen, removed = tmp_path / "pid", subprocess.Popen, []
+    program = LEAVES.format(path=str(path), end=end)
+    monkeypatch.setattr(
+        scheduler.subprocess, "Popen", lambda command, **options: popen([sys.executable, "-c", program], **options)
+    )
+    monkeypatch.setattr(scheduler, "EpisodeQueue", lambda plans, most: EpisodeQueue(plans, most, pause_s=0.0))
+    (result,) = run_episodes(
+        [PLAN],
+        tmp_path,
+        jobs=1,
+        settings={},
+        progress=lambda state: None,
+        should_stop=lambda: False,
+        remove_lost=removed.append,
+    )
+    assert result.failure.startswith(failure)
+    assert removed == [PLAN.episode] * result.attempts
+    assert result.attempts > 1
+    assert not Path(f"/proc/{path.read_text()}").exists()

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from faultset.collector.apps import load_app
-from faultset.collector.campaigns.output_folder import check_output_folder, remove_abandoned
+from faultset.collector.campaigns.output_folder import check_output_folder, remove_abandoned, remove_lost_episode
 from faultset.collector.campaigns.records import campaign_file, code_changes, record_failures, write_campaign
 from faultset.collector.campaigns.scheduler import CampaignProgress, EpisodeResult, run_episodes
 from faultset.collector.episodes.messages import EpisodeOutcome
@@ -213,6 +213,7 @@ def _collect(
         settings=host.settings,
         progress=lambda state: progress(replace(state, finished=[*present, *state.finished])),
         should_stop=should_stop,
+        remove_lost=lambda episode: remove_lost_episode(root, episode, host),
         lock=lock,
     )
     result = CampaignResult(

@@ -115,6 +115,25 @@ def remove_abandoned(
     return removal
 
 
+def remove_lost_episode(root: Path, episode: str, host: PlatformHost) -> None:
+    """Undo and remove what an episode has left whose process was killed.
+
+    Raises
+    ------
+    PlatformError
+        Something could not be undone; what leads to it stays, so that `recover` tries again.
+    """
+    for found in working_folders(root):
+        if isinstance(found, DataError) or found.note.episode != episode:
+            continue
+        if _is_abandoned(found, False, RemovalResult()):
+            host.undo_abandoned(found.journal)
+            found.release()
+    unfinished = root / EPISODES / f"{episode}{INCOMPLETE}"
+    if not (root / RUNNING / f"{episode}.json").exists() and _is_unfinished_episode(unfinished):
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
 def _is_abandoned(found: WorkingFolder, take_over: bool, removal: RemovalResult) -> bool:
     state, owner = found.note.owner.state(), found.note.owner
     if state == "alive":

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
+
+import psutil
 
 from faultset.collector.campaigns.episode_queue import EpisodeQueue, WaitingEpisode
 from faultset.collector.episodes.host_pressure import CpuPressure
@@ -24,9 +27,13 @@ from faultset.collector.episodes.messages import (
     read_message,
     write_message,
 )
+from faultset.collector.ipc.helper_processes import is_stopped
 from faultset.collector.plans.plan import Plan
+from faultset.core.errors import FaultsetError
 
 STAGGER_S = 2.0
+ORPHANS_END_S = 10.0
+"""How long at most the processes of an episode that was killed take to end."""
 
 _log = logging.getLogger(__name__)
 
@@ -114,6 +121,7 @@ def run_episodes(
     settings: Mapping[str, Any],
     progress: Callable[[CampaignProgress], None],
     should_stop: Callable[[], bool],
+    remove_lost: Callable[[str], None] = lambda episode: None,
     lock: int | None = None,
 ) -> list[EpisodeResult]:
     """Run plans, at most `jobs` at a time, and return their results in the order in which they ended.
@@ -130,6 +138,8 @@ def run_episodes(
         Settings of the platform's host, which each process opens anew.
     progress
         Called several times a second.
+    remove_lost
+        Called with the id of an episode whose process ended without a word, to undo and remove what it has left.
     lock
         Descriptor of the dataset's lock, which episodes hold until they have undone their changes, should this process
         be killed.
@@ -169,6 +179,9 @@ def run_episodes(
                 _log.info("episode %s starts (%s, attempt %d)", plan.episode, plan.title, begun.attempt)
                 selector.register(_output(begun), selectors.EVENT_READ, plan.episode)
                 last_start = time.monotonic()
+            for episode in running.values():
+                _end_if_stopped(episode)
+                _end_orphans(episode.process)
             for key, _ in selector.select(timeout=0.25):
                 episode = running[key.data]
                 line = _output(episode).readline()
@@ -177,7 +190,7 @@ def run_episodes(
                     continue
                 selector.unregister(key.fileobj)
                 del running[key.data]
-                result = _finish(episode)
+                result = _finish(episode, remove_lost)
                 if should_stop() or not waiting.repeat(episode.waiting, result.outcome):
                     results.append(result)
             report()
@@ -229,8 +242,16 @@ def _receive(episode: RunningEpisode, line: str) -> None:
             episode.outcome = message
 
 
-def _finish(episode: RunningEpisode) -> EpisodeResult:
-    episode.process.wait()
+def _end_if_stopped(episode: RunningEpisode) -> None:
+    """End an episode whose process was stopped by a signal: its clock runs on, and nothing measures in time."""
+    if episode.outcome is None and is_stopped(episode.process.pid):
+        failure = "the episode's process was stopped by a signal, which spoils what it measures; let it run"
+        episode.outcome = EpisodeOutcome(episode=episode.plan.episode, failure=failure, spoiled_by_host=True)
+        episode.process.kill()
+
+
+def _finish(episode: RunningEpisode, remove_lost: Callable[[str], None]) -> EpisodeResult:
+    _await_end(episode.process)
     for stream in (episode.process.stdin, episode.process.stdout):
         if stream:
             stream.close()
@@ -239,8 +260,56 @@ def _finish(episode: RunningEpisode) -> EpisodeResult:
     episode.errors.close()
     outcome = episode.outcome
     if outcome is None:
-        last = (errors.strip().splitlines() or [f"exit code {episode.process.returncode}"])[-1]
+        last = (errors.strip().splitlines() or [_exit_of(episode.process.returncode)])[-1]
         outcome = EpisodeOutcome(episode=episode.plan.episode, failure=f"the episode's process ended: {last}")
+    if episode.process.returncode < 0:
+        try:
+            remove_lost(episode.plan.episode)
+        except FaultsetError as error:
+            failure = f"{outcome.failure}; not all is undone ({error}): run 'faultset recover' on the dataset"
+            outcome = replace(outcome, failure=failure, retriable=False, exit_code=error.exit_code)
     return EpisodeResult(
         plan=episode.plan, outcome=outcome, attempts=episode.attempt, wall_s=time.monotonic() - episode.started
     )
+
+
+def _end_orphans(process: subprocess.Popen[str]) -> bool:
+    """Kill what an episode's process has started once it was killed itself; say whether it was."""
+    if process.returncode is not None:
+        return process.returncode < 0
+    # until it is waited for, nobody else gets its number, so that the group is the episode's for sure
+    ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    was_killed = ended is not None and ended.si_code != os.CLD_EXITED
+    if was_killed:
+        os.killpg(process.pid, signal.SIGKILL)
+    return was_killed
+
+
+def _await_end(process: subprocess.Popen[str]) -> None:
+    """Wait for the end of an episode's process, and of those that it has started if it was killed."""
+    if process.returncode is None:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    if _end_orphans(process):
+        deadline = time.monotonic() + ORPHANS_END_S
+        while _has_others(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    process.wait()
+
+
+def _has_others(session: int) -> bool:
+    for pid in psutil.pids():
+        try:
+            if pid != session and os.getsid(pid) == session:
+                return True
+        except ProcessLookupError:
+            continue
+    return False
+
+
+def _exit_of(code: int) -> str:
+    """Say how a process ended.
+
+    >>> _exit_of(-9), _exit_of(3)
+    ('killed by SIGKILL', 'exit code 3')
+    """
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

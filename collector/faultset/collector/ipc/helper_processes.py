@@ -55,7 +55,7 @@ class HelperProcess:
         code = self._process.poll()
         if code is not None:
             raise PlatformError(f"{self.name} ended with code {code}; it said last: {self.last_lines()}")
-        if _is_stopped(self._process.pid):
+        if is_stopped(self._process.pid):
             self._process.kill()
             self._process.wait()
             raise PlatformError(f"{self.name} was stopped by a signal, which spoils what it measures; let it run")
@@ -74,7 +74,8 @@ class HelperProcess:
             self._process.wait()
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
+    """Say whether a process was stopped by a signal and has not been continued."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
