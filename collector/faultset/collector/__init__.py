@@ -8,7 +8,8 @@ from faultset.core.code.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.collector.campaigns.collection import CampaignResult, collect
-    from faultset.collector.campaigns.scheduler import CampaignProgress, EpisodeResult
+    from faultset.collector.campaigns.episode_processes import EpisodeResult
+    from faultset.collector.campaigns.scheduler import CampaignProgress
     from faultset.collector.plans.campaign_plans import plan_campaign
     from faultset.collector.plans.plan import Plan
     from faultset.collector.plans.requests import CampaignRequest, make_request
@@ -30,7 +31,7 @@ __getattr__ = lazy_names(
         "CampaignProgress": "faultset.collector.campaigns.scheduler",
         "CampaignRequest": "faultset.collector.plans.requests",
         "CampaignResult": "faultset.collector.campaigns.collection",
-        "EpisodeResult": "faultset.collector.campaigns.scheduler",
+        "EpisodeResult": "faultset.collector.campaigns.episode_processes",
         "Plan": "faultset.collector.plans.plan",
         "collect": "faultset.collector.campaigns.collection",
         "make_request": "faultset.collector.plans.requests",

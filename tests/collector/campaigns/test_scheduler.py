@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.campaigns import scheduler
+from faultset.collector.campaigns import episode_processes, scheduler
+from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.episode_queue import OWN_ATTEMPTS, EpisodeQueue
-from faultset.collector.campaigns.scheduler import EpisodeResult, run_episodes
+from faultset.collector.campaigns.scheduler import run_episodes
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import Plan
@@ -39,7 +40,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Episod
         def begin(command: list[str], **options: Any) -> Any:
             return popen([sys.executable, "-c", program], **options)
 
-        monkeypatch.setattr(scheduler.subprocess, "Popen", begin)
+        monkeypatch.setattr(episode_processes.subprocess, "Popen", begin)
         (result,) = run_episodes(
             [PLAN], tmp_path, jobs=1, settings={}, progress=lambda state: None, should_stop=lambda: False
         )
@@ -88,7 +89,9 @@ def test_an_episode_that_was_killed_or_stopped_leaves_no_process_and_is_undone_a
     path, popen, removed = tmp_path / "pid", subprocess.Popen, []
     program = LEAVES.format(path=str(path), end=end)
     monkeypatch.setattr(
-        scheduler.subprocess, "Popen", lambda command, **options: popen([sys.executable, "-c", program], **options)
+        episode_processes.subprocess,
+        "Popen",
+        lambda command, **options: popen([sys.executable, "-c", program], **options),
     )
     monkeypatch.setattr(scheduler, "EpisodeQueue", lambda plans, most: EpisodeQueue(plans, most, pause_s=0.0))
     (result,) = run_episodes(

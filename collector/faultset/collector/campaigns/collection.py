@@ -15,9 +15,10 @@ from typing import Any
 import psutil
 
 from faultset.collector.apps import load_app
+from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.output_folder import check_output_folder, remove_abandoned, remove_lost_episode
 from faultset.collector.campaigns.records import campaign_file, code_changes, record_failures, write_campaign
-from faultset.collector.campaigns.scheduler import CampaignProgress, EpisodeResult, run_episodes
+from faultset.collector.campaigns.scheduler import CampaignProgress, run_episodes
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from faultset.collector.campaigns.scheduler import CampaignProgress, EpisodeResult
+from faultset.collector.campaigns.episode_processes import EpisodeResult
+from faultset.collector.campaigns.scheduler import CampaignProgress
 from faultset.core.verbosity import is_quiet
 
 
