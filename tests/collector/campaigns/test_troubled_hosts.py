@@ -24,15 +24,23 @@ from tests.collector.campaigns.test_killed_campaigns import (
     phases_of,
     processes_of,
     scratch_of,
-    start,
     wait_for,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("working_folders")]
 
 INSTANTS = 40
-EPISODE_S = 42.0
+CAMPAIGN_S = 40.0
 """How long a campaign of one short episode takes about, from the start of the program on."""
+ONE_EPISODE = [*COMMAND, "--normal", "0"]
+
+
+def start(root: Path) -> subprocess.Popen[str]:
+    """Start a campaign of one episode."""
+    command = [*ONE_EPISODE, "--out", str(root)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
 
 
 @pytest.fixture
@@ -74,7 +82,7 @@ def ends_well(collector: subprocess.Popen[str], root: Path, folder: Path) -> str
     """Wait for a campaign that has lost an episode to the host, and check that it has come to a good end."""
     said, _ = collector.communicate(timeout=300)
     assert collector.returncode == 0, said
-    assert len(open_dataset(root).episodes) == 2
+    assert len(open_dataset(root).episodes) == 1
     assert errors_in(root) == []
     assert unfinished(root) == []
     assert not folder.exists()
@@ -135,7 +143,7 @@ def test_a_store_that_somebody_kills_is_started_again_and_seen_in_the_dataset(tm
 
 def test_too_few_file_descriptors_are_said_in_one_sentence(tmp_path: Path) -> None:
     done = subprocess.run(
-        [*COMMAND, "--out", str(tmp_path / "data")],
+        [*ONE_EPISODE, "--out", str(tmp_path / "data")],
         capture_output=True,
         text=True,
         check=False,
@@ -157,7 +165,11 @@ def test_a_host_with_one_loopback_address_is_told_so(tmp_path: Path) -> None:
     ):
         pytest.skip("a network namespace cannot be made here")
     done = subprocess.run(
-        [*inside, *COMMAND, "--out", str(tmp_path / "data")], capture_output=True, text=True, check=False, timeout=120
+        [*inside, *ONE_EPISODE, "--out", str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 4, done.stderr
     assert "addresses 127.0.0.0/8 is needed" in done.stderr
@@ -170,7 +182,7 @@ def test_a_collector_killed_at_forty_instants_leaves_whole_episodes_or_none(tmp_
     for _ in range(INSTANTS):
         collector = start(root)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            collector.communicate(timeout=draw.uniform(0.0, EPISODE_S))
+            collector.communicate(timeout=draw.uniform(0.0, CAMPAIGN_S))
         os.kill(collector.pid, signal.SIGKILL)
         collector.communicate()
         folder = scratch_of(root)
@@ -180,6 +192,6 @@ def test_a_collector_killed_at_forty_instants_leaves_whole_episodes_or_none(tmp_
             assert errors_in(root) == []
             shutil.rmtree(root)
     said, _ = start(root).communicate(timeout=300)
-    assert len(open_dataset(root).episodes) == 2, said
+    assert len(open_dataset(root).episodes) == 1, said
     assert errors_in(root) == []
     assert unfinished(root) == []

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from faultset.collector.ipc.channel import Channel
-from faultset.collector.ipc.helper_processes import tail
+from faultset.collector.ipc.helper_processes import is_stopped, tail
 from faultset.collector.load.messages import ChangeLoad, StopLoad
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
 from faultset.collector.platforms.local.node.messages import RunJob, SignalJob
@@ -39,6 +39,7 @@ class Load:
         self._plane, self._app, self._folder = plane, app, folder
         self._log = folder / "load.log"
         self._channel: Channel | None = None
+        self._pid = 0
         self._wanted = False
 
     def start(self, *, seed: int, rate_rps: float, mix: str) -> None:
@@ -63,7 +64,7 @@ class Load:
         self._wanted = True
         env = self._plane.worker.environment
         job = RunJob(name=_NAME, function=_FUNCTION, argv=tuple(argv), env=env, log=self._log)
-        self._plane.call("node", job)
+        self._pid = self._plane.call("node", job)
         pause = threading.Event()
         while not socket.exists():
             self.check()
@@ -99,8 +100,11 @@ class Load:
             self._channel = None
 
     def check(self) -> None:
-        """Raise PlatformError when the load has ended by itself."""
+        """Raise PlatformError when the load has ended by itself or was stopped; what was stopped is ended first."""
         self._plane.check()
         code = self._plane.jobs.get(_NAME)
         if code is not None and self._wanted:
             raise PlatformError(f"the load ended with code {code}; it said last: {tail(self._log)}")
+        if self._wanted and code is None and is_stopped(self._pid):
+            self._plane.call("node", SignalJob(name=_NAME, signal="KILL"))
+            raise PlatformError("the load was stopped by a signal, which spoils what it measures; let it run")
