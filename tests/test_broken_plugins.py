@@ -216,7 +216,7 @@ def test_commands_work_and_what_they_write_is_clean(
     arguments: str, groups: list[str], site: Path, dataset: Path, tmp_path: Path
 ) -> None:
     words = arguments.format(dataset=dataset, out=tmp_path / "out").split()
-    program = "from faultset.core.console import main; main()"
+    program = "from faultset.core.start import faultset; faultset()"
     path = os.pathsep.join([str(site), *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", program, *words],

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -118,14 +119,43 @@ def test_a_command_that_cannot_be_imported_leaves_the_help_alone(run, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["collect", "evaluate"])
-def test_the_short_scripts_are_the_commands_of_their_name(name, capsys):
+def test_the_short_scripts_are_the_commands_of_their_name(name, capsys, monkeypatch):
     [script] = entry_points(group="console_scripts", name=name)
-    [of_faultset] = entry_points(group=console.ENTRY_POINTS, name=name)
-    assert script.value == of_faultset.value
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
     with pytest.raises(SystemExit) as caught:
-        script.load().main(["--help"], prog_name=name)
+        script.load()()
     assert caught.value.code == 0
     assert capsys.readouterr().out.startswith(f"Usage: {name} ")
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A file that takes no byte."""
+    if not stat.S_ISCHR(os.stat("/dev/full").st_mode):
+        pytest.skip("/dev/full is no device here")
+    with open("/dev/full", "w") as file:
+        yield file
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], ["dataset", "--help"], ["dataset", "show", "--help"], ["list", "faults"]]
+)
+def test_output_that_does_not_fit_is_one_sentence(words, full_disk):
+    program = f"import sys; sys.argv = ['faultset', *{words!r}]; from faultset.core.start import faultset; faultset()"
+    done = subprocess.run([sys.executable, "-c", program], stdout=full_disk, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 3
+    assert done.stderr == "Error: no space left on the disk that is written to; free some, then run again\n"
+
+
+@pytest.mark.parametrize("of", ["argument", "option"])
+def test_a_name_that_is_not_utf8_is_one_sentence(run, of, tmp_path):
+    name = os.fsdecode(b"data-\xff")
+    (tmp_path / name).mkdir()
+    words = ["verify", tmp_path / name] if of == "argument" else ["verify", ".", "--version", name]
+    result = run("dataset", *words)
+    assert result.exit_code == 2
+    assert "is not UTF-8 text; rename the file or folder" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

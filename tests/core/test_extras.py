@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.core.extras import EXTRAS
+from faultset.core.errors import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

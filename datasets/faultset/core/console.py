@@ -13,14 +13,14 @@ import io
 import math
 import re
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-from faultset.core import __version__
-from faultset.core.errors import DataError, FaultsetError
-from faultset.core.extras import missing_extra
+from faultset.core.errors import DataError, FaultsetError, UsageError, missing_extra
 from faultset.core.files import is_disk_full
 from faultset.core.output import escape_unencodable
 from faultset.core.plugins import Plugin, plugins
@@ -29,6 +29,7 @@ from faultset.core.verbosity import read_verbosity, verbosity_options
 
 ENTRY_POINTS = "faultset.commands"
 INTERRUPTED = 130
+T = TypeVar("T")
 _GROUP_HELP = {
     "agents": "Recorded runs of LLM agents: import, score and look at them.",
     "campaign": "Look at the campaigns of a dataset.",
@@ -39,25 +40,44 @@ _CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_
 
 
 def _invoked(invoke: Callable[[click.Context], Any], context: click.Context) -> Any:
+    return _with_exit_codes(lambda: invoke(context))
+
+
+def _with_exit_codes(run: Callable[[], T]) -> T:
+    """Run a part of a command; an error of ours, a full disk or an interrupt is one sentence and its exit code."""
     try:
-        return invoke(context)
+        return run()
     except FaultsetError as error:
         _show_error(error)
-        context.exit(error.exit_code)
+        code = error.exit_code
     except ModuleNotFoundError as error:
         missing = missing_extra(error)
         if missing is None:
             raise
         _show_error(missing)
-        context.exit(missing.exit_code)
+        code = missing.exit_code
     except OSError as error:
         if not is_disk_full(error):
             raise
         click.echo("Error: no space left on the disk that is written to; free some, then run again", err=True)
-        context.exit(DataError.exit_code)
+        code = DataError.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted", err=True)
-        context.exit(INTERRUPTED)
+        code = INTERRUPTED
+    raise click.exceptions.Exit(code)
+
+
+def _refuse_other_encodings(values: Iterable[Any]) -> None:
+    """Raise UsageError for a value that cannot be written as UTF-8, such as a file's name in another encoding."""
+    for value in values:
+        try:
+            if isinstance(value, str | Path):
+                str(value).encode()
+        except UnicodeEncodeError:
+            text = str(value).encode("utf-8", "backslashreplace").decode()
+            raise UsageError(f'"{text}" is not UTF-8 text; rename the file or folder, then give its new name') from None
+        if isinstance(value, tuple):
+            _refuse_other_encodings(value)
 
 
 def _show_error(error: FaultsetError) -> None:
@@ -78,12 +98,20 @@ class FaultsetCommand(click.Command):
         super().__init__(*args, context_settings=_CONTEXT | (context_settings or {}), **options)
         self.params += verbosity_options()
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Read the arguments, where help may already be shown."""
+        return _with_exit_codes(lambda: super(FaultsetCommand, self).make_context(*args, **extra))
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn a FaultsetError and an interrupt into their exit codes."""
         _accept_any_text()
         read_verbosity(ctx)
         escape_unencodable()
-        return _invoked(super().invoke, ctx)
+        return _invoked(self._invoke_checked, ctx)
+
+    def _invoke_checked(self, ctx: click.Context) -> Any:
+        _refuse_other_encodings(ctx.params.values())
+        return super().invoke(ctx)
 
 
 class FaultsetGroup(click.Group):
@@ -100,6 +128,10 @@ class FaultsetGroup(click.Group):
     ) -> None:
         super().__init__(*args, context_settings=_CONTEXT | (context_settings or {}), **options)
         self._prefix = prefix
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Read the arguments, where help or the version may already be shown."""
+        return _with_exit_codes(lambda: super(FaultsetGroup, self).make_context(*args, **extra))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
@@ -161,7 +193,7 @@ def command(name: str | None = None, **options: Any) -> Callable[[Callable[..., 
 
 
 @click.group(cls=FaultsetGroup, prefix="", name="faultset")
-@click.version_option(__version__, prog_name="faultset")
+@click.version_option(version("faultset"), prog_name="faultset")
 def root() -> None:
     """Labelled telemetry of failing microservices, and an honest score for every diagnosis method on it.
 
@@ -170,11 +202,6 @@ def root() -> None:
       faultset collect --faults all --apps hotel --profile quick --out data/
       faultset evaluate data/
     """
-
-
-def main() -> None:
-    """Run `faultset`."""
-    root.main(prog_name="faultset")
 
 
 class Duration(click.ParamType):

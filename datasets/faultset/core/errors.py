@@ -18,6 +18,12 @@ from typing import ClassVar
 import faultset
 from faultset.core.printable import printable
 
+EXTRAS = {
+    "evaluate": ("cachetools", "cloudpickle", "dask", "distributed", "fsspec", "jinja2", "networkx", "sklearn"),
+    "inspect": ("inspect_ai",),
+    "kubernetes": ("kubernetes",),
+}
+"""Extra -> the packages that only it brings, as they are imported."""
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 
 
@@ -47,6 +53,18 @@ class PlatformError(FaultsetError):
     """A platform that cannot run the application, or an application that does not become healthy."""
 
     exit_code = 4
+
+
+def missing_extra(error: ModuleNotFoundError) -> UsageError | None:
+    """Return the error for a user who has not installed an extra; None where the missing module is another one."""
+    package = (error.name or "").partition(".")[0]
+    for extra, packages in EXTRAS.items():
+        if package in packages:
+            return UsageError(
+                f'this needs the package "{package}", which comes with the extra "{extra}"; '
+                f"run: pip install 'faultset[{extra}]', or in a clone pip install '.[{extra}]'"
+            )
+    return None
 
 
 def in_one_sentence(error: BaseException) -> str:

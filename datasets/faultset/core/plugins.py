@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
-from faultset.core.errors import UsageError
-from faultset.core.extras import missing_extra
+from faultset.core.errors import UsageError, missing_extra
 from faultset.core.suggestions import unknown_name
 
 _log = logging.getLogger(__name__)

@@ -97,6 +97,7 @@ def test_an_export_without_a_label_is_called_unlabelled_and_doctor_warns(export:
     told = open_dataset(tmp_path / "out").label(view.episode)
 
     assert (told.fault, told.no_fault_kind, told.verdict) == (None, "unlabelled", "unknown")
+    open_dataset(tmp_path / "out").check_files(1)
     assert any("no label.json" in issue.found for issue in AIOpsLabImport().data_issues(export))
 
 
@@ -282,6 +283,13 @@ def test_an_older_variant_names_pods_by_cmdb_id(export: Path, tmp_path: Path) ->
     logs = only(export, tmp_path / "out").logs()
 
     assert logs[["service", "pod", "container"]].to_numpy().tolist() == [["user", USER, USER]]
+
+
+def test_a_fault_that_no_label_may_hold_leaves_its_case_out(export: Path, tmp_path: Path) -> None:
+    label(export, fault="\x1b[2J")
+    with pytest.raises(DataError, match=r"cannot become an episode: truth/label.parquet: fault should be printable"):
+        import_dataset("aiopslab", export.parent, tmp_path / "out", workers=1)
+    assert not [*(tmp_path / "out" / "episodes").iterdir()]
 
 
 def test_the_importer_keeps_what_importers_promise(export: Path) -> None:

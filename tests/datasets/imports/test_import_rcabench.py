@@ -317,6 +317,16 @@ def test_a_linked_dataset_folder_is_followed_and_names_the_case(source, tmp_path
     assert [case.key for case in RCABenchImport().cases(source)] == ["rcabench/ts5-order-delay-x1"]
 
 
+def test_a_name_that_no_dataset_may_hold_leaves_its_case_out(source: Path, tmp_path: Path) -> None:
+    pack = datapack(source)
+    injection = json.loads((pack / "injection.json").read_text())
+    injection["ground_truth"][0]["service"] = ["\x1b[2J"]
+    (pack / "injection.json").write_text(json.dumps(injection))
+    with pytest.raises(DataError, match=r"cannot become an episode: context.json: services.* should be printable text"):
+        import_dataset("rcabench", source, tmp_path / "out", workers=1)
+    assert not [*(tmp_path / "out" / "episodes").iterdir()]
+
+
 def test_the_importer_keeps_what_importers_promise(source: Path) -> None:
     datapack(source)
     check_importer("rcabench", source)

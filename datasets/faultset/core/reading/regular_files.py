@@ -42,6 +42,7 @@ def regular_stat(
     """
     below = path.parent if below is None else below
     try:
+        str(path).encode()
         folder = below
         for part in path.relative_to(below).parts[:-1]:
             folder = folder / part
@@ -51,6 +52,8 @@ def regular_stat(
         state = path.lstat()
     except FileNotFoundError:
         raise error(f"{printable(path)} is missing; restore it") from None
+    except UnicodeEncodeError:
+        raise error(f"{printable(path)} has a name that is not UTF-8 text; rename it") from None
     except (OSError, ValueError) as problem:
         raise unreadable(path, problem, error) from problem
     if not stat.S_ISREG(state.st_mode):

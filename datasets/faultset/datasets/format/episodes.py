@@ -92,6 +92,11 @@ class EpisodeWriter:
         if self._open:
             self._discard()
 
+    @property
+    def folder(self) -> Path:
+        """Where the files are until they are committed."""
+        return self._folder
+
     def write_table(self, table: str, batches: Iterable[pa.RecordBatch | pa.Table]) -> pa.Table:
         """Sort and write one telemetry table, given without its `episode` column; return it as it was written."""
         if table not in self._schemas:

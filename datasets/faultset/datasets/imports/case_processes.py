@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import multiprocessing
 import os
@@ -16,7 +17,7 @@ from pathlib import Path
 from faultset.core.errors import DataError
 from faultset.datasets.format.summaries import EpisodeSummary
 from faultset.datasets.imports.case_episodes import import_case
-from faultset.datasets.imports.contract import Case
+from faultset.datasets.imports.contract import Case, ImportFormat
 from faultset.datasets.imports.registry import format_named
 
 Outcome = str | EpisodeSummary
@@ -43,8 +44,9 @@ def imported_cases(name: str, cases: Sequence[Case], out: Path, workers: int | N
     """
     count = min(workers or len(os.sched_getaffinity(0)), len(cases))
     if count <= 1:
+        found = format_named(name)
         for case in cases:
-            yield case, _attempt(name, case, out)
+            yield case, import_or_say_why(found, case, out)
         return
     left = {case.key: case for case in cases}
     for case, outcome in _in_pool(name, cases, out, count):
@@ -52,8 +54,8 @@ def imported_cases(name: str, cases: Sequence[Case], out: Path, workers: int | N
         yield case, outcome
     # A process was killed: the others' cases one at a time, so that it is known which one does it.
     for case in left.values():
-        found = [outcome for _, outcome in _in_pool(name, [case], out, 1)]
-        yield case, found[0] if found else f"{case.key}: the process that read it was killed (out of memory?)"
+        outcomes = [outcome for _, outcome in _in_pool(name, [case], out, 1)]
+        yield case, outcomes[0] if outcomes else f"{case.key}: the process that read it was killed (out of memory?)"
 
 
 def _in_pool(name: str, cases: Sequence[Case], out: Path, count: int) -> Iterator[tuple[Case, Outcome]]:
@@ -63,7 +65,7 @@ def _in_pool(name: str, cases: Sequence[Case], out: Path, count: int) -> Iterato
         running: dict[Future[Outcome], Case] = {}
         try:
             with _environment(_KEEP_FREED_MEMORY):
-                running |= {pool.submit(_attempt, name, case, out): case for case in cases}
+                running |= {pool.submit(_of_format, name, case, out): case for case in cases}
             for future in as_completed(running):
                 yield running[future], future.result()
         except BrokenProcessPool:
@@ -73,9 +75,16 @@ def _in_pool(name: str, cases: Sequence[Case], out: Path, count: int) -> Iterato
             raise
 
 
-def _attempt(name: str, case: Case, out: Path) -> Outcome:
+def import_or_say_why(found: ImportFormat, case: Case, out: Path) -> Outcome:
+    """Write one case as an episode; a case that cannot be read is no error, only a full disk is.
+
+    Raises
+    ------
+    DataError
+        No space is left on the disk of the dataset.
+    """
     try:
-        return import_case(format_named(name), case, out)
+        return import_case(found, case, out)
     except DataError as error:
         if "no space left" in str(error):
             raise
@@ -84,6 +93,16 @@ def _attempt(name: str, case: Case, out: Path) -> Outcome:
         _log.debug("case %s", case.key, exc_info=True)
         reason = (str(error).splitlines() or [""])[0][:200]
         return f"{case.key} cannot be read ({type(error).__name__}: {reason}); restore its files"
+
+
+@functools.cache
+def _format(name: str) -> ImportFormat:
+    return format_named(name)
+
+
+def _of_format(name: str, case: Case, out: Path) -> Outcome:
+    """Import a case in a process of the pool, which looks for its format once."""
+    return import_or_say_why(_format(name), case, out)
 
 
 @contextmanager

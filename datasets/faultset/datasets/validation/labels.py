@@ -21,8 +21,9 @@ def label_problems(context: EpisodeContext, label: Label) -> Iterator[str]:
     for service in sorted({*label.targets, *_cause_services(label)} - set(context.services)):
         yield f"{quoted(service)} is a target or root cause but not among the candidates"
     if label.fault is None:
-        if label.verdict != "none":
-            yield f'an episode without a fault must have the verdict "none", not "{label.verdict}"'
+        wanted = "unknown" if label.no_fault_kind == "unlabelled" else "none"
+        if label.verdict != wanted:
+            yield f'an episode without a fault must have the verdict "{wanted}", not "{label.verdict}"'
         if label.targets or label.root_causes:
             yield "an episode without a fault has targets or root causes"
         return

@@ -75,7 +75,7 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     help="Learn from this dataset, and test all of DATASET. No episode or (application, fault, target) is in both.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="For the results.  [default: results/NAME beside DATASET]")
-@click.option("--workers", type=click.IntRange(min=1), help="Methods that run at once.  [default: cores]")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Methods that run at once.  [default: cores]")
 @click.option("--scheduler", metavar="ADDRESS", help="Use this dask scheduler instead, for instance tcp://host:8786.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For methods that draw.")
 @click.option("--timeout", type=DURATION, default="60s", show_default=True, help="For one answer.")

@@ -10,6 +10,8 @@ from faultset.core.errors import UsageError
 
 LEAST_MEMORY = 256 << 20
 """Bytes that loading an episode takes."""
+MOST_MEMORY = 1 << 50
+"""Bytes; what a kernel can limit is not much more."""
 
 
 def names(texts: Iterable[str]) -> list[str]:
@@ -50,8 +52,12 @@ def memory_bytes(text: str) -> int:
 
     try:
         amount = int(parse_bytes(text))
+    except OverflowError:
+        amount = MOST_MEMORY + 1
     except ValueError:
         raise UsageError(f'"{text}" is not an amount of memory; write for instance 2GiB or 500MB') from None
     if amount < LEAST_MEMORY:
         raise UsageError(f"a memory limit of {text} is too little to load an episode; give at least 256MiB")
+    if amount > MOST_MEMORY:
+        raise UsageError(f"a memory limit of {text[:40]} is more than a machine has; give at most 1024TiB")
     return amount

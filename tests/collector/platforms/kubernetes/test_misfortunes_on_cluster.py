@@ -33,7 +33,7 @@ from faultset.core.errors import PlatformError
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[4]
-FAULTSET = [sys.executable, "-c", "from faultset.core.console import main; main()"]
+FAULTSET = [sys.executable, "-c", "from faultset.core.start import faultset; faultset()"]
 ONE = ["--faults", "target-port", "--apps", "hotel", "--normal", "0", *SHORT]
 
 

@@ -1,0 +1,45 @@
+"""Where the scripts `faultset`, `collect` and `evaluate` begin: Ctrl-C is one word from their first moment on.
+
+What the commands import takes a while, and an interrupt in between would end in a traceback of somebody's imports. So
+this module imports nothing but what the interpreter has anyway.
+"""
+
+import os
+import signal
+from types import FrameType
+
+_INTERRUPTED = 130
+
+
+def faultset() -> None:
+    """Run `faultset`."""
+    _run("faultset.core.console", "root", "faultset")
+
+
+def collect() -> None:
+    """Run `collect`."""
+    _run("faultset.collector.cli.collect", "collect", "collect")
+
+
+def evaluate() -> None:
+    """Run `evaluate`."""
+    _run("faultset.evaluators.cli.evaluate", "evaluate", "evaluate")
+
+
+def _run(module: str, command: str, name: str) -> None:
+    from importlib import import_module
+
+    loaded = getattr(import_module(module), command)
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    loaded.main(prog_name=name)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"Interrupted\n")
+    os._exit(_INTERRUPTED)
+
+
+# Not where the signal is ignored, as in a job of the background.
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _end)
