@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from faultset.agents.formats.contract import AgentFormat, ImportedRun, ImportOptions, OwnScore
 from faultset.agents.runs.record import AgentRun, RunTruth
-from faultset.core.errors import DataError, FaultsetError, UsageError
-from faultset.core.errors import missing_extra
+from faultset.core.errors import DataError, FaultsetError, UsageError, missing_extra
 from faultset.core.plugins import load_plugin, plugins, require_class
 from faultset.core.printable import printable
 
