@@ -1,0 +1,1 @@
+"""Detectors that learn across episodes: one model of all services of all training episodes."""
