@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from faultset.agents import import_runs, read_runs, score_runs
+from faultset.agents.runs.record import RUNS, RUNS_VERSION, TRUTH, AgentRun, RunTruth
 from faultset.core.errors import DataError, UsageError
 from tests.agents.conftest import Session, said
 
@@ -85,3 +87,20 @@ def test_a_damaged_table_is_one_sentence(session: Session, tmp_path: Path) -> No
     with pytest.raises(DataError) as caught:
         score_runs(tmp_path / "runs")
     assert str(caught.value).isprintable()
+
+
+def test_every_column_is_described_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "agents.md").read_text("utf-8")
+    assert not [name for name in (*RUNS.names, *TRUTH.names) if f"`{name}`" not in page]
+
+
+def test_columns_are_the_fields_of_the_records() -> None:
+    assert RUNS.names == [*AgentRun.model_fields]
+    assert TRUTH.names == [*RunTruth.model_fields]
+
+
+def test_tables_carry_the_version_of_their_layout(session: Session, tmp_path: Path) -> None:
+    import_runs("aiopslab", session(said('submit("Yes")')), tmp_path / "runs")
+    for name in ("runs", "truth"):
+        metadata = pq.read_schema(tmp_path / "runs" / f"{name}.parquet").metadata
+        assert metadata[b"faultset.agent_runs"] == str(RUNS_VERSION).encode()

@@ -29,8 +29,7 @@ class ATIFTrajectories:
     def files(self, path: Path) -> Sequence[Path]:
         """Find the files that are called trajectories, or all JSON files where none is."""
         found = files_below(path, lambda file: file.suffix == ".json", "a folder of ATIF files")
-        named = [file for file in found if "trajectory" in file.name or file.parent.name == "trajectories"]
-        return named or found
+        return [file for file in found if "trajectory" in file.name] or found
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
         """Read one trajectory."""
