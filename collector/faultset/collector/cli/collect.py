@@ -86,7 +86,13 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     help=f"Applications to run. {_NAMES} Or paths of folders and files.",
 )
 @click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn, balanced, when left out.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("faultset-data"), show_default=True)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("faultset-data"),
+    show_default=True,
+    help="Folder of the dataset.",
+)
 @click.option("--platform", default="local", show_default=True, help="Where the applications run.")
 @click.option(
     "-j",
@@ -97,11 +103,25 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     help="Episodes at a time at most; auto for as many as the machine bears. Fewer run while it is short of CPU.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same plans and load."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Decides plans and load: the same seed gives the same.",
 )
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Episodes for each fault.")
-@click.option("--normal", type=click.IntRange(min=0), help="No-fault episodes; half as many as faults, at least 6.")
-@click.option("--profile", type=click.Choice(["quick", "standard"]), default="standard", show_default=True)
+@click.option(
+    "--normal",
+    type=click.IntRange(min=0),
+    help="Episodes without a fault; half as many as with one, at least 6, when left out.",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(["quick", "standard"]),
+    default="standard",
+    show_default=True,
+    help="Lengths of the phases.",
+)
 @click.option("--rate", type=float, default=20.0, show_default=True, help="Requests per second.")
 @click.option("--mix", help="Workload mix of the application; its default when left out.")
 @click.option("--warmup", type=DURATION, help="Load before the view begins.")

@@ -12,7 +12,13 @@ from faultset.core.output import json_option, show_json
 
 
 @command("recover")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("faultset-data"), show_default=True)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("faultset-data"),
+    show_default=True,
+    help="Folder of the dataset.",
+)
 @click.option("--platform", default="local", show_default=True, help="kubernetes: look through the whole cluster too.")
 @click.option("--context", help="Context of the kubeconfig; its current one when left out.")
 @json_option

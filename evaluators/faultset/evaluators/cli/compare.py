@@ -37,7 +37,7 @@ def gate_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the comparison.  [default: NEW]")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For the intervals.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the intervals.")
 @gate_options
 @json_option
 def compare(

@@ -74,12 +74,16 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     metavar="OTHER",
     help="Learn from this dataset, and test all of DATASET. No episode or (application, fault, target) is in both.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="For the results.  [default: results/NAME beside DATASET]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder for the results.  [default: results/NAME beside DATASET]"
+)
 @click.option("--workers", type=click.IntRange(1, 1024), help="Methods that run at once.  [default: cores]")
 @click.option("--scheduler", metavar="ADDRESS", help="Use this dask scheduler instead, for instance tcp://host:8786.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For methods that draw.")
-@click.option("--timeout", type=DURATION, default="60s", show_default=True, help="For one answer.")
-@click.option("--memory-limit", default="2GiB", show_default=True, help="For one answer.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of methods that draw random numbers."
+)
+@click.option("--timeout", type=DURATION, default="60s", show_default=True, help="Longest time for one answer.")
+@click.option("--memory-limit", default="2GiB", show_default=True, help="Most memory for one answer.")
 @click.option("--fresh", is_flag=True, help="Run everything again, also what an interrupted evaluation has left.")
 @click.option(
     "--compare",
