@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from faultset.collector.verdicts.calibration import calibrate
-from faultset.collector.verdicts.latent import CAP, calibration, service_scores
+from faultset.collector.verdicts.latent import CAP, service_scores
 from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_tests
-from faultset.collector.verdicts.verdict import judge
+from faultset.collector.verdicts.verdict import UNCALIBRATED, judge
 
 SECOND = 1_000_000_000
 WINDOW: dict[str, Any] = {
@@ -132,9 +131,9 @@ def test_the_verdict_is_manifest_before_latent_before_silent() -> None:
     failing, moved = requests(), wide()
     failing.loc[after_onset(failing, "search"), "outcome"] = "http_error"
     moved.iloc[120:, 0] += 1000
-    assert judge(failing, wide(), targets=["geo"], **WINDOW).verdict == "manifest"
-    assert judge(requests(), moved, targets=["geo"], **WINDOW).verdict == "latent"
-    assert judge(requests(), moved, targets=["rate"], **WINDOW).verdict == "silent"
+    assert judge(failing, wide(), targets=["geo"], limit=10.0, **WINDOW).verdict == "manifest"
+    assert judge(requests(), moved, targets=["geo"], limit=10.0, **WINDOW).verdict == "latent"
+    assert judge(requests(), moved, targets=["rate"], limit=10.0, **WINDOW).verdict == "silent"
 
 
 def test_a_series_that_has_gaps_anyway_does_not_end() -> None:
@@ -144,10 +143,13 @@ def test_a_series_that_has_gaps_anyway_does_not_end() -> None:
     assert scores(frame)["rate"] < 6
 
 
-def test_the_committed_limit_is_what_one_percent_of_its_windows_exceed() -> None:
-    committed = calibration()
-    drawn = calibrate(committed["scores"])
-    assert drawn["threshold"] == committed["threshold"]
-    assert committed["windows"] == len(committed["scores"]) >= 50
-    exceeding = sum(row["score"] > committed["threshold"] for row in committed["scores"])
-    assert exceeding <= 0.01 * committed["windows"]
+def test_without_a_calibration_the_latent_test_says_nothing() -> None:
+    failing, moved = requests(), wide()
+    failing.loc[after_onset(failing, "search"), "outcome"] = "http_error"
+    moved.iloc[120:, 0] += 1000
+    unknown = judge(requests(), moved, targets=["geo"], limit=None, **WINDOW)
+    assert (unknown.verdict, unknown.latent_fires) == ("unknown", False)
+    (row,) = [row for row in unknown.evidence if row["check"] == "latent"]
+    assert row["detail"].endswith(UNCALIBRATED)
+    assert row["statistic"] > 100
+    assert judge(failing, moved, targets=["geo"], limit=None, **WINDOW).verdict == "manifest"

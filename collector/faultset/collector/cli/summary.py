@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import click
 
 from faultset.collector.campaigns.collection import CampaignResult
+from faultset.collector.verdicts.verdict import UNCALIBRATED
 from faultset.core.output import show_json, show_records
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.labels import Label
@@ -85,11 +86,13 @@ def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> str
     for episode in healthy:
         evidence = read_evidence(result.root / "episodes" / episode)
         sli += bool(evidence.loc[evidence["check"] == "sli", "passed"].any())
-        fired = evidence.loc[evidence["check"] == "latent", "passed"]
+        judged = (evidence["check"] == "latent") & ~evidence["detail"].astype(str).str.endswith(UNCALIBRATED)
+        fired = evidence.loc[judged, "passed"]
         latent, services = latent + int(fired.sum()), services + len(fired)
-    counts = (
-        f"on {len(healthy)} no-fault episodes the SLI test fired {sli} times "
-        f"and the latent test on {latent} of {services} services"
+    counts = f"on {len(healthy)} no-fault episodes the SLI test fired {sli} times" + (
+        f" and the latent test on {latent} of {services} services"
+        if services
+        else f"; the latent test is {UNCALIBRATED}"
     )
     if not sli and latent <= MOST_FALSE_POSITIVES * services:
         return counts

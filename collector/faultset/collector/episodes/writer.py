@@ -20,6 +20,7 @@ from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows
 from faultset.collector.spec.reachability import services_reached
+from faultset.collector.verdicts.calibration import threshold_for
 from faultset.collector.verdicts.sli import as_seen_at
 from faultset.collector.verdicts.verdict import Judgement, judge
 from faultset.datasets.format.context import EpisodeContext
@@ -139,6 +140,7 @@ def write_episode(
             reference_end_ns=bounds.reference_end_ns,
             onset_ns=record.inject_start_ns or bounds.end_ns,
             end_ns=bounds.end_ns,
+            limit=threshold_for(plan.app, plan.platform, plan.step_s),
         )
         _must_be_valid(plan, judgement, is_busy=is_busy)
         label = _label(record, bounds, platform, judgement)

@@ -1,77 +1,168 @@
-"""Draw the limit of the latent test from no-fault episodes.
+"""Limits of the latent test, drawn from episodes without a fault for each application, platform and step.
 
-    python -m faultset.collector.verdicts.calibration DATASET... > calibration.json
-
-Only plain episodes count, in the disturbed and sham ones services are meant to move; and of those only the ones in
-which the SLI test stayed silent, because otherwise the host was too busy for the episode to be called healthy.
+A limit is an order statistic: among the scores of `n` service windows without a fault, the `ceil((n + 1) * 0.99)`-th
+smallest, which one more window of the same kind exceeds with a chance of 1 % at most. Fewer than `LEAST_WINDOWS`
+windows give no limit, and then the test says nothing.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, ClassVar
 
-import numpy as np
+from pydantic import ConfigDict
+from scipy import stats
 
 from faultset.collector.plans.plan import Plan, draw
 from faultset.collector.verdicts.latent import service_scores
-from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.core.reading.documents import STRICT, checked, parse_object
+from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.truth import read_evidence, read_journal
 
+VERSION = 2
 QUANTILE = 0.99
+LEAST_WINDOWS = 300
 
 
-def windows(dataset: Dataset) -> list[dict[str, Any]]:
-    """Return the score of every service in every plain episode, at the instant its plan drew as onset."""
-    rows = []
-    for episode in dataset.episodes:
-        evidence = read_evidence(dataset.path(episode))
-        noticed = evidence.loc[evidence["check"] == "sli", "passed"].any()
-        if dataset.label(episode).no_fault_kind != "plain" or noticed:
-            continue
-        notes = read_journal(dataset.path(episode))
-        plan = Plan.from_json(next(record["args"] for record in notes if record.get("verb") == "plan"))
-        view = dataset.view(episode)
-        onset_ns = view.view[0] + int(draw(plan).onset_s * 1e9)
-        scores = service_scores(view.wide(plan.step_s), reference_end_ns=view.reference[1], onset_ns=onset_ns)
-        rows += [
-            {
-                "episode": episode,
-                "profile": plan.profile,
-                "service": score.service,
-                "score": round(score.score, 2),
-                "series": score.series,
-            }
-            for score in scores
-        ]
-    return rows
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Score of one service in one episode without a fault."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    episode: str
+    service: str
+    series: str
+    score: float
 
 
-def calibrate(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the calibration: the score that 1 % of the windows exceed, with the windows."""
-    scores = np.array([row["score"] for row in rows])
-    return {
-        "threshold": round(float(np.quantile(scores, QUANTILE, method="higher")), 2),
-        "quantile": QUANTILE,
-        "windows": len(rows),
-        "episodes": len({row["episode"] for row in rows}),
-        "scores": sorted(rows, key=lambda row: -row["score"]),
-    }
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """What was measured for one application on one platform at one step."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    app: str
+    platform: str
+    step_s: float
+    """Seconds between samples."""
+    windows: tuple[Window, ...]
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes without a fault."""
+        return len({window.episode for window in self.windows})
+
+    @property
+    def threshold(self) -> float | None:
+        """Score above which a service's telemetry counts as moved; None where too little was measured."""
+        return limit_of([window.score for window in self.windows])
+
+    @property
+    def unseen(self) -> tuple[int, int]:
+        """How many windows exceed the limit that the other episodes give, and how many could be judged so."""
+        by_episode: dict[str, list[float]] = defaultdict(list)
+        for window in self.windows:
+            by_episode[window.episode].append(window.score)
+        exceeding = judged = 0
+        for episode, scores in by_episode.items():
+            limit = limit_of([s for other, part in by_episode.items() if other != episode for s in part])
+            if limit is not None:
+                exceeding += sum(score > limit for score in scores)
+                judged += len(scores)
+        return exceeding, judged
 
 
-def main() -> None:
-    """Print the calibration drawn from the datasets named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("datasets", nargs="+", type=Path)
-    rows = [row for path in parser.parse_args().datasets for row in windows(open_dataset(path))]
-    if not rows:
-        sys.exit("there is no plain no-fault episode in these datasets")
-    json.dump(calibrate(rows), sys.stdout, indent=1)
+def limit_of(scores: Sequence[float]) -> float | None:
+    """Return the score that one more window exceeds with a chance of 1 % at most; None for too few scores."""
+    if len(scores) < LEAST_WINDOWS:
+        return None
+    return sorted(scores)[math.ceil((len(scores) + 1) * QUANTILE) - 1]
 
 
-if __name__ == "__main__":
-    main()
+def binomial_interval(exceeding: int, windows: int) -> tuple[float, float]:
+    """Return the exact 95 % interval (Clopper and Pearson) of a share."""
+    found = stats.binomtest(exceeding, windows).proportion_ci(0.95)
+    return float(found.low), float(found.high)
+
+
+def measured(datasets: Iterable[Dataset]) -> list[Calibration]:
+    """Score every service of every plain episode, at the instant that its plan drew as onset.
+
+    Only plain episodes count, in the disturbed and sham ones services are meant to move; and of those only the ones in
+    which the SLI test stayed silent, because otherwise the host was too busy for the episode to be called healthy. An
+    episode that is in two datasets counts once.
+    """
+    found: dict[tuple[str, str, float], dict[str, list[Window]]] = defaultdict(dict)
+    for dataset in datasets:
+        for episode in dataset.episodes:
+            evidence = read_evidence(dataset.path(episode))
+            noticed = evidence.loc[evidence["check"] == "sli", "passed"].any()
+            if dataset.label(episode).no_fault_kind != "plain" or noticed:
+                continue
+            notes = read_journal(dataset.path(episode))
+            args = next((record["args"] for record in notes if record.get("verb") == "plan"), None)
+            if args is None:
+                # an imported episode has no plan, and so no instant at which it could have had a fault
+                continue
+            plan = Plan.from_json(args)
+            view = dataset.view(episode)
+            onset_ns = view.view[0] + int(draw(plan).onset_s * 1e9)
+            scores = service_scores(view.wide(plan.step_s), reference_end_ns=view.reference[1], onset_ns=onset_ns)
+            found[plan.app, plan.platform, plan.step_s][episode] = [
+                Window(episode=episode, service=one.service, series=one.series, score=round(one.score, 2))
+                for one in scores
+            ]
+    return [
+        Calibration(
+            app=app,
+            platform=platform,
+            step_s=step_s,
+            windows=tuple(
+                sorted(
+                    (window for windows in episodes.values() for window in windows), key=lambda window: -window.score
+                )
+            ),
+        )
+        for (app, platform, step_s), episodes in sorted(found.items())
+    ]
+
+
+def to_json(calibrations: Iterable[Calibration]) -> str:
+    """Return the text of a calibration file."""
+    content = {"version": VERSION, "calibrations": [asdict(one) for one in calibrations]}
+    return json.dumps(content, indent=1) + "\n"
+
+
+def from_json(text: str, origin: str) -> list[Calibration]:
+    """Read the text of a calibration file; `origin` names it in errors."""
+    content: dict[str, Any] = checked(parse_object(text, origin), _File, origin).__dict__
+    return list(content["calibrations"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    version: int
+    calibrations: tuple[Calibration, ...]
+
+
+@cache
+def shipped() -> tuple[Calibration, ...]:
+    """Return the calibrations that come with this release, with the windows that they were drawn from."""
+    text = files("faultset.collector.verdicts").joinpath("calibration.json").read_text()
+    return tuple(from_json(text, "calibration.json"))
+
+
+def threshold_for(app: str, platform: str, step_s: float) -> float | None:
+    """Return the limit of the latent test; None where it was not calibrated."""
+    return next(
+        (one.threshold for one in shipped() if (one.app, one.platform, one.step_s) == (app, platform, step_s)), None
+    )

@@ -8,10 +8,7 @@ service x no-fault windows exceed; it is committed with the windows it was drawn
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
 import numpy as np
 import pandas as pd
@@ -70,15 +67,3 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
 def _is_considered(metric: str) -> bool:
     """Leave out what moves by any change of an object, harmful or not."""
     return is_health_metric(metric, role_of(metric))
-
-
-@cache
-def calibration() -> dict:
-    """Return the committed calibration: threshold, quantile, and the scores that it was drawn from."""
-    text = files("faultset.collector.verdicts").joinpath("calibration.json").read_text()
-    return json.loads(text)
-
-
-def threshold() -> float:
-    """Return the score above which a service's telemetry counts as moved."""
-    return float(calibration()["threshold"])

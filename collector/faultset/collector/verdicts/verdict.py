@@ -1,4 +1,4 @@
-"""Verdict of an episode from its evidence: manifest, latent or silent."""
+"""Verdict of an episode from its evidence: manifest, latent, silent, or unknown without a calibrated latent test."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from faultset.collector.verdicts.latent import LatentScore, service_scores, threshold
+from faultset.collector.verdicts.latent import LatentScore, service_scores
 from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_tests
 from faultset.collector.verdicts.validity import void_reason
+
+UNCALIBRATED = "not calibrated for this application, platform and step"
+"""How the detail of a latent test ends that says nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +23,8 @@ class Judgement:
     Attributes
     ----------
     verdict
-        manifest, latent or silent; in a no-fault episode what the same tests say of it, which should be silent.
+        manifest, latent or silent; unknown where clients felt nothing and the latent test is not calibrated; in a
+        no-fault episode what the same tests say of it, which should be silent.
     first_manifest_ns
         End of the first second in which the SLI test fires.
     void_reason
@@ -46,6 +50,7 @@ def judge(
     reference_end_ns: int,
     onset_ns: int,
     end_ns: int,
+    limit: float | None,
 ) -> Judgement:
     """Test client requests and the targets' telemetry after the onset against the healthy reference.
 
@@ -57,6 +62,8 @@ def judge(
         Service that the fault was applied to; None without a fault.
     services_reached
         For each endpoint the services that its requests can reach; one that is missing may reach all.
+    limit
+        Score above which a service's telemetry counts as moved; None where the latent test is not calibrated.
     """
     seen = as_seen_at(requests, end_ns)
     window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns, "end_ns": end_ns}
@@ -75,23 +82,24 @@ def judge(
     ]
     sli_fires = any(test.fires for test in tests)
     scores = {s.service: s for s in service_scores(wide, reference_end_ns=reference_end_ns, onset_ns=onset_ns)}
-    limit = threshold()
     moved = [scores.get(t, LatentScore(service=t, score=0.0, series="")) for t in targets]
     rows += [
         {
             "check": "latent",
             "subject": f"{score.service} {score.series}",
             "time": None,
-            "passed": score.score > limit,
+            "passed": limit is not None and score.score > limit,
             "statistic": score.score,
             "p_value": None,
-            "detail": f"largest robust |z| kept for three samples {score.score:.1f}, limit {limit:.1f}",
+            "detail": f"largest robust |z| kept for three samples {score.score:.1f}, "
+            + (UNCALIBRATED if limit is None else f"limit {limit:.1f}"),
         }
         for score in moved
     ]
-    latent_fires = any(score.score > limit for score in moved)
+    latent_fires = limit is not None and any(score.score > limit for score in moved)
+    unfelt = "latent" if latent_fires else "unknown" if limit is None else "silent"
     return Judgement(
-        verdict="manifest" if sli_fires else "latent" if latent_fires else "silent",
+        verdict="manifest" if sli_fires else unfelt,
         first_manifest_ns=first_manifest_ns(requests, **window) if sli_fires else None,
         evidence=tuple(rows),
         sli_fires=sli_fires,

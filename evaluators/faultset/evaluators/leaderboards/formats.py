@@ -15,6 +15,7 @@ from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import detection as detecting
 from faultset.evaluators.leaderboards import diagnosis, localization, number_formats
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, Entry, Leaderboard, Table
+from faultset.evaluators.results.truth import UNFELT
 from faultset.evaluators.scorers.contract import Metric
 
 CURVES = {"delay": "AC@1 when the alarm comes later", "evidence": "AC@1 when only so much of the view is seen"}
@@ -113,7 +114,7 @@ def summary_lines(board: Leaderboard) -> list[str]:
         f"dataset {board.dataset}, version {board.version} (sha256 {board.digest[:12] or 'unknown'}), "
         f"split {board.split}",
         f"episodes: {counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
-        f"{_unknown(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
+        f"{unfelt(counts)}{_unknown(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
         + (" and those without a verdict" if counts.get("unknown") else ""),
         f"alarms: runs of flags less than {detecting.GAP_S} s apart are one, and one is true when it begins in a fault "
         f"[gap={detecting.GAP_S}s,grace=0s]",
@@ -126,6 +127,11 @@ def summary_lines(board: Leaderboard) -> list[str]:
         given = ", ".join(f"{n} {when}" for when, n in sorted(board.early_alarms.items()))
         sentences.append(f"alarm that localizers were given (detected): {given}")
     return sentences
+
+
+def unfelt(counts: Mapping[str, int]) -> str:
+    """Count the faults that clients did not feel and of which no more is known, where there are any."""
+    return f"{counts[UNFELT]} unfelt (latent or silent is not known), " if counts.get(UNFELT) else ""
 
 
 def _unknown(counts: Mapping[str, int]) -> str:

@@ -14,7 +14,7 @@ from faultset.evaluators.leaderboards.localization import misses_of
 from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Misses, is_headline
 from faultset.evaluators.leaderboards.tables import VERDICTS, tables_of
 from faultset.evaluators.results.rows import ResultRow
-from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.results.truth import UNFELT, Truth
 from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
 
@@ -73,7 +73,7 @@ def leaderboard_of(
 
 
 def _counts(truths: Iterable[Truth]) -> dict[str, int]:
-    counts: dict[str, int] = dict.fromkeys((*VERDICTS, "no fault"), 0)
+    counts: dict[str, int] = dict.fromkeys((*(v for v in VERDICTS if v != UNFELT), "no fault"), 0)
     for truth in truths:
         name = truth.verdict if truth.faulty else "no fault"
         counts[name] = counts.get(name, 0) + 1

@@ -15,7 +15,7 @@ from faultset.evaluators.leaderboards import localization as locating
 from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, Setting
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, UNKNOWN, Entry, Table
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow
-from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.results.truth import UNFELT, Truth
 from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scorers.values import estimate
 from faultset.evaluators.scorers.values import floor as scorer_floor
@@ -23,7 +23,7 @@ from faultset.evaluators.statistics.comparison import PairedDifference, clusters
 from faultset.evaluators.statistics.estimates import Estimate, unknown
 from faultset.evaluators.statistics.systems import prediction_interval
 
-VERDICTS: tuple[str, ...] = (HEADLINE, "latent", "silent")
+VERDICTS: tuple[str, ...] = (HEADLINE, "latent", "silent", UNFELT)
 GROUPS = ("telemetry", "sli")
 Estimates = Mapping[str, Mapping[str, Estimate]]
 

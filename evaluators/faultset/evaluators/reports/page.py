@@ -212,7 +212,7 @@ def _tiles(board: Leaderboard, rows: Sequence[ResultRow], unsolved: int, headlin
             "title": "episodes",
             "value": str(sum(counts.values())),
             "text": f"{counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
-            f"{unknown}{counts['no fault']} without a fault",
+            f"{formats.unfelt(counts)}{unknown}{counts['no fault']} without a fault",
         },
         {
             "title": "methods",

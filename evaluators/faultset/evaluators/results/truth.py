@@ -6,11 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from faultset.datasets.format.context import IMPORTED
 from faultset.datasets.training.folds import cluster_of
 
 if TYPE_CHECKING:
     from faultset.datasets.format.context import EpisodeContext
     from faultset.datasets.format.labels import Label, RootCause
+
+UNFELT = "unfelt"
+"""Verdict of a fault that clients did not feel, and of which it is not known whether its target's telemetry moved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +80,7 @@ def truth_of(label: Label, context: EpisodeContext) -> Truth:
         calls=tuple(context.calls),
         system_level=label.system_level,
         fault_type=label.fault_type,
-        verdict=label.verdict,
+        verdict=_verdict(label, context),
         profile=label.profile,
         view_start_ns=context.view_start_ns,
         view_end_ns=context.view_end_ns,
@@ -84,6 +88,11 @@ def truth_of(label: Label, context: EpisodeContext) -> Truth:
         onset_ns=label.inject_start_ns if fault is not None else None,
         manifest_ns=label.first_manifest_ns if fault is not None else None,
     )
+
+
+def _verdict(label: Label, context: EpisodeContext) -> str:
+    """Return the verdict; what was collected here and is unknown is known not to have reached clients."""
+    return UNFELT if label.verdict == "unknown" and context.platform != IMPORTED else label.verdict
 
 
 def _names_a_pod(cause: RootCause) -> bool:

@@ -10,8 +10,9 @@ from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.episode_scores import EpisodeScores
 from faultset.evaluators.leaderboards.records import HEADLINE
 from faultset.evaluators.reports.top_methods import top_methods
+from faultset.evaluators.results.truth import UNFELT
 
-_VERDICTS = (HEADLINE, "latent", "silent")
+_VERDICTS = (HEADLINE, "latent", "silent", UNFELT)
 Values = Mapping[str, Mapping[str, float]]
 """Baseline -> episode -> share that was right."""
 

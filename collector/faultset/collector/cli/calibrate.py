@@ -1,0 +1,55 @@
+"""`faultset calibrate`: limits of the latent test from episodes without a fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from faultset.core.console import command
+
+
+@command("calibrate")
+@click.argument("datasets", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the calibration file here.")
+def calibrate(datasets: tuple[Path, ...], out: Path | None) -> None:
+    """Measure how far the services of plain episodes without a fault move, for each application, platform and step.
+
+    The limit of the latent test is what 1 % of at least 300 such windows exceed; with fewer there is none, and faults
+    that clients do not feel have the verdict unknown. With --out, the file holds what was measured and, for all else,
+    what comes with this release.
+
+    \b
+    Example:
+      faultset calibrate plain-1/ plain-2/ --out calibration.json
+    """
+    from faultset.collector.verdicts import calibration
+    from faultset.core.errors import DataError
+    from faultset.core.files import replace_text
+    from faultset.datasets.dataset import open_dataset
+
+    found = calibration.measured(open_dataset(path) for path in datasets)
+    if not found:
+        raise DataError(
+            "these datasets have no plain episode without a fault; collect some with collect --faults noop --normal 60"
+        )
+    for one in found:
+        click.echo(
+            f"{one.app} on {one.platform}, a sample every {one.step_s:g} s: {len(one.windows)} windows of services in "
+            f"{one.episodes} episodes"
+        )
+        if one.threshold is None:
+            click.echo(f"  no limit: {calibration.LEAST_WINDOWS} windows are needed")
+            continue
+        click.echo(f"  limit {one.threshold:.2f}, the {calibration.QUANTILE:.0%} quantile")
+        exceeding, judged = one.unseen
+        if judged:
+            low, high = calibration.binomial_interval(exceeding, judged)
+            click.echo(
+                f"  with the limit of the other episodes, {exceeding} of {judged} windows exceed it "
+                f"({exceeding / judged:.2%}, 95 % interval {low:.2%} to {high:.2%}; wanted is 1 %)"
+            )
+    if out is not None:
+        groups = {(one.app, one.platform, one.step_s) for one in found}
+        kept = [one for one in calibration.shipped() if (one.app, one.platform, one.step_s) not in groups]
+        replace_text(out, calibration.to_json([*found, *kept]))
