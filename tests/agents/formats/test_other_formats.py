@@ -82,6 +82,15 @@ def test_atif_reads_any_version_and_writes_one(tmp_path: Path) -> None:
     assert document["steps"][1]["message"][1] == {"type": "text", "text": "[audio: a.wav]"}
 
 
+@pytest.mark.parametrize("status", ["cheated", "timeout", "invalid", "token_limit"])
+def test_a_status_that_faultset_gave_is_kept(status: str, tmp_path: Path) -> None:
+    document = json.loads((SAMPLES / "atif" / "own.trajectory.json").read_text())
+    document["extra"]["faultset"]["status"] = status
+    file = tmp_path / "own.trajectory.json"
+    file.write_text(json.dumps(document))
+    assert [one.run.status for one in scored("atif", tmp_path, file).values()] == [status]
+
+
 def test_inspect_logs_are_read_through_their_library(tmp_path: Path) -> None:
     pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
     import_runs("inspect", SAMPLES / "inspect", tmp_path / "runs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class ATIFTrajectories:
         stated = own if isinstance(own, dict) else {}
         task = stated["task"] if stated.get("task") in TASKS else "root_cause"
         submitted = submitted_answer(trajectory)
-        found = decided(trajectory, _answer(submitted, str(task), options), stopped_by=_status(stated))
+        found = _as_stated(decided(trajectory, _answer(submitted, str(task), options)), stated)
         times = _times(trajectory)
         run = counted_run(
             self.name,
@@ -85,9 +86,14 @@ def _answer(submitted: SubmittedAnswer | None, task: str, options: ImportOptions
     return from_text(submitted.value if isinstance(submitted.value, str) else str(submitted.value), options.candidates)
 
 
-def _status(stated: Mapping[str, Any]) -> str | None:
-    status = stated.get("status")
-    return status if isinstance(status, str) and status in STATUSES else None
+def _as_stated(found: ReadAnswer, stated: Mapping[str, Any]) -> ReadAnswer:
+    """Keep the status that faultset itself gave when it made the run."""
+    for status in STATUSES:
+        if stated.get("status") == status and (status != "ok" or found.answer is not None):
+            return replace(
+                found, status=status, reason=found.reason if found.status == status else "stated by faultset"
+            )
+    return found
 
 
 def _text(stated: Mapping[str, Any], name: str) -> str | None:
