@@ -25,7 +25,7 @@ from faultset.evaluators.leaderboards.trained_thresholds import with_training_th
 from faultset.evaluators.predictions.files import check_names, read_predictions
 from faultset.evaluators.predictions.prediction_rows import prediction_rows
 from faultset.evaluators.results.output_folder import check_writable, writing
-from faultset.evaluators.results.provenance import code_version, scorer_codes
+from faultset.evaluators.results.provenance import code_version, parameters_of, scorer_codes
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow, changed_codes
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy, TrainQuantile, chosen_policies
 
@@ -152,7 +152,7 @@ def evaluate(
             training = training_data(stack.enter_context(opened_dataset(train, None, workers))(), source)
             settings = replace(settings, train=f"{training.name} {training.source.digest}")
         check_choice(source, specs, settings)
-        predicted = prediction_rows(files, source, settings)
+        predicted = prediction_rows(files, source, settings, training)
         checkpoint, kept, changed = None, [], ()
         if folder is not None:
             about = {"digest": source.digest, "code": code_version(), "split": split or ""}
@@ -200,7 +200,10 @@ def evaluate(
             dataset=None if source.url else source.folder,
             digest=source.digest,
             settings=_shown_settings(source, settings, training)
-            | {"predictions": {file.name: file.record for file in files}},
+            | {
+                "parameters": {spec.name: given for spec in plan.specs if (given := parameters_of(spec))},
+                "predictions": {file.name: file.record for file in files},
+            },
             policies=tuple(policies),
             seed=seed,
         )

@@ -11,11 +11,13 @@ from click.testing import CliRunner
 
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import open_dataset
+from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.training.folds import cross_folds
 from faultset.evaluators import Evaluation, compare, evaluate
 from faultset.evaluators.cli.evaluate import evaluate as command
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.planning.settings import EvaluationSettings
+from faultset.evaluators.execution.planning.training_data import training_data
 from faultset.evaluators.predictions.files import read_predictions
 from faultset.evaluators.predictions.prediction_rows import prediction_rows
 from faultset.evaluators.results.rows import ResultRow, read_rows
@@ -159,6 +161,24 @@ def test_predictions_stand_beside_baselines_and_are_compared(
     entry = next(e for table in compared.tables for e in table.entries if e.baseline == "mine")
     assert entry.differences["balanced_accuracy"].value > 0
     assert any(change.what == "code of mine" for change in compared.changes)
+
+
+def test_thresholds_may_come_from_another_dataset_that_methods_learn_from(
+    example_dataset: Path, source: DatasetSource, tmp_path: Path
+):
+    write_example_dataset(tmp_path / "other", episodes=4, seed=9, baseline_s=20, fault_s=20)
+    other = DatasetSource.of(open_dataset(tmp_path / "other"))
+    both = pd.concat([every_second(source, knowing), every_second(other, knowing)])
+    both.to_parquet(tmp_path / "mine.parquet", index=False)
+    file = read_predictions(tmp_path / "mine.parquet")
+    training = training_data(other, source)
+    rows = prediction_rows([file], source, EvaluationSettings(calibrate=True), training)
+    assert {row.split for row in rows} == {training.name}
+    tested = {row.episode for row in rows if row.protocol == "detected"}
+    assert tested == {truth.episode for truth in source.truths}
+    assert {row.episode for row in rows if row.protocol == "calibration"} == set(training.fold.train)
+    with pytest.raises(DataError, match=r"that example version 1.0.0 does not have"):
+        prediction_rows([file], source, EvaluationSettings())
 
 
 def test_an_alarm_without_scores_has_no_area_under_a_curve(source: DatasetSource, tmp_path: Path):

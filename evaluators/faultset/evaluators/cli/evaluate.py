@@ -149,7 +149,7 @@ def evaluate(
     from faultset.evaluators.results.rows import TASKS
 
     folder = out if out is not None else evaluation_call.results_folder(dataset)
-    if predictions and split is None:
+    if predictions and split is None and train is None:
         click.echo(wrapped(OWN_TRAINING), err=True)
     with ExitStack() as stack:
         progress = _Progress(stack, default_choice=not names)

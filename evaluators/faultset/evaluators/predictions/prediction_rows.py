@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from faultset.evaluators.execution.dataset_source import DatasetSource
+    from faultset.evaluators.execution.planning.training_data import TrainingData
     from faultset.evaluators.execution.runners.messages import CheckedAnswer
     from faultset.evaluators.results.truth import Truth
 
@@ -37,9 +38,14 @@ MISSING = "missing"
 
 
 def prediction_rows(
-    files: Sequence[PredictionFile], source: DatasetSource, settings: EvaluationSettings
+    files: Sequence[PredictionFile],
+    source: DatasetSource,
+    settings: EvaluationSettings,
+    training: TrainingData | None = None,
 ) -> list[ResultRow]:
     """Return the rows of prediction files: those of each fold's test episodes, and of its training scores.
+
+    With `training`, the training episodes are those of another dataset.
 
     Raises
     ------
@@ -50,8 +56,11 @@ def prediction_rows(
     """
     if not files:
         return []
-    truths = {truth.episode: truth for truth in source.truths}
-    folds = folds_of(source, settings)
+    sources = [source] if training is None else [source, training.source]
+    truths = {truth.episode: truth for one in sources for truth in one.truths}
+    folds = folds_of(source, settings) if training is None else [training.fold]
+    split = settings.split or CROSS if training is None else training.name
+    where = " or ".join(f"{one.name} version {one.version}" for one in sources)
     tested = [episode for fold in folds for episode in fold.test]
     if len(set(tested)) < len(tested):
         raise UsageError(
@@ -65,8 +74,8 @@ def prediction_rows(
                 f"{printable(file.path)} answers the task {file.layout.task}, which is not among --tasks "
                 f"{','.join(settings.tasks)}; add it, or leave the file out"
             )
-        check_predictions(file, truths, f"{source.name} version {source.version}")
-        rows += _FileRows(file, truths, source, settings).of(folds)
+        check_predictions(file, truths, where)
+        rows += _FileRows(file, truths, source, settings, split).of(folds)
     return rows
 
 
@@ -74,9 +83,15 @@ class _FileRows:
     """The rows of one file."""
 
     def __init__(
-        self, file: PredictionFile, truths: Mapping[str, Truth], source: DatasetSource, settings: EvaluationSettings
+        self,
+        file: PredictionFile,
+        truths: Mapping[str, Truth],
+        source: DatasetSource,
+        settings: EvaluationSettings,
+        split: str,
     ) -> None:
         self._file, self._truths, self._source, self._settings = file, truths, source, settings
+        self._split = split
         # the text, not the category: an episode may be absent from the file
         groups = file.frame.groupby(file.frame["episode"].astype(str), sort=False)
         self._answers: dict[str, pd.DataFrame] = {str(episode): part for episode, part in groups}
@@ -118,7 +133,7 @@ class _FileRows:
         if not scores:
             raise DataError(
                 f"{printable(self._file.path)} has no scores of training episodes without a fault to set a threshold "
-                f'from (split "{self._settings.split or CROSS}", fold {fold.number}); add them, or a column threshold '
+                f'from (split "{self._split}", fold {fold.number}); add them, or a column threshold '
                 "that was fixed before the test"
             )
         return TrainQuantile().threshold([Healthy(scores=one, hours=0.0) for one in scores])
@@ -148,7 +163,7 @@ class _FileRows:
             settings=settings_hash({"baseline": file.name, **self._settings.for_rows()}),
             dataset=self._source.name,
             version=self._source.version,
-            split=self._settings.split or CROSS,
+            split=self._split,
             fold=fold.number,
             task=file.layout.task,
             protocol=protocol,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import json
 import subprocess
 import sys
@@ -45,6 +46,24 @@ def code_version() -> str:
 def method_code(spec: BaselineSpec) -> CodeIdentity:
     """Identify the code of a baseline by distribution, version and content."""
     return code_identity(spec.factory, plugins(BASELINES).get(spec.name), within="faultset.baselines")
+
+
+def parameters_of(spec: BaselineSpec) -> dict[str, Any]:
+    """Return the parameters that a baseline is built with, by the defaults of its factory, where JSON can hold them."""
+    try:
+        known = inspect.signature(spec.factory).parameters
+    except (TypeError, ValueError):
+        return {}
+    given = {name: one.default for name, one in known.items() if name != "seed" and one.default is not one.empty}
+    return {name: value for name, value in given.items() if _is_plain(value)}
+
+
+def _is_plain(value: object) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def method_places(spec: BaselineSpec) -> tuple[str, ...]:

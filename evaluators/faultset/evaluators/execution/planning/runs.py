@@ -13,6 +13,7 @@ from faultset.evaluators.execution.runners.views import readable_tables
 from faultset.evaluators.results.provenance import (
     method_code,
     method_places,
+    parameters_of,
     settings_hash,
 )
 
@@ -65,7 +66,7 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
             needs=given_beyond_telemetry(spec),
             seed=seed,
             spec=payload,
-            settings=settings_hash({"baseline": spec.name, **settings.for_rows()}),
+            settings=settings_hash({"baseline": spec.name, "parameters": parameters_of(spec), **settings.for_rows()}),
             code=str(code),
             built_in=code.built_in,
             tables=tuple(sorted(readable_tables(spec))),
