@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 
 import pytest
@@ -82,3 +83,12 @@ def test_what_a_plugin_prints_on_import_does_not_reach_standard_output(install, 
 def test_nothing_is_imported_to_list_what_is_there(install):
     install("bad", {"two": "sample_bad:VALUE"}, {"sample_bad": "raise RuntimeError\n"})
     assert plugins(GROUP)["two"].distribution == "bad 1.2"
+
+
+def test_what_is_installed_or_removed_later_is_noticed(install, tmp_path):
+    install("good", {"one": "sample_good:VALUE"}, {"sample_good": "VALUE = 1\n"})
+    assert set(plugins(GROUP)) == {"one"}
+    install("other", {"two": "sample_other:VALUE"}, {"sample_other": "VALUE = 2\n"})
+    assert set(plugins(GROUP)) == {"one", "two"}
+    shutil.rmtree(tmp_path / "good-1.2.dist-info")
+    assert set(plugins(GROUP)) == {"two"}

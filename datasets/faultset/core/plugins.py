@@ -7,11 +7,14 @@ extensions are announced exactly as those of third parties are.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib import metadata
+from importlib.metadata import Distribution, EntryPoint, EntryPoints
 from typing import Any, TypeVar
 
 from faultset.core.errors import UsageError, missing_extra
@@ -104,6 +107,28 @@ class Plugin:
         )
 
 
+def entry_points(*, group: str) -> EntryPoints:
+    """Return the entry points of a group; installed distributions are read again only when a folder has changed."""
+    return _all_entry_points(tuple((folder, _changed_ns(folder)) for folder in sys.path)).select(group=group)
+
+
+@lru_cache(maxsize=4)
+def _all_entry_points(folders: tuple[tuple[str, int], ...]) -> EntryPoints:
+    return metadata.entry_points()
+
+
+def _changed_ns(folder: str) -> int:
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=256)
+def _name_and_version(distribution: Distribution) -> str:
+    return f"{distribution.name} {distribution.version}"
+
+
 def plugins(group: str) -> dict[str, Plugin]:
     """Return what is announced in an entry-point group, by name, without importing anything.
 
@@ -111,7 +136,7 @@ def plugins(group: str) -> dict[str, Plugin]:
     """
     found: dict[str, Plugin] = {}
     for point in entry_points(group=group):
-        owner = f"{point.dist.name} {point.dist.version}" if point.dist else "an unnamed distribution"
+        owner = _name_and_version(point.dist) if point.dist else "an unnamed distribution"
         plugin = Plugin(group=group, name=point.name, value=point.value, distribution=owner)
         other = found.setdefault(point.name, plugin)
         if other.value != plugin.value:
