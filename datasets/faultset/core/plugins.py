@@ -109,12 +109,12 @@ class Plugin:
 
 def entry_points(*, group: str) -> EntryPoints:
     """Return the entry points of a group; installed distributions are read again only when a folder has changed."""
-    return _all_entry_points(tuple((folder, _changed_ns(folder)) for folder in sys.path)).select(group=group)
+    return _read_entry_points(group, tuple((folder, _changed_ns(folder)) for folder in sys.path))
 
 
-@lru_cache(maxsize=4)
-def _all_entry_points(folders: tuple[tuple[str, int], ...]) -> EntryPoints:
-    return metadata.entry_points()
+@lru_cache(maxsize=32)
+def _read_entry_points(group: str, folders: tuple[tuple[str, int], ...]) -> EntryPoints:
+    return metadata.entry_points(group=group)
 
 
 def _changed_ns(folder: str) -> int:
