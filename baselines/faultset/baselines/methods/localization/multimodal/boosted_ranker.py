@@ -9,7 +9,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Labelled, Ranking
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.features.service_signatures import NAMES, TABLES_READ, service_signatures
+from faultset.baselines.methods.localization.multimodal.service_signatures import NAMES, TABLES_READ, service_signatures
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
