@@ -151,10 +151,12 @@ def _run(one: ScoredRun) -> dict[str, Any]:
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("run.html"), show_default=True, help="File to write."
 )
-def page(run: Path, out: Path) -> None:
+@click.option("--dataset", type=click.Path(path_type=Path), help="Dataset of the episode, to draw its telemetry.")
+def page(run: Path, out: Path, dataset: Path | None) -> None:
     """Write the trajectory file RUN as one HTML page, step by step: no script, no network.
 
-    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. Long texts are folded.
+    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. Long texts are folded. Where the
+    run was about an episode of a dataset of ours, --dataset draws that episode's telemetry above the steps.
 
     \b
     Example:
@@ -164,5 +166,5 @@ def page(run: Path, out: Path) -> None:
     from faultset.agents.runs.storage import record_beside
     from faultset.evaluators.agent_runs.page import write_run_page
 
-    write_run_page(read_trajectory(run), record_beside(run), out)
+    write_run_page(read_trajectory(run), record_beside(run), out, dataset=dataset)
     click.echo(f"{out}: {out.stat().st_size:,} bytes.")
