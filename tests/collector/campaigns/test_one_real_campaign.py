@@ -23,8 +23,8 @@ def run(command: str, *words: str) -> subprocess.CompletedProcess[str]:
 def collected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], subprocess.CompletedProcess[str]]:
     root = tmp_path_factory.mktemp("real") / "data"
     options = (
-        f"--faults scale-to-zero --targets geo --apps hotel --normal 1 --warmup 4s --baseline 10s --fault 10s "
-        f"--step 0.5s --cooldown 2s --seed 4 --out {root}"
+        f"--faults scale-to-zero --targets geo --apps hotel --normal 1 --warmup 5s --baseline 20s --fault 20s "
+        f"--cooldown 4s --seed 4 --out {root}"
     ).split()
     return root, options, run("collect", *options)
 
