@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -104,3 +105,11 @@ def test_tables_carry_the_version_of_their_layout(session: Session, tmp_path: Pa
     for name in ("runs", "truth"):
         metadata = pq.read_schema(tmp_path / "runs" / f"{name}.parquet").metadata
         assert metadata[b"faultset.agent_runs"] == str(RUNS_VERSION).encode()
+
+
+@pytest.mark.parametrize("command", ["get " * 100_000, "cat /scripts/" * 30_000, "a/" * 200_000, "`" * 300_000])
+def test_long_commands_take_no_long_time(command: str, session: Session, tmp_path: Path) -> None:
+    file = session(said(f'exec_shell("{command}")'), said('submit("Yes")'))
+    started = time.monotonic()
+    import_runs("aiopslab", file, tmp_path / "runs")
+    assert time.monotonic() - started < 10

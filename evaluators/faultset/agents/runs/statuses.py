@@ -11,11 +11,13 @@ from faultset.agents.trajectories.model import Trajectory, TrajectoryStep, text_
 
 HARNESS_SHARE = 0.5
 """From this share of empty or failed messages on, a run says nothing about its model."""
+_LONGEST_COMMAND = 8000
+"""Characters of a command that are looked at: the patterns take the square of its length."""
 _FAILED_CALL = re.compile(r"Error occurred while calling|Error code: [45]")
 _REPAIR_SCRIPT = re.compile(r"(?:^|[\s;&|\"'])(?:\.?/)?(?:[\w.-]+/)*scripts/[\w.-]*(?:mitigate|recover|undo)[\w.-]*")
 _ONLY_LOOKS = re.compile(r"\b(?:cat|ls|head|tail|less|grep|find|stat|wc|file)\b[^;&|]*$")
 _INJECTOR = re.compile(
-    r"\b(?:pod|network|stress|io|dns|http|time|kernel|jvm)chaos\b|\bchaos-mesh\b|\bchaosblade\b|chaos-mesh\.org",
+    r"\b(?:get|describe|delete|patch|annotate|edit)\b[^|;&]*\b(?:pod|network|stress|io|dns|http|time|kernel|jvm)chaos\b",
     re.IGNORECASE,
 )
 _NOTHING = re.compile(
@@ -38,18 +40,18 @@ def _is_silent(step: TrajectoryStep) -> bool:
 
 
 def cheating(trajectory: Trajectory) -> str:
-    """Say what an agent did that no operator could: it ran the benchmark's repair, or read what was injected."""
+    """Say what an agent did that no operator could: it ran the benchmark's repair, or reached the injector."""
     for step in trajectory.agent_steps:
         results = {r.source_call_id: text_of(r.content) for r in (step.observation.results if step.observation else ())}
         for call in step.tool_calls or ():
-            command = " ".join(value for value in call.arguments.values() if isinstance(value, str))
+            command = " ".join(value for value in call.arguments.values() if isinstance(value, str))[:_LONGEST_COMMAND]
             scripts = _REPAIR_SCRIPT.finditer(command)
             if any(not _ONLY_LOOKS.search(command[: script.start() + 1]) for script in scripts):
                 return f"step {step.step_id} runs the benchmark's own repair script"
             if _INJECTOR.search(command) and not _is_submission(call.function_name, command):
                 answered = results.get(call.tool_call_id, "")
                 if not _NOTHING.search(answered):
-                    return f"step {step.step_id} reads what the fault injector was told"
+                    return f"step {step.step_id} reaches the objects of the fault injector"
     return ""
 
 

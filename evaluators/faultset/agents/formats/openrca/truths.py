@@ -32,7 +32,8 @@ Cause = dict[str, str]
 
 def stated_cause(text: str) -> Cause | None:
     """Return the cause that a row states, None where something is missing."""
-    found = dict(re.findall(r"(?m)^(component|reason|datetime): *(.*?) *$", text))
+    parts = (line.partition(":") for line in text.splitlines())
+    found = {name: value.strip() for name, colon, value in parts if colon}
     if not {"component", "reason", "datetime"} <= set(found) or moment(found["datetime"]) is None:
         return None
     return {"time": found["datetime"], "component": found["component"], "reason": found["reason"]}
