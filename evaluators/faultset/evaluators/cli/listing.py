@@ -14,7 +14,7 @@ from faultset.core.output import json_option, show_records
 @click.option("--task", help="Only detection, localization or rca.")
 @json_option
 def baselines(task: str | None, as_json: bool) -> None:
-    """List the methods that `evaluate` can run, controls included; titles, papers and costs are in the JSON.
+    """List the methods that `evaluate` can run, controls included; titles, papers, needs and costs are in the JSON.
 
     \b
     Example:
@@ -49,4 +49,4 @@ def baselines(task: str | None, as_json: bool) -> None:
         }
         for spec in specs
     ]
-    show_records(records, columns=("name", "task", "kind", "tables", "needs", "speed"), as_json=as_json)
+    show_records(records, columns=("name", "task", "kind", "tables", "speed"), as_json=as_json)
