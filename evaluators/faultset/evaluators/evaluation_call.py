@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from faultset.core.errors import UsageError
+from faultset.core.errors import DataError, UsageError
 from faultset.core.progress import Progress, StepCounter
 from faultset.core.suggestions import unknown_name
 from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
@@ -19,7 +19,6 @@ from faultset.evaluators.execution.planning.plan import make_plan
 from faultset.evaluators.execution.planning.runs import codes_of
 from faultset.evaluators.execution.planning.settings import EvaluationSettings, check_choice
 from faultset.evaluators.execution.planning.training_data import TrainingData, training_data
-from faultset.evaluators.execution.runners.confinement import isolation
 from faultset.evaluators.execution.runners.outcomes import RunLimits
 from faultset.evaluators.leaderboards.trained_thresholds import with_training_thresholds
 from faultset.evaluators.predictions.files import check_names, read_predictions
@@ -190,8 +189,14 @@ def evaluate(
                 with writing(folder):
                     checkpoint.add(rows)
 
-        rows = [*scheduling.run_plan(plan, client, finished.add, store), *predicted]
+        damage: dict[str, DataError] = {}
+        isolated = scheduling.isolation_of(client)
+        rows = [*scheduling.run_plan(plan, client, finished.add, store, damage.setdefault), *predicted]
         running.close()
+        # Of a damaged episode some methods may have answered: it is in no table of any.
+        rows = [row for row in rows if row.episode not in damage]
+        if damage and not rows:
+            raise next(iter(damage.values()))
         undecided = {spec.name for spec in plan.specs if not spec.own_threshold}
         rows = with_training_thresholds(rows, undecided, _training_policy(policies)) if undecided else rows
         evaluation = Evaluation(
@@ -201,6 +206,7 @@ def evaluate(
             digest=source.digest,
             settings=_shown_settings(source, settings, training)
             | {
+                "isolation": isolated,
                 "parameters": {spec.name: given for spec in plan.specs if (given := parameters_of(spec))},
                 "predictions": {file.name: file.record for file in files},
             },
@@ -209,7 +215,13 @@ def evaluate(
         )
         if folder is not None and checkpoint is not None:
             evaluation.write(folder)
-            checkpoint.remove()
+            if not damage:
+                checkpoint.remove()
+        if damage:
+            first = str(next(iter(damage.values()))).removesuffix("; restore the file")
+            left = f"{len(damage)} of {len(source.truths)} episodes were damaged meanwhile and are left out"
+            where = "" if folder is None else f" of the results in {folder}"
+            raise DataError(f"{first}; {left}{where}; restore the file, then run the same command again")
         return evaluation
 
 
@@ -291,7 +303,6 @@ def _shown_settings(
         "memory_limit_bytes": settings.limits.memory_bytes,
         "cluster_key": "application, fault, target",
         "scorers": scorer_codes(),
-        "isolation": isolation(),
         "source": source.url or str(source.folder),
         "machine": machine(),
     }

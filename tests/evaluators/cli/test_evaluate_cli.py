@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from faultset.core.errors import UsageError
+from faultset.core.errors import DataError, UsageError
+from faultset.datasets.dataset import open_dataset
+from faultset.evaluators import evaluation_call
 from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.cli.listing import baselines
 from faultset.evaluators.cli.options import delays, memory_bytes, names
+from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
+from faultset.evaluators.results.rows import read_rows
 
 
 def invoke(*arguments: object) -> Result:
@@ -65,6 +69,36 @@ def test_a_damaged_file_is_named_before_anything_runs(example_dataset: Path, tmp
     assert victim.parent.parent.name in result.stderr
 
 
+@pytest.mark.parametrize("chosen", [("ksigma", "max-z"), ("ksigma", "max-z", "spot", "rca-tree")])
+def test_data_that_is_damaged_meanwhile_is_left_out_and_the_rest_is_reported(
+    chosen: tuple[str, ...], example_dataset: Path, tmp_path: Path
+):
+    copy, out = tmp_path / "copy", tmp_path / "out"
+    shutil.copytree(example_dataset, copy, ignore=shutil.ignore_patterns(".cache"))
+    dataset = open_dataset(copy)
+    victim = dataset.path(dataset.episodes[0]) / "telemetry" / "metrics.parquet"
+    whole = victim.read_bytes()
+
+    def run() -> Evaluation:
+        return evaluation_call.evaluate(
+            copy, chosen, protocol="oracle", workers=1, out=out, started=lambda _: victim.write_bytes(whole[:-9])
+        )
+
+    with pytest.raises(DataError, match=r"metrics.parquet is truncated or damaged .* left out of the results in"):
+        run()
+    rows = read_rows(out / "results.parquet")
+    assert dataset.episodes[0] not in {row.episode for row in rows}
+    assert (out / "report.html").exists()
+    # What is whole was answered once, and is not asked for again.
+    victim.write_bytes(whole)
+    kept: list[int] = []
+    again = evaluation_call.evaluate(
+        copy, chosen, protocol="oracle", workers=1, out=out, started=lambda start: kept.append(start.kept)
+    )
+    assert {row.episode for row in again.rows} == set(dataset.episodes)
+    assert kept[0] > 0
+
+
 def test_a_folder_that_cannot_be_written(example_dataset: Path, tmp_path: Path):
     (tmp_path / "file").write_text("")
     result = invoke(example_dataset, "--out", tmp_path / "file" / "results")
@@ -88,6 +122,7 @@ def test_a_folder_that_cannot_be_written(example_dataset: Path, tmp_path: Path):
         ("--thresholds", "best", "threshold policy"),
         ("--thresholds", "train-quantile(7)", "between 0 and 1"),
         ("--scheduler", "nowhere", "is not the address of a dask scheduler"),
+        ("--scheduler", "tls://127.0.0.1:9", "needs certificates, and dask has none"),
     ],
 )
 def test_impossible_limits(example_dataset: Path, option: str, value: str, said: str):

@@ -26,7 +26,7 @@ class _CampaignRecord(BaseModel):
     campaign: str
     request: CampaignRequest
     settings: dict[str, Any] = {}
-    plans: list[dict[str, Any]]
+    plans: list[Plan]
     refused: dict[str, str] = {}
     failures: dict[str, str]
     code: dict[str, str] | None = None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import ConfigDict
 
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
+from faultset.core.reading.documents import STRICT, checked, parse_object
 from faultset.core.suggestions import unknown_name
 
 NoFaultKind = Literal["plain", "disturbed", "sham"]
@@ -33,6 +35,8 @@ def profile_phases(profile: str, platform: str) -> Phases:
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """One planned episode; everything random in it follows from `seed`."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     episode: str
     app: str
@@ -63,10 +67,8 @@ class Plan:
 
     @staticmethod
     def from_json(text: str | Mapping[str, Any]) -> Plan:
-        """Read a plan that `to_json` wrote."""
-        record = dict(json.loads(text) if isinstance(text, str) else text)
-        sources = tuple(record.get("sources", ()))
-        return Plan(**{**record, "phases": Phases(**record["phases"]), "sources": sources})
+        """Read a plan that `to_json` wrote; raise DataError when it is none."""
+        return checked(parse_object(text, "a plan") if isinstance(text, str) else dict(text), Plan, "a plan")
 
 
 @dataclass(frozen=True, kw_only=True)

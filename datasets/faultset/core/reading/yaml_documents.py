@@ -67,8 +67,12 @@ def _check_size(text: str, refuse: Callable[[str], FaultsetError]) -> None:
     """Walk over the text without building anything: builders of nested values are recursive, some in C."""
     sizes: dict[str | None, int] = {}
     open_values: list[tuple[str | None, int]] = []
+    keys = _Keys()
     total = 0
     for event in yaml.parse(text, Loader=_LOADER):
+        twice = keys.repeated(event)
+        if twice is not None:
+            raise refuse(f'{_line(event)} has the key "{printable(twice[:60])}" a second time')
         if isinstance(event, yaml.CollectionStartEvent):
             open_values.append((event.anchor, total))
             if len(open_values) > MOST_LEVELS:
@@ -88,6 +92,34 @@ def _check_size(text: str, refuse: Callable[[str], FaultsetError]) -> None:
                 sizes[event.anchor] = 1
         if total > MOST_VALUES:
             raise refuse(f"it has more than {MOST_VALUES:,} values")
+
+
+class _Keys:
+    """Follows the keys of nested mappings: builders take the last of two equal ones and say nothing."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[set[str] | None, bool]] = []
+        """For each open value: the keys so far, None in a sequence; and whether a key comes next."""
+
+    def repeated(self, event: yaml.Event) -> str | None:
+        """Take the next event of the text; return the key that it repeats."""
+        if isinstance(event, yaml.CollectionEndEvent):
+            self._open.pop()
+            return None
+        if not isinstance(event, yaml.NodeEvent):
+            return None
+        twice = None
+        if self._open and self._open[-1][0] is not None:
+            keys, is_key = self._open[-1]
+            self._open[-1] = keys, not is_key
+            if is_key and isinstance(event, yaml.ScalarEvent) and event.value != "<<":
+                twice = event.value if event.value in keys else None
+                keys.add(event.value)
+        if isinstance(event, yaml.MappingStartEvent):
+            self._open.append((set(), True))
+        elif isinstance(event, yaml.SequenceStartEvent):
+            self._open.append((None, False))
+        return twice
 
 
 def _line(event: yaml.Event) -> str:

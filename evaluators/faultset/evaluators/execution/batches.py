@@ -77,6 +77,9 @@ class FitBatch:
         ):
             for run in chosen:
                 outcome = runner.run(self._request(run, folders, cut, context), context.limits.for_fit())
+                if outcome.status == "error":
+                    for folder in folders:
+                        _refuse_damage(Path(folder))
                 models[run.model(self.fold, self.inner)] = FittedModel(
                     status=outcome.status,
                     blob=Blob.of(outcome.model) if outcome.status == "ok" else EMPTY_BLOB,
@@ -226,8 +229,7 @@ class EpisodeEvaluator:
         )
         outcome = self._runner.run(request, self._context.limits)
         if outcome.status == "error":
-            # data that was damaged while methods run must not count as a method's miss
-            check_content(Path(self._folder), self._truth.episode, _method_files(Path(self._folder)))
+            _refuse_damage(Path(self._folder))
         return outcome
 
     def _empty_row(self, run: BaselineRun, expected: ExpectedAnswer) -> ResultRow:
@@ -262,6 +264,11 @@ def _references(folders: Sequence[str]) -> Iterator[tuple[str, ...]]:
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(scratch("cut"))) if folders else Path()
         yield tuple(str(cut_episode(Path(folder), 0, root)) for folder in folders)
+
+
+def _refuse_damage(episode: Path) -> None:
+    """Raise DataError where data was damaged while methods run, which must not count as a method's miss."""
+    check_content(episode, episode.name, _method_files(episode))
 
 
 def _method_files(folder: Path) -> list[str]:

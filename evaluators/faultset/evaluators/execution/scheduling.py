@@ -10,11 +10,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from faultset.core.errors import PlatformError, UsageError
+from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.evaluators.execution.baseline_runs import RunContext
 from faultset.evaluators.execution.batches import PROGRESS_TOPIC, EpisodeBatch, report_progress
 from faultset.evaluators.execution.planning.plan import EvaluationPlan
 from faultset.evaluators.execution.remote_episodes import forget_fetched
+from faultset.evaluators.execution.runners.confinement import NOT_ISOLATED, isolation
 from faultset.evaluators.execution.runners.runner_pool import close_machine_pool, machine_pool
 from faultset.evaluators.execution.scratch import scratch
 from faultset.evaluators.results.rows import ResultRow
@@ -41,6 +42,7 @@ def run_plan(
     client: Client,
     progress: Progress = lambda _: None,
     keep: Callable[[list[ResultRow]], None] = lambda _: None,
+    damaged: Callable[[str, DataError], None] | None = None,
 ) -> list[ResultRow]:
     """Run all batches of work; rows come back in no particular order, those that the plan had kept among them.
 
@@ -50,9 +52,13 @@ def run_plan(
         Called with the number of steps that were finished since the last call, possibly from another thread.
     keep
         Called with the rows of every batch as soon as they are there.
+    damaged
+        Called with an episode that cannot be evaluated because its data, or what a method learns from, is damaged.
 
     Raises
     ------
+    DataError
+        Data is damaged, and there is no `damaged`.
     PlatformError
         When the scheduler is lost, or workers end again and again; what was kept until then stays kept.
     """
@@ -62,7 +68,7 @@ def run_plan(
     if not plan.batches:
         return rows
     client.subscribe_topic(PROGRESS_TOPIC, lambda event: progress(event[1]))
-    futures: dict[Any, None] = {}
+    futures: dict[Any, tuple[EpisodeBatch, ...]] = {}
     try:
         context = client.submit(_hand_out, plan.context, key=f"context-{uuid.uuid4().hex[:8]}", pure=False, priority=20)
         fits: dict[tuple[int, int | None], list[Future]] = {}
@@ -76,11 +82,18 @@ def run_plan(
             future = client.submit(
                 _run_all, part, context, *fits.get((part[0].fold, part[0].inner), ()), key=key, pure=False
             )
-            futures[future] = None
+            futures[future] = part
         for done in as_completed(list(futures), loop=client.loop):
-            found = done.result()
+            try:
+                found, damage = done.result()
+            except DataError as error:
+                found, damage = [], {batch.truth.episode: error for batch in futures[done]}
             keep(found)
             rows += found
+            for episode, error in damage.items():
+                if damaged is None:
+                    raise error
+                damaged(episode, error)
             futures.pop(done, None)
             done.release()
         return rows
@@ -146,10 +159,17 @@ def grouped(batches: Sequence[EpisodeBatch], context: RunContext, workers: int) 
     return groups
 
 
-def _run_all(batches: Sequence[EpisodeBatch], *given: Any) -> list[ResultRow]:
-    rows = [row for batch in batches for row in batch(*given)]
+def _run_all(batches: Sequence[EpisodeBatch], *given: Any) -> tuple[list[ResultRow], dict[str, DataError]]:
+    """Return the rows, and why there are none of an episode whose data is damaged."""
+    rows: list[ResultRow] = []
+    damage: dict[str, DataError] = {}
+    for batch in batches:
+        try:
+            rows += batch(*given)
+        except DataError as error:
+            damage[batch.truth.episode] = error
     report_progress(0, now=True)
-    return rows
+    return rows, damage
 
 
 def _run(unit: Callable[..., Any], *given: Any) -> Any:
@@ -214,6 +234,7 @@ def remote_client(address: str, folder: str | None) -> Iterator[Client]:
             f'"{address}" is not the address of a dask scheduler; give protocol, host and port, for instance '
             "tcp://10.0.0.5:8786"
         )
+    _check_certificates(address)
     with _quiet():
         try:
             client = Client(address, timeout=_CONNECT_TIMEOUT_S, set_as_default=False)
@@ -222,6 +243,12 @@ def remote_client(address: str, folder: str | None) -> Iterator[Client]:
                 f"no dask scheduler answers at {address} within {_CONNECT_TIMEOUT_S} s; "
                 'start one with "dask scheduler", or leave --scheduler out'
             ) from error
+        except TypeError as error:
+            # dask says so of a protocol whose package is missing
+            raise PlatformError(
+                f"dask cannot speak {address.partition(':')[0]} here ({str(error)[:100]}); install what it needs for "
+                "that, or use tcp:// or tls://"
+            ) from error
         try:
             _check_workers(client, address, folder)
             yield client
@@ -229,6 +256,23 @@ def remote_client(address: str, folder: str | None) -> Iterator[Client]:
             with contextlib.suppress(Exception):
                 client.run(_leave)
             client.close(timeout=5)
+
+
+def _check_certificates(address: str) -> None:
+    """Refuse an encrypted address where dask's configuration has no certificates that can be read."""
+    import ssl
+
+    from distributed.security import Security
+
+    if not address.startswith(("tls://", "wss://")):
+        return
+    wanted = "set distributed.comm.tls in dask's configuration: ca-file, client.cert and client.key"
+    try:
+        found = Security().get_connection_args("client").get("ssl_context")
+    except (OSError, ssl.SSLError, ValueError) as error:
+        raise UsageError(f"the certificates for {address} cannot be read ({error}); {wanted}") from error
+    if found is None:
+        raise UsageError(f"{address} needs certificates, and dask has none; {wanted}")
 
 
 def remote_workers(client: Client) -> int:
@@ -281,6 +325,17 @@ def _check_workers(client: Client, address: str, folder: str | None) -> None:
             f"{len(blind)} of {len(seen)} dask workers do not see {folder} (first: {blind[0]}); "
             "put the dataset on storage that all of them share"
         )
+
+
+def isolation_of(client: Client) -> str:
+    """Say in a few words what keeps methods from everything but their view, of every worker that is there."""
+    if isinstance(client.cluster, _local_cluster()):
+        return isolation()
+    found: Any = client.run(isolation)
+    without = sorted(worker for worker, text in found.items() if text.startswith(NOT_ISOLATED))
+    if not without:
+        return next(iter(found.values()), isolation())
+    return f"{found[without[0]]} ({len(without)} of {len(found)} workers, first: {without[0]})"
 
 
 def _has_faultset() -> str:

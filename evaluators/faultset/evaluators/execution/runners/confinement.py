@@ -18,13 +18,14 @@ _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/sys", "/nix/stor
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _WRITABLE_DEVICES = ("/dev/null",)
 _OF_DATASET = (EPISODES, VERSIONS, CACHE_FOLDER, "campaigns", "README.md", ".failed", ".running")
+NOT_ISOLATED = "not isolated"
 
 
 def isolation() -> str:
     """Say in a few words what keeps methods from everything but their view."""
     if landlock_version():
         return "every method in a process of its own that can read its view only"
-    return "not isolated: this kernel has no Landlock, so a method could read the truth or change the data"
+    return f"{NOT_ISOLATED}: this kernel has no Landlock, so a method could read the truth or change the data"
 
 
 def confine_method(process: MethodProcess, scratch: str) -> None:
