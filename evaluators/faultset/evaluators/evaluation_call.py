@@ -190,8 +190,12 @@ def evaluate(
                     checkpoint.add(rows)
 
         damage: dict[str, DataError] = {}
+
+        def leave_out(episode: str, error: DataError) -> None:
+            damage.setdefault(episode, error)
+
         isolated = scheduling.isolation_of(client)
-        rows = [*scheduling.run_plan(plan, client, finished.add, store, damage.setdefault), *predicted]
+        rows = [*scheduling.run_plan(plan, client, finished.add, store, leave_out), *predicted]
         running.close()
         # Of a damaged episode some methods may have answered: it is in no table of any.
         rows = [row for row in rows if row.episode not in damage]

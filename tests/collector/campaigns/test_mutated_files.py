@@ -23,9 +23,9 @@ CONFIG = (
     b"faults: [target-port, pod-kill]\napps: hotel\nseed: 7\nprofile: quick\nbaseline: 50s\nnormal: 2\nrate: 20.5\n"
 )
 OPTIONS = [name.lstrip("-") for option in collect.params if isinstance(option, click.Option) for name in option.opts]
-PLAN = b"""{"app": "hotel", "episode": "e1", "fault": "pod-kill", "mix": "m", "no_fault_kind": null, "platform": "local",
-"phases": {"warmup_s": 5.0, "baseline_s": 40.0, "fault_s": 40, "cooldown_s": 5.0}, "profile": "quick", "seed": 3,
-"rate_rps": 20.0, "step_s": 1.0, "target": "geo"}"""
+PLAN = b"""{"app": "hotel", "episode": "e1", "fault": "pod-kill", "mix": "m", "no_fault_kind": null,
+"platform": "local", "phases": {"warmup_s": 5.0, "baseline_s": 40.0, "fault_s": 40, "cooldown_s": 5.0},
+"profile": "quick", "seed": 3, "rate_rps": 20.0, "step_s": 1.0, "target": "geo"}"""
 
 
 def check(whole: bytes, read: Callable[[bytes], object]) -> None:
@@ -33,13 +33,15 @@ def check(whole: bytes, read: Callable[[bytes], object]) -> None:
     read(whole)
     refused = 0
     for seed in range(mutation_count()):
+        said = ""
         try:
             read(mutated(whole, random.Random(seed)))
         except FaultsetError as error:
             refused += 1
-            assert str(error).isprintable(), f"seed {seed}"
+            said = str(error)
         except Exception as error:
             raise AssertionError(f"seed {seed} ends in {type(error).__name__}: {error}") from error
+        assert said.isprintable(), f"seed {seed}"
     assert refused
 
 

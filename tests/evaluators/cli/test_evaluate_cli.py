@@ -15,7 +15,7 @@ from faultset.evaluators import evaluation_call
 from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.cli.listing import baselines
 from faultset.evaluators.cli.options import delays, memory_bytes, names
-from faultset.evaluators.evaluation import Evaluation
+from faultset.evaluators.evaluation import EvaluationStart
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
 from faultset.evaluators.results.rows import read_rows
 
@@ -79,13 +79,11 @@ def test_data_that_is_damaged_meanwhile_is_left_out_and_the_rest_is_reported(
     victim = dataset.path(dataset.episodes[0]) / "telemetry" / "metrics.parquet"
     whole = victim.read_bytes()
 
-    def run() -> Evaluation:
-        return evaluation_call.evaluate(
-            copy, chosen, protocol="oracle", workers=1, out=out, started=lambda _: victim.write_bytes(whole[:-9])
-        )
+    def damage(_: EvaluationStart) -> None:
+        victim.write_bytes(whole[:-9])
 
     with pytest.raises(DataError, match=r"metrics.parquet is truncated or damaged .* left out of the results in"):
-        run()
+        evaluation_call.evaluate(copy, chosen, protocol="oracle", workers=1, out=out, started=damage)
     rows = read_rows(out / "results.parquet")
     assert dataset.episodes[0] not in {row.episode for row in rows}
     assert (out / "report.html").exists()
@@ -186,12 +184,12 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
 
     run_plan = scheduling.run_plan
 
-    def stopped(plan, client, progress, keep):
+    def stopped(plan, client, progress, keep, damaged):
         def keep_one(rows):
             keep(rows)
             raise KeyboardInterrupt
 
-        return run_plan(plan, client, progress, keep_one)
+        return run_plan(plan, client, progress, keep_one, damaged)
 
     arguments = (example_dataset, "--out", tmp_path, "--workers", 1, "--baselines", "ksigma,max-z")
     with monkeypatch.context() as patch:
