@@ -181,6 +181,13 @@ def test_thresholds_may_come_from_another_dataset_that_methods_learn_from(
         prediction_rows([file], source, EvaluationSettings())
 
 
+def test_another_file_is_another_key(source: DatasetSource, tmp_path: Path):
+    frame = every_second(source, knowing)
+    own, same, other = (rows_of(one, tmp_path, source) for one in (frame, frame, frame.assign(score=1.0)))
+    assert [row.key for row in own] == [row.key for row in same]
+    assert not {row.key for row in own} & {row.key for row in other}
+
+
 def test_an_alarm_without_scores_has_no_area_under_a_curve(source: DatasetSource, tmp_path: Path):
     alarms = pd.DataFrame(
         {
