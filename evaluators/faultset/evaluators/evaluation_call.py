@@ -17,7 +17,7 @@ from faultset.evaluators.execution.dataset_source import DatasetSource, is_url, 
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
 from faultset.evaluators.execution.planning.plan import make_plan
 from faultset.evaluators.execution.planning.runs import codes_of
-from faultset.evaluators.execution.planning.settings import EvaluationSettings, check_choice
+from faultset.evaluators.execution.planning.settings import ALARM_DETECTOR, EvaluationSettings, check_choice
 from faultset.evaluators.execution.planning.training_data import TrainingData, training_data
 from faultset.evaluators.execution.runners.outcomes import RunLimits
 from faultset.evaluators.leaderboards.trained_thresholds import with_training_thresholds
@@ -43,6 +43,7 @@ def evaluate(
     version: str | None = None,
     tasks: Sequence[str] = TASKS,
     protocol: Literal["detected", "oracle", "both"] = "both",
+    alarm: str = ALARM_DETECTOR,
     split: str | None = None,
     train: str | Path | Dataset | None = None,
     delays: Literal["auto"] | Sequence[float] = (),
@@ -70,7 +71,9 @@ def evaluate(
     version
         Version of the dataset; the newest by default.
     protocol
-        What localizers and diagnosers are given: the alarm of `ksigma` ("detected"), the true onset ("oracle").
+        What localizers and diagnosers are given: the alarm of a detector ("detected"), the true onset ("oracle").
+    alarm
+        The detector whose alarm that is.
     split
         Published split; or a scheme that scores every episode by what learned from others: "cross", the default, for
         two halves, "cross-5", "cross-5x3", "leave-one-fault-out", "leave-one-target-out", "leave-one-app-out".
@@ -130,7 +133,7 @@ def evaluate(
         )
     policies = chosen_policies(list(thresholds))
     settings = _settings(tasks, protocol, split, delays, policies, seed, timeout_s, memory_limit_bytes)
-    settings = replace(settings, evidence=_budgets(evidence))
+    settings = replace(settings, evidence=_budgets(evidence), alarm_detector=_alarm_detector(alarm))
     workers = workers or scheduling.default_workers()
     folder = None if out is None else Path(out)
     files = [read_predictions(given) for given in predictions]
@@ -234,6 +237,15 @@ def _budgets(evidence: Literal["auto"] | Sequence[float]) -> tuple[float, ...]:
     if budgets and not budgets[0] > 0:
         raise UsageError(f"a budget of {budgets[0]:g} s of evidence leaves nothing to see; give seconds above 0")
     return budgets
+
+
+def _alarm_detector(name: str) -> str:
+    from faultset.baselines.api.registry import get_baseline
+
+    task = get_baseline(name).task
+    if task != "detection":
+        raise UsageError(f'"{name}" is for {task} and raises no alarm; name a detector, see "faultset list baselines"')
+    return name
 
 
 def _training_policy(policies: Sequence[ThresholdPolicy]) -> ThresholdPolicy:

@@ -205,6 +205,17 @@ def test_metric_times_come_from_the_printed_clock_when_the_stamp_is_years_late(r
     assert any(f"{late} s away" in issue.found for issue in NezhaImport().data_issues(root))
 
 
+def test_the_reference_has_the_sample_that_was_taken_at_the_end_of_the_fault_free_minute(
+    root: Path, tmp_path: Path
+) -> None:
+    dataset = imported(root, tmp_path / "out")
+    view = dataset.view(episode_of(dataset, "return"))
+    cpu = view.metrics()[lambda f: (f["metric"] == "CpuUsageRate(%)") & (f["service"] == "ts-contacts-service")]
+    reference = cpu[cpu["time"].astype("int64") < view.reference[1]]
+    # the fault-free minute ends at 08:47:06: the sample of 08:47:10 describes it, that of 08:46:10 the minute before
+    assert reference["value"].tolist() == [2.0]
+
+
 def test_what_was_not_measured_has_no_row_and_repeated_headers_are_no_samples(root: Path, tmp_path: Path) -> None:
     dataset = imported(root, tmp_path / "out")
     metrics = dataset.view(episode_of(dataset, "cpu_contention")).metrics()

@@ -27,7 +27,7 @@ from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow
 
-NAMES = ("ksigma", "always-yes", "clock", "random", "max-z", "most-frequent")
+NAMES = ("spot", "always-yes", "clock", "random", "max-z", "most-frequent")
 
 
 def plan_of(dataset: Path, workers: int, names: tuple[str, ...] = NAMES, **settings) -> EvaluationPlan:
@@ -81,14 +81,14 @@ def test_progress_reaches_the_plan(evaluated):
     assert steps >= plan.steps * 0.8
 
 
-def test_localizers_are_told_the_alarm_of_ksigma_or_the_onset(evaluated):
+def test_localizers_are_told_the_alarm_of_a_detector_or_the_onset(evaluated):
     _, rows, _ = evaluated
-    alarms = {row.episode: row.alarm_ns for row in rows if row.baseline == "ksigma"}
+    alarms = {row.episode: row.alarm_ns for row in rows if row.baseline == "spot"}
     for row in rows:
         if row.task == "localization" and row.protocol != "own":
             told = row.truth.onset_ns if row.protocol == "oracle" else alarms[row.episode]
             assert row.given_alarm_ns == told
-            assert row.alarm_source == ("truth" if row.protocol == "oracle" else "ksigma")
+            assert row.alarm_source == ("truth" if row.protocol == "oracle" else "spot")
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_a_dataset_without_faults_has_nothing_to_localize(example_dataset: Path)
 def test_the_named_detector_is_asked_even_when_it_was_not_chosen(example_dataset: Path):
     plan = plan_of(example_dataset, 1, ("max-z",))
     name = {number: subject.name for number, subject in enumerate(plan.context.runs)}
-    assert {name[n] for fit in plan.fits for n in fit.runs} == {"max-z", "ksigma", "max-z-detector"}
+    assert {name[n] for fit in plan.fits for n in fit.runs} == {"max-z", "spot", "max-z-detector"}
     assert {name[n] for batch in plan.batches for n in batch.runs} == {"max-z"}
 
 

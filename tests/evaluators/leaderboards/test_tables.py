@@ -148,7 +148,7 @@ def test_root_cause_tables_have_joint_parts_and_the_best_constant(make):
     assert metrics["correct_abstentions"].value == 0.5
     assert (table.floor["joint"].value, table.floor["parts"].value) == (0.5, (3 / 4 + 2 / 4) / 2)
     assert board.unscored == {"root cause: level or type unknown": 1}
-    assert table.title == "root cause · given: alarm of ksigma · shop · manifest"
+    assert table.title == "root cause · given: alarm of a detector · shop · manifest"
 
 
 def test_episodes_of_unknown_verdict_count_as_headline_and_are_named(make):

@@ -41,8 +41,9 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     type=click.Choice(["detected", "oracle", "both"]),
     default="both",
     show_default=True,
-    help="What a localizer is given: the alarm of ksigma, or the true onset.",
+    help="What a localizer is given: the alarm of a detector, or the true onset.",
 )
+@click.option("--alarm", metavar="DETECTOR", help="Whose alarm localizers are given.  [default: spot]")
 @click.option(
     "--delays", metavar="auto|SECONDS", help="Also give localizers later alarms: auto, or for instance 0,30,60."
 )
@@ -100,6 +101,7 @@ def evaluate(
     names: tuple[str, ...],
     tasks: tuple[str, ...],
     protocol: Literal["detected", "oracle", "both"],
+    alarm: str | None,
     delays: str | None,
     evidence: str | None,
     thresholds: tuple[str, ...],
@@ -146,6 +148,7 @@ def evaluate(
         raise UsageError("give either a DATASET to evaluate, or --compare OLD NEW with two folders of results")
     from faultset.evaluators import evaluation_call
     from faultset.evaluators.cli import options
+    from faultset.evaluators.execution.planning.settings import ALARM_DETECTOR
     from faultset.evaluators.results.rows import TASKS
 
     folder = out if out is not None else evaluation_call.results_folder(dataset)
@@ -161,6 +164,7 @@ def evaluate(
             protocol=protocol,
             split=split,
             train=train,
+            alarm=alarm or ALARM_DETECTOR,
             delays=options.delays(delays),
             evidence=options.delays(evidence, "budget of evidence"),
             thresholds=options.names(thresholds),

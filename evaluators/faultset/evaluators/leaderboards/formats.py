@@ -125,7 +125,10 @@ def summary_lines(board: Leaderboard) -> list[str]:
     sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
     if board.early_alarms:
         given = ", ".join(f"{n} {when}" for when, n in sorted(board.early_alarms.items()))
-        sentences.append(f"alarm that localizers were given (detected): {given}")
+        sentences.append(
+            f"alarm that localizers were given (detected): {given}; "
+            f"raised by {board.settings.get('alarm_detector', 'what the answers name')}"
+        )
     return sentences
 
 

@@ -84,7 +84,7 @@ class Table:
         return " · ".join(parts)
 
 
-GIVEN_ALARMS = {"detected": "alarm of ksigma", "oracle": "true onset"}
+GIVEN_ALARMS = {"detected": "alarm of a detector", "oracle": "true onset"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -186,7 +186,7 @@ def _own_shares(table: Table) -> list[str]:
 
 
 def _given(table: Table) -> str:
-    text = {"detected": "given the alarm of ksigma", "oracle": "given the true onset (oracle)"}[table.protocol]
+    text = {"detected": "given the alarm of a detector", "oracle": "given the true onset (oracle)"}[table.protocol]
     parts = [] if table.task == "detection" else [text]
     if table.group != "telemetry":
         parts.append("methods that see the clients' requests, ranked among themselves")

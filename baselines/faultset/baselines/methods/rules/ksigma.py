@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "ksigma",
     title="K-sigma with Bonferroni",
     task="detection",
-    paper="Textbook rule; the named source of alarms for every localizer",
+    paper="Textbook rule",
     kind="rule",
     developed_on=OWN,
     tables=("metrics",),

@@ -26,6 +26,8 @@ LEAD_NS = 4 * SECOND_NS
 """Windows begin so long before the collector's run, so that none of its samples lies on an edge."""
 TAIL_NS = 10 * SECOND_NS
 """Time after the last run: no pod's sample is taken later."""
+SAMPLED_AFTER_NS = LEAD_NS + TAIL_NS
+"""A metric sample describes the minute before it, and is taken at most so long after the end of a window."""
 BEFORE, AFTER = 1, 2
 """Whole minutes of a view before and after the minute in which the fault was injected."""
 

@@ -13,6 +13,7 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.nezha.days import (
+    SAMPLED_AFTER_NS,
     Day,
     collector_runs,
     find_days,
@@ -101,6 +102,10 @@ def _episode(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
     reference_ns = healthy[1] - healthy[0]
     moved = own_start - healthy[1]
     reference = Part(start_ns=healthy[0], end_ns=healthy[1], moved_ns=moved)
+    # the sample that describes a minute is taken at its end, and moved back into the minute
+    sampled = Part(
+        start_ns=healthy[0] + SAMPLED_AFTER_NS, end_ns=healthy[1] + SAMPLED_AFTER_NS, moved_ns=moved - SAMPLED_AFTER_NS
+    )
     own = Part(start_ns=own_start, end_ns=own_end)
     spans = read_spans(day.reference_files("trace"))
     service = service_of(fault["inject_pod"])
@@ -128,7 +133,7 @@ def _episode(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
         source_intervals_s={"metrics": STEP_S},
         metric_roles=METRIC_ROLES,
         tables={
-            "metrics": partial(metric_rows, day, ((reference, day.construct), (own, day.rca))),
+            "metrics": partial(metric_rows, day, ((sampled, day.construct), (own, day.rca))),
             "spans": partial(span_rows, span_sources),
             "logs": partial(log_rows, log_sources),
         },
