@@ -73,6 +73,8 @@ def owners(module: str) -> frozenset[str]:
         "opentelemetry.sdk": "opentelemetry-sdk",
         "opentelemetry": "opentelemetry-api",
         "google.protobuf": "protobuf",
+        # brings eighty packages, so the tests do not install it
+        "inspect_ai": "inspect-ai",
     }
     for prefix, name in shared.items():
         if f"{module}.".startswith(f"{prefix}."):
