@@ -17,7 +17,7 @@ def test_settings_have_a_stable_name():
 
 def test_parameters_are_the_defaults_that_a_baseline_is_built_with():
     found = parameters_of(get_baseline("autoencoder"))
-    assert found == {"hidden": (16, 4, 16), "updates": 2000}
+    assert found == {"hidden": (16, 4, 16), "updates": 500}
     assert parameters_of(get_baseline("always-no")) == {}
 
 

@@ -104,7 +104,7 @@ class Autoencoder(PooledDetector):
     Sakurada, Yairi, Anomaly Detection Using Autoencoders with Nonlinear Dimensionality Reduction, MLSDA 2014.
     """
 
-    def __init__(self, *, hidden: tuple[int, ...] = (16, 4, 16), updates: int = 2000, seed: int = 0) -> None:
+    def __init__(self, *, hidden: tuple[int, ...] = (16, 4, 16), updates: int = 500, seed: int = 0) -> None:
         super().__init__()
         self.hidden, self.updates, self.seed = hidden, updates, seed
 
@@ -116,7 +116,7 @@ class Autoencoder(PooledDetector):
         network = MLPRegressor(
             hidden_layer_sizes=self.hidden,
             activation="tanh",
-            learning_rate_init=3e-3,
+            learning_rate_init=1e-2,
             batch_size=batch,
             random_state=self.seed,
         )
