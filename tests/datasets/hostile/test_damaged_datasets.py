@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -340,3 +342,25 @@ def test_a_card_shows_no_markup_of_the_data(root: Path, episode: Path) -> None:
     context(app="<svg onload=alert(1)>|x")(episode)
     create_version(root, provenance={"by": "</pre>```<svg onload=alert(1)>"})
     assert "<svg" not in (root / "README.md").read_text()
+
+
+NOT_ABOVE_PERMISSIONS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+"""Runs a command of root without the right to read what belongs to others."""
+
+
+@pytest.mark.parametrize("place", ["context.json", "telemetry/logs.parquet", ""])
+def test_what_this_user_may_not_read_is_one_sentence(place: str, root: Path, episode: Path) -> None:
+    as_user = NOT_ABOVE_PERMISSIONS if os.geteuid() == 0 else []
+    if as_user and shutil.which(as_user[0]) is None:
+        pytest.skip("root reads everything, and setpriv is not installed")
+    (episode / place).chmod(0)
+    if as_user:
+        os.chown(episode / place, 65534, 65534)
+    program = "from faultset.core.start import faultset; faultset()"
+    command = [*as_user, sys.executable, "-c", program, "dataset", "export", root, root.parent / "out"]
+    done = subprocess.run([*command, "--as", "wide-csv"], capture_output=True, text=True)
+    (episode / place).chmod(0o700)
+    assert done.returncode == 3
+    assert "Permission denied" in done.stderr
+    assert [line for line in done.stderr.splitlines() if line.startswith("Error: ")] == done.stderr.splitlines()[-1:]
+    assert "Traceback" not in done.stderr

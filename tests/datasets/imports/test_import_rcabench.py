@@ -327,6 +327,16 @@ def test_a_name_that_no_dataset_may_hold_leaves_its_case_out(source: Path, tmp_p
     assert not [*(tmp_path / "out" / "episodes").iterdir()]
 
 
+def test_text_that_is_not_utf8_leaves_its_case_out(source: Path, tmp_path: Path) -> None:
+    file = datapack(source) / "normal_traces.parquet"
+    table = pq.read_table(file)
+    offsets = pa.array([0, 2, 4, 6], pa.int32()).buffers()[1]
+    damaged = pa.StringArray.from_buffers(3, offsets, pa.py_buffer(b"\xff\xfe" * 3))
+    pq.write_table(table.set_column(table.column_names.index("span_name"), "span_name", damaged), file)
+    with pytest.raises(DataError, match=r"a batch for table spans is damaged .*UTF8"):
+        import_dataset("rcabench", source, tmp_path / "out", workers=1)
+
+
 def test_the_importer_keeps_what_importers_promise(source: Path) -> None:
     datapack(source)
     check_importer("rcabench", source)

@@ -236,6 +236,11 @@ def _conformed(table: str, wanted: pa.Schema, batch: pa.RecordBatch | pa.Table) 
             column = column.cast(field.type)
         columns.append(column)
     conformed = pa.Table.from_arrays(columns, schema=wanted)
+    try:
+        # Text of foreign files may not be UTF-8, and is passed on unread.
+        conformed.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"a batch for table {table} is damaged ({str(error).splitlines()[0][:160]})") from error
     _refuse_nulls(table, conformed)
     return conformed
 

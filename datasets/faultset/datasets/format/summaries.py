@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.printable import printable
-from faultset.core.reading.regular_files import FileStamp
+from faultset.core.reading.regular_files import FileStamp, unreadable
 from faultset.datasets.format.context import read_context
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.manifests import FileRecord
@@ -71,8 +71,11 @@ def hashes_below(root: Path) -> dict[str, str]:
 
 def sha256_of(path: Path) -> str:
     """Return a file's SHA-256 in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def _rows(path: Path, schemas: Mapping[str, pa.Schema]) -> int | None:
