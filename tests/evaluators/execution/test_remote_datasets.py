@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import http.server
+import json
 import shutil
 import threading
 from collections.abc import Iterator
@@ -201,3 +202,21 @@ def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path):
 def test_a_place_without_checksums_is_a_folder():
     with local_folders((EpisodeLocation(folder="/data/episodes/e1"),), frozenset()) as folders:
         assert folders == ("/data/episodes/e1",)
+
+
+@pytest.mark.parametrize("damage", ["id", "version", "missing"])
+def test_a_version_file_behind_a_url_is_checked(damage: str, server, tmp_path: Path):
+    url, root, _ = server
+    file = root / "versions" / "1.0.0.json"
+    content = json.loads(file.read_text())
+    if damage == "id":
+        content["episodes"][f"{tmp_path}/outside"] = content["episodes"].pop(next(iter(content["episodes"])))
+    elif damage == "version":
+        content["version"] = "9.9.9"
+    else:
+        del content["version"]
+    file.write_text(json.dumps(content))
+    result = invoke(url, "--out", tmp_path / "out")
+    assert result.exit_code == 3, result.output
+    assert "restore the file" in result.stderr
+    assert not (tmp_path / "outside").exists()

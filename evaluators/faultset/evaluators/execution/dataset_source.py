@@ -142,6 +142,8 @@ def opened_remotely(url: str, version: str | None) -> Iterator[DatasetSource]:
     try:
         text = system.cat_file(f"{root}/{VERSIONS}/{chosen}.json")
         manifest = Manifest.from_json(text, origin=f"{url}/{VERSIONS}/{chosen}.json")
+        if manifest.version != chosen:
+            raise DataError(f"{url}/{VERSIONS}/{chosen}.json is of version {manifest.version}; restore the file")
     except FileNotFoundError:
         there = _versions(system, root, url)
         raise DataError(f'dataset {url} has no version "{chosen}"; {suggest(chosen, there)}') from None
