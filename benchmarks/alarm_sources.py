@@ -32,8 +32,14 @@ def detection_facts(done: Evaluation, detector: str) -> tuple[int, int, str, flo
     rates = [float(np.mean(values)) for values in healthy.values()]
     rate = clustered_mean(rates, list(healthy))
     frame = done.leaderboard("detection").set_index("baseline")
-    line = frame[frame["verdict"] == "manifest"].loc[detector]
-    return round(sum(rates)), len(rates), f"[{rate.low:.2f}, {rate.high:.2f}]", line["event_recall"], line["ttd_median"]
+    line = frame[frame["verdict"] == "manifest"].loc[[detector]]
+    return (
+        round(sum(rates)),
+        len(rates),
+        f"[{rate.low:.2f}, {rate.high:.2f}]",
+        float(line["event_recall"].item()),
+        float(line["ttd_median"].item()),
+    )
 
 
 def localization_scores(done: Evaluation, protocol: str) -> dict[str, tuple[float, float]]:

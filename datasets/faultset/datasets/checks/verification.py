@@ -15,6 +15,7 @@ from faultset.datasets.checks.chance import chance_findings, onset_findings
 from faultset.datasets.checks.findings import Finding
 from faultset.datasets.checks.journals import journal_messages
 from faultset.datasets.checks.leaks import leak_findings
+from faultset.datasets.checks.references import reference_findings
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.episode import Episode
 from faultset.datasets.format.context import CONTEXT_FILE, read_context
@@ -64,6 +65,7 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     views = {episode: dataset.view(episode) for episode in sound}
     journals = {episode: dataset.journal(episode) for episode in sound}
     findings += _declaration_findings(views)
+    findings += reference_findings(views)
     for episode in sound:
         findings += _source_findings(episode, dataset.evidence(episode))
     findings += leak_findings(views, labels, journals)
