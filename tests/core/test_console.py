@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import click
 import pytest
@@ -131,7 +131,7 @@ def test_the_short_scripts_are_the_commands_of_their_name(name, capsys, monkeypa
 @pytest.fixture
 def full_disk(tmp_path):
     """A file that takes no byte."""
-    if not stat.S_ISCHR(os.stat("/dev/full").st_mode):
+    if not Path("/dev/full").is_char_device():
         pytest.skip("/dev/full is no device here")
     with open("/dev/full", "w") as file:
         yield file
