@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
-import pyarrow.compute
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.findings import Finding
@@ -31,7 +30,7 @@ def reference_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
             empty.append(episode)
         if view.context.sampling_step_s * SECOND_NS > end_ns - start_ns:
             coarse.append(episode)
-        known = {str(name) for name in pyarrow.compute.unique(metrics["service"]).to_pylist()}
+        known = {str(name) for name in metrics["service"].unique().to_pylist()}
         missing = len(set(view.services) - known)
         if missing:
             silent[episode] = missing
