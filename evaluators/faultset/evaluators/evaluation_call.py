@@ -20,13 +20,13 @@ from faultset.evaluators.execution.planning.runs import codes_of
 from faultset.evaluators.execution.planning.settings import ALARM_DETECTOR, EvaluationSettings, check_choice
 from faultset.evaluators.execution.planning.training_data import TrainingData, training_data
 from faultset.evaluators.execution.runners.outcomes import RunLimits
-from faultset.evaluators.leaderboards.trained_thresholds import with_training_thresholds
+from faultset.evaluators.leaderboards.trained_thresholds import training_policy, with_training_thresholds
 from faultset.evaluators.predictions.files import check_names, read_predictions
 from faultset.evaluators.predictions.prediction_rows import prediction_rows
 from faultset.evaluators.results.output_folder import check_writable, writing
 from faultset.evaluators.results.provenance import code_version, parameters_of, scorer_codes
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow, changed_codes
-from faultset.evaluators.scoring.thresholds import ThresholdPolicy, TrainQuantile, chosen_policies
+from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
@@ -205,7 +205,7 @@ def evaluate(
         if damage and not rows:
             raise next(iter(damage.values()))
         undecided = {spec.name for spec in plan.specs if not spec.own_threshold}
-        rows = with_training_thresholds(rows, undecided, _training_policy(policies)) if undecided else rows
+        rows = with_training_thresholds(rows, undecided, training_policy(policies)) if undecided else rows
         evaluation = Evaluation(
             rows=tuple(rows),
             specs=plan.specs,
@@ -246,11 +246,6 @@ def _alarm_detector(name: str) -> str:
     if task != "detection":
         raise UsageError(f'"{name}" is for {task} and raises no alarm; name a detector, see "faultset list baselines"')
     return name
-
-
-def _training_policy(policies: Sequence[ThresholdPolicy]) -> ThresholdPolicy:
-    """Return the policy that gives detectors a threshold that set none: the first that looks at training episodes."""
-    return next((policy for policy in policies if policy.needs_training), TrainQuantile())
 
 
 def results_folder(dataset: str) -> Path:

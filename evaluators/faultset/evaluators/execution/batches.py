@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from faultset.evaluators.execution.baseline_runs import (
     hiding_dataset,
     method_process,
 )
-from faultset.evaluators.execution.cut_episodes import CutCopies, cut_episode
+from faultset.evaluators.execution.cut_episodes import CutCopies, healthy_references
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, local_folders
 from faultset.evaluators.execution.runners.messages import (
     EMPTY_BLOB,
@@ -37,7 +36,6 @@ from faultset.evaluators.execution.runners.messages import (
 from faultset.evaluators.execution.runners.outcomes import RunnerOutcome
 from faultset.evaluators.execution.runners.runner_pool import machine_pool
 from faultset.evaluators.execution.runners.runner_process import RunnerProcess, next_number
-from faultset.evaluators.execution.scratch import scratch
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.results.truth import Truth
@@ -72,7 +70,7 @@ class FitBatch:
         models = {}
         with (
             local_folders(read, _needs(chosen)) as folders,
-            _references(folders[len(self.healthy) :] if references else ()) as cut,
+            healthy_references(folders[len(self.healthy) :] if references else ()) as cut,
             machine_pool().lend(f"fold {self.fold}") as runner,
         ):
             for run in chosen:
@@ -256,14 +254,6 @@ class EpisodeEvaluator:
             libraries=context.libraries,
             truth=self._truth,
         )
-
-
-@contextlib.contextmanager
-def _references(folders: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield copies of fault episodes that end with their healthy reference."""
-    with contextlib.ExitStack() as stack:
-        root = Path(stack.enter_context(scratch("cut"))) if folders else Path()
-        yield tuple(str(cut_episode(Path(folder), 0, root)) for folder in folders)
 
 
 def _refuse_damage(episode: Path) -> None:

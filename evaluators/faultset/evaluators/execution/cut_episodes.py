@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -98,3 +99,11 @@ def _with(table: pa.Table, column: str, values: pa.ChunkedArray | pa.Array) -> p
         encoded = pa.chunked_array([values]) if isinstance(values, pa.Array) else values
         values = encoded.cast(field.type.value_type).dictionary_encode()
     return table.set_column(table.schema.get_field_index(column), field, values.cast(field.type))
+
+
+@contextlib.contextmanager
+def healthy_references(folders: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield copies of fault episodes that end with their healthy reference."""
+    with contextlib.ExitStack() as stack:
+        root = Path(stack.enter_context(scratch("cut"))) if folders else Path()
+        yield tuple(str(cut_episode(Path(folder), 0, root)) for folder in folders)

@@ -12,7 +12,7 @@ from faultset.baselines.api.contract import first_alarm
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
-from faultset.evaluators.scoring.thresholds import Healthy, ThresholdPolicy
+from faultset.evaluators.scoring.thresholds import Healthy, ThresholdPolicy, TrainQuantile
 
 TOO_FEW = (
     "its threshold is set on training episodes without a fault that it was not fitted on, and there are too few of them"
@@ -41,6 +41,11 @@ def thresholds_of(
         for policy in policies
         if policy.needs_training
     }
+
+
+def training_policy(policies: Sequence[ThresholdPolicy]) -> ThresholdPolicy:
+    """Return the policy that gives detectors a threshold that set none: the first that looks at training episodes."""
+    return next((policy for policy in policies if policy.needs_training), TrainQuantile())
 
 
 def with_training_thresholds(
