@@ -18,6 +18,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from faultset.collector.runtime.steps import GENERIC_STEPS, Step
+from faultset.collector.spec.steps import StepModel
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES
 
 
@@ -53,7 +54,8 @@ def step_tables() -> str:
         lines = [f"**`{step.keyword}`**: {first}", "", "| field | value | default | meaning |", "|---|---|---|---|"]
         meanings = _attribute_docstrings(step)
         for name, field in step.model_fields.items():
-            default = "required" if field.is_required() else f"`{json.dumps(field.default)}`"
+            given = field.get_default(call_default_factory=True)
+            default = "required" if field.is_required() else f"`{json.dumps(given)}`"
             lines.append(f"| `{field.alias or name}` | {value_name(field.annotation)} | {default} | {meanings[name]} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
@@ -62,6 +64,8 @@ def step_tables() -> str:
 def value_name(annotation: Any) -> str:
     """Return what a field of a step takes, in words."""
     origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return value_name(inside[0])
     if origin in (types.UnionType, typing.Union):
         return " or ".join(value_name(one) for one in inside if one is not types.NoneType)
     if origin is Literal:
@@ -71,18 +75,20 @@ def value_name(annotation: Any) -> str:
     if origin is dict:
         return f"mapping of names to {value_name(inside[1])}s"
     words = {str: "text", bool: "`true` or `false`", int: "whole number", float: "number", Any: "value"}
+    words[StepModel] = "step"
     return words[annotation]
 
 
 def _attribute_docstrings(model: type[Step]) -> dict[str, str]:
     """Return the docstring below each field of a class; a field without one is an error."""
-    (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(model))).body
-    assert isinstance(body, ast.ClassDef)
     found = {}
-    for statement, after in zip(body.body, body.body[1:], strict=False):
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            assert isinstance(after, ast.Expr), f"{model.__name__}.{statement.target.id} has no docstring"
-            found[statement.target.id] = ast.literal_eval(after.value)
+    for kind in (one for one in model.__mro__ if issubclass(one, Step) and one is not Step):
+        (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind))).body
+        assert isinstance(body, ast.ClassDef)
+        for statement, after in zip(body.body, body.body[1:], strict=False):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                assert isinstance(after, ast.Expr), f"{kind.__name__}.{statement.target.id} has no docstring"
+                found[statement.target.id] = inspect.cleandoc(ast.literal_eval(after.value)).replace("\n", " ")
     return found
 
 

@@ -63,7 +63,8 @@ class ServiceContext:
         try:
             yield
         except StoreError as error:
-            fail(span, str(error))
+            if self.persona.spans.tell_outcome:
+                fail(span, str(error))
             raise
         finally:
             span.end()

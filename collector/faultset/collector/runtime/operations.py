@@ -8,7 +8,7 @@ from typing import Any
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext
 from faultset.collector.runtime.steps.basic import burn_cpu
-from faultset.collector.runtime.steps.step import Step
+from faultset.collector.runtime.steps.step import compile_steps
 from faultset.collector.spec.app import Operation
 
 
@@ -24,11 +24,14 @@ class ServedOperation:
         Text of the line that every request writes.
     location
         Place in the modelled source that log lines name.
+    span
+        Name of the server's span, where the spec gives one.
     """
 
     run: Callable[[RequestContext], Awaitable[Any]]
     log: str
     location: str
+    span: str | None = None
 
 
 def compile_operation(name: str, operation: Operation, service: ServiceContext) -> ServedOperation:
@@ -40,15 +43,12 @@ def compile_operation(name: str, operation: Operation, service: ServiceContext) 
         Its RPC or path, which log lines show where the spec gives no text or location.
     """
     location = operation.location or name
-    handlers = [step.compile(service, location) for step in operation.steps if isinstance(step, Step)]
+    steps = compile_steps(operation.steps, service, location)
 
     async def run(request: RequestContext) -> Any:
         if operation.work_ms:
             burn_cpu(operation.work_ms)
-        for handle in handlers:
-            waiting = handle(request)
-            if waiting is not None:
-                await waiting
+        await steps(request)
         return request.reply
 
-    return ServedOperation(run=run, log=operation.log or name, location=location)
+    return ServedOperation(run=run, log=operation.log or name, location=location, span=operation.span)

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
+from faultset.collector.runtime.http.connections import MAX_AGE_S
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.http.status import FailedDial, RpcError
 from faultset.collector.runtime.signals.logs import Level, Log, LogFormat
+from faultset.collector.runtime.signals.tracing import SpanStyle
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 
 Event = Literal[
@@ -90,10 +93,38 @@ class Persona(ErrorTexts, LogFormat):
         A line of level `fatal` or `panic` ends the process.
     programs
         Programs of the application's own, by the name that a service's field `runs` gives.
+    spans
+        What spans say beside their names.
+    connection_age_s
+        Age in seconds after which a pooled connection to another service takes no new call.
+    login_pause_s
+        Pause in seconds after which a starting service tries again to log in to a database or to fill it; none where
+        the lines of the failure end the process.
     """
 
     lines: Mapping[Event, tuple[Line, ...]] = MappingProxyType(_LINES)
     programs: Mapping[str, Program] = MappingProxyType({})
+    spans: SpanStyle = SpanStyle()
+    connection_age_s: float = MAX_AGE_S
+    login_pause_s: float | None = None
+
+    def lines_of_start(self, event: Event, service: ServiceSpec) -> tuple[Line, ...]:
+        """Return the lines of an event of a service's start, as templates; those of `lines` for every service."""
+        return self.lines.get(event, ())
+
+    def lines_of_failed_dial(self, dialled: FailedDial, location: str) -> tuple[Line, ...]:
+        """Return the lines about a call whose connection could not be made, in place of the step's `error_log`.
+
+        Parameters
+        ----------
+        location
+            Place in the modelled source that log lines of the calling operation name.
+        """
+        return ()
+
+    def format_failure(self, error: RpcError) -> str:
+        """Return the body of a frontend's answer to a request that failed."""
+        return str(error)
 
     def format_list(self, values: Iterable[str]) -> str:
         """Return a list of keys as it stands in a log line."""
@@ -117,7 +148,7 @@ class StartLog:
     """
 
     def __init__(self, persona: Persona, log: Log, app: AppSpec, service: ServiceSpec, telemetry: str | None):
-        self._lines, self._log = persona.lines, log
+        self._persona, self._service, self._log = persona, service, log
         registry = app.registry
         self._facts = {
             "service": service.name,
@@ -130,6 +161,6 @@ class StartLog:
 
     def report(self, event: Event, **facts: object) -> None:
         """Write the lines of an event."""
-        for line in self._lines.get(event, ()):
+        for line in self._persona.lines_of_start(event, self._service):
             known = {**self._facts, **facts}
             self._log.write(line.level, line.location.format_map(known), line.text.format_map(known))

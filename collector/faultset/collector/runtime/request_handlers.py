@@ -15,6 +15,7 @@ from aiohttp import web
 from faultset.collector.runtime.context import RequestContext
 from faultset.collector.runtime.http.status import BadRequest, Code, RpcError, http_status, response_class
 from faultset.collector.runtime.operations import ServedOperation
+from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.signals.logs import Log
 from faultset.collector.runtime.signals.metrics import Metrics
 from faultset.collector.runtime.signals.tracing import Tracing, fail, ids_of
@@ -30,10 +31,10 @@ def _json(status: int, value: Any) -> web.Response:
 
 
 def rpc_handler(
-    operations: Mapping[str, ServedOperation], *, log: Log, tracing: Tracing, metrics: Metrics
+    operations: Mapping[str, ServedOperation], *, log: Log, tracing: Tracing, metrics: Metrics, persona: Persona
 ) -> HttpHandler:
     """Return the handler of a service that others call."""
-    active = metrics.active("POST")
+    active, style = metrics.active("POST"), persona.spans
 
     def failed(code: Code, message: str) -> web.Response:
         return _json(http_status(code), {"code": int(code), "message": message})
@@ -42,10 +43,9 @@ def rpc_handler(
         path = request.path
         served = operations.get(path)
         if served is None:
-            service = path.strip("/").partition("/")[0]
-            return failed(Code.UNIMPLEMENTED, f"unknown service {service}")
+            return failed(Code.UNIMPLEMENTED, persona.unknown_operation(path))
         body = await request.read()
-        span, context = tracing.server(path, request.headers, {"component": "gRPC"})
+        span, context = tracing.server(served.span or path, request.headers, style.call)
         log.trace(served.location, f"{served.log} {ids_of(span)}")
         start, code, message = time.perf_counter(), Code.OK, ""
         active.inc()
@@ -63,9 +63,10 @@ def rpc_handler(
             code, message = Code.INTERNAL, str(error)
         finally:
             active.dec()
-            span.set_attributes({"response_code": int(code), "response_class": response_class(code)})
-            if response_class(code) == "5xx":
-                fail(span, message)
+            if style.tell_outcome:
+                span.set_attributes({"response_code": int(code), "response_class": response_class(code)})
+                if response_class(code) == "5xx":
+                    fail(span, message)
             span.end()
             metrics.server(path, "POST", str(http_status(code))).observe(time.perf_counter() - start)
         return failed(code, message)
@@ -74,7 +75,7 @@ def rpc_handler(
 
 
 def http_handler(
-    operations: Mapping[str, ServedOperation], *, log: Log, tracing: Tracing, metrics: Metrics
+    operations: Mapping[str, ServedOperation], *, log: Log, tracing: Tracing, metrics: Metrics, persona: Persona
 ) -> HttpHandler:
     """Return the handler of a frontend; its spans never carry an error, whatever it answers."""
 
@@ -85,8 +86,8 @@ def http_handler(
             log.warning(request.path, f"no operation serves {method} {request.path}")
             return web.Response(status=404, text="404 page not found\n")
         path, served = route.operation, operations[route.operation]
-        attributes = {"component": "net/http", "http.method": method, "http.url": str(request.url)}
-        span, context = tracing.server(f"HTTP {method} {path}", request.headers, attributes)
+        attributes = {**persona.spans.endpoint, "http.method": method, "http.url": str(request.url)}
+        span, context = tracing.server(served.span or f"HTTP {method} {path}", request.headers, attributes)
         log.trace(served.location, f"{served.log} {ids_of(span)}")
         start, response = time.perf_counter(), None
         active = metrics.active(method)
@@ -110,7 +111,7 @@ def http_handler(
         except BadRequest as error:
             return web.Response(status=error.status, text=f"{error}\n")
         except RpcError as error:
-            return web.Response(status=500, text=f"{error}\n")
+            return web.Response(status=500, text=f"{persona.format_failure(error)}\n")
         except Exception as error:
             traceback.print_exc()
             return web.Response(status=500, text=f"{error}\n")

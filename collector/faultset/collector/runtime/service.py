@@ -108,6 +108,7 @@ class _RunningService:
         self.runners: list[web.ServerRunner] = []
         self.leak: list[bytearray] = []
         self.leaking: asyncio.Task[None] | None = None
+        self.caller: Caller | None = None
 
     async def start(self) -> None:
         """Go through the start-up sequence; return when requests are served."""
@@ -119,7 +120,7 @@ class _RunningService:
             self.leaking = asyncio.create_task(self._leak(wrong.leak_mib_s))
         clients = ClientContext(names=self.names, local=given.address, metrics=self.metrics, texts=self.persona)
         stores = store_clients(app, service, clients, database_port=wrong.database_port)
-        await open_databases(app, service, stores, start_log)
+        await open_databases(app, service, stores, start_log, pause_s=self.persona.login_pause_s)
         start_log.report("connecting")
         caller = Caller(
             ports={name: other.port for name, other in app.services.items()},
@@ -128,10 +129,13 @@ class _RunningService:
             tracing=self.tracing,
             metrics=self.metrics,
             texts=self.persona,
+            spans=self.persona.spans,
+            max_age_s=self.persona.connection_age_s,
         )
         context = ServiceContext(
             caller=caller, stores=stores, indexes={}, log=self.log, tracing=self.tracing, persona=self.persona
         )
+        self.caller = caller  # closed at the end, also where no operation calls anybody
         start_log.report("serving")
         context.indexes.update(await read_indexes(app, service, stores, start_log))
         await self._listen(context)
@@ -142,7 +146,7 @@ class _RunningService:
             name: compile_operation(name, operation, context) for name, operation in self.service.operations.items()
         }
         make = http_handler if self.service.kind == "frontend" else rpc_handler
-        handler = make(operations, log=self.log, tracing=self.tracing, metrics=self.metrics)
+        handler = make(operations, log=self.log, tracing=self.tracing, metrics=self.metrics, persona=self.persona)
         await self._serve(self.service.port, handler)
 
     async def _serve(self, port: int, handler: HttpHandler) -> None:
@@ -196,6 +200,8 @@ class _RunningService:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DRAIN_S + 1):
                     await runner.cleanup()
+        if self.caller is not None:
+            await self.caller.close()
         await asyncio.to_thread(self.tracing.flush)
 
 

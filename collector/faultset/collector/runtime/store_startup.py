@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from faultset.collector.runtime.context import DocumentIndex
 from faultset.collector.runtime.persona import StartLog
@@ -11,6 +14,9 @@ from faultset.collector.runtime.stores.driver import Account, ClientContext, Sto
 from faultset.collector.runtime.stores.drivers import store_driver
 from faultset.collector.runtime.stores.passwords import read_password
 from faultset.collector.spec.app import AppSpec, ServiceSpec
+
+_CACHE_START_S = 5.0
+_CACHE_PAUSE_S = 0.05
 
 
 def store_clients(
@@ -40,41 +46,88 @@ def store_clients(
             port=database_port if database_port is not None and driver.keeps_data else store.port,
             database=store.database or name,
             account=Account(driver.account_name(password=store.auth == "password"), password_of(name)),
+            connect_timeout_s=store.connect_timeout_s,
         )
         clients[name] = driver.client(address, context)
     return clients
 
 
 async def open_databases(
-    app: AppSpec, service: ServiceSpec, stores: Mapping[str, StoreClient], start_log: StartLog
+    app: AppSpec,
+    service: ServiceSpec,
+    stores: Mapping[str, StoreClient],
+    start_log: StartLog,
+    *,
+    pause_s: float | None = None,
 ) -> None:
-    """Log in and fill empty collections; what goes wrong ends the process as the persona says."""
+    """Log in and fill what is empty; what goes wrong ends the process as the persona says.
+
+    Caches with seeds are waited for, but not for ever: what they lack is missed once.
+
+    Parameters
+    ----------
+    pause_s
+        Pause after which a database that cannot be used is tried again; see `Persona.login_pause_s`.
+    """
     for name in service.stores:
         if app.services[name].kind != "database":
+            await _fill_cache(app, service, name, stores[name])
             continue
         facts = {"store": name, "store_port": app.services[name].port}
         start_log.report("opening-store", **facts)
-        try:
-            await stores[name].log_in()
-        except StoreError as error:
-            start_log.report("login-failed", error=error, **facts)
-        start_log.report("store-opened", **facts)
-        try:
-            for seed in service.seeds:
-                if seed.store == name:
-                    await _fill(app, name, seed.collection, stores[name])
-        except StoreError as error:
-            start_log.report("filling-failed", error=error, **facts)
+        while not await _open(app, service, name, stores[name], start_log, facts):
+            if pause_s is None:
+                break
+            await asyncio.sleep(pause_s)
         start_log.report("store-ready", **facts)
+
+
+async def _fill_cache(app: AppSpec, service: ServiceSpec, name: str, client: StoreClient) -> None:
+    deadline = time.monotonic() + _CACHE_START_S
+    while True:
+        try:
+            return await _fill_seeds(app, service, name, client)
+        except StoreError:
+            if time.monotonic() > deadline:
+                return None
+        await asyncio.sleep(_CACHE_PAUSE_S)
+
+
+async def _open(
+    app: AppSpec, service: ServiceSpec, name: str, client: StoreClient, start_log: StartLog, facts: dict[str, Any]
+) -> bool:
+    try:
+        await client.log_in()
+    except StoreError as error:
+        start_log.report("login-failed", error=error, **facts)
+        return False
+    start_log.report("store-opened", **facts)
+    try:
+        await _fill_seeds(app, service, name, client)
+    except StoreError as error:
+        start_log.report("filling-failed", error=error, **facts)
+        return False
+    return True
+
+
+async def _fill_seeds(app: AppSpec, service: ServiceSpec, store: str, client: StoreClient) -> None:
+    for seed in service.seeds:
+        if seed.store == store:
+            await _fill(app, store, seed.collection, client)
 
 
 async def _fill(app: AppSpec, store: str, name: str, client: StoreClient) -> None:
     collection = app.services[store].collections[name]
+    if collection.sorted:
+        members = {str(document[collection.key]): document["members"] for document in collection.all()}
+        sets = {key: {str(one): number for number, one in enumerate(some)} for key, some in members.items() if some}
+        if sets and not await client.range_sorted(next(iter(sets)), 0, 1, highest_first=True):
+            await client.add_sorted(sets)
+        return
     documents = [(str(document[collection.key]), json.dumps(document)) for document in collection.all()]
     if collection.appended:
         if documents and not await client.has_appended(name, documents[0][0]):
-            for key, document in documents:
-                await client.append(name, key, document)
+            await client.append_all(name, documents)
     elif await client.is_empty(name) and documents:
         await client.insert(name, dict(documents))
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from faultset.collector.spec.collections import Collection
-from faultset.collector.spec.steps import CalledOperation, FrozenModel, Steps
+from faultset.collector.spec.steps import CalledOperation, FrozenModel, Steps, all_steps
 from faultset.collector.spec.workload import Mix, RequestSpec
 from faultset.core.suggestions import unknown_name
 
@@ -32,12 +32,15 @@ class Operation(FrozenModel):
         Text of the line that every request writes; the operation's own name when left out.
     location
         Place in the modelled source that the operation's log lines name.
+    span
+        Name of the server's span; the operation's own name when left out, after the method for an HTTP endpoint.
     work_ms
         CPU time in milliseconds that it takes on top of what it costs anyway.
     """
 
     log: str = ""
     location: str = ""
+    span: str | None = None
     work_ms: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     steps: Steps
 
@@ -99,6 +102,8 @@ class ServiceSpec(FrozenModel):
         File of the modelled source that the log lines of its start name.
     registry_name
         Name under which it registers with the application's registry.
+    connect_timeout_s
+        Of a database: how many seconds its clients try to reach it; as many as its driver says when left out.
     """
 
     name: str
@@ -116,6 +121,7 @@ class ServiceSpec(FrozenModel):
     claim: str | None = None
     auth: Literal["password", "open"] = "open"
     database: str | None = None
+    connect_timeout_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     collections: dict[str, Collection] = Field(default_factory=dict)
     seeds: tuple[Seed, ...] = ()
     indexes: dict[str, Index] = Field(default_factory=dict)
@@ -147,7 +153,7 @@ class ServiceSpec(FrozenModel):
     def operations_called(self) -> Iterator[CalledOperation]:
         """Yield the calls of all its operations."""
         for operation in self.operations.values():
-            for step in operation.steps:
+            for _, step in all_steps(operation.steps):
                 yield from step.operations_called()
 
 

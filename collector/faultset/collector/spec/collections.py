@@ -4,32 +4,54 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import AfterValidator
+
+from faultset.collector.spec.networks import Network, neighbours
 from faultset.collector.spec.steps import FrozenModel
+
+
+def _with_right_networks(value: Any) -> Any:
+    match value:
+        case {"neighbours": network}:
+            Network.model_validate(network)
+        case dict():
+            for part in value.values():
+                _with_right_networks(part)
+        case list() | tuple():
+            for part in value:
+                _with_right_networks(part)
+        case _:
+            pass
+    return value
 
 
 class Generated(FrozenModel):
     """Documents for the indices `i` from `first` to `last`, or only for multiples of a number among them.
 
     A field is a constant, a text in which `{i}` stands for the index, a list or mapping of such, or one of the rules
-    `{start: a, step: b}` (a + b * i), `{cycle: [...]}` (values in turn) and `{sha256: text}` (hexadecimal).
+    `{start: a, step: b}` (a + b * i), `{cycle: [...]}` (values in turn), `{sha256: text}` (hexadecimal) and
+    `{neighbours: network, text: "{n}", at_most: c}` (a text for each neighbour `n` of the index in a `Network`; without
+    `text` the number, without `at_most` all of them).
     """
 
     first: int
     last: int
     multiple_of: int = 1
-    fields: dict[str, Any]
+    fields: Annotated[dict[str, Any], AfterValidator(_with_right_networks)]
 
 
 class Collection(FrozenModel):
     """Documents of one collection and the field that identifies them.
 
-    In an `appended` collection several documents may have the same key.
+    In an `appended` collection several documents may have the same key. A `sorted` one is a sorted set for each key,
+    whose members the document's field `members` lists, the one with the lowest score first.
     """
 
     key: str
     appended: bool = False
+    sorted: bool = False
     documents: tuple[dict[str, Any], ...] = ()
     generated: tuple[Generated, ...] = ()
 
@@ -50,6 +72,9 @@ def _value(value: Any, index: int) -> Any:
             return values[index % len(values)]
         case {"sha256": str() as text}:
             return hashlib.sha256(text.replace("{i}", str(index)).encode()).hexdigest()
+        case {"neighbours": network, **rest}:
+            found = neighbours(Network.model_validate(network)).get(index, ())[: rest.get("at_most")]
+            return [rest["text"].replace("{n}", str(one)) for one in found] if "text" in rest else list(found)
         case str():
             return value.replace("{i}", str(index))
         case dict():

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.containers import METRICS_PORT
 from faultset.collector.spec.routes import find_route
+from faultset.collector.spec.steps import Place, all_steps
 
 PROGRAMS = ("faultset-service", "faultset-store")
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
@@ -18,7 +19,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
 class Problem(NamedTuple):
     """Something that is wrong with a spec: where in it, and a sentence."""
 
-    place: tuple[str | int, ...]
+    place: Place
     reason: str
 
 
@@ -35,7 +36,7 @@ def problems(app: AppSpec) -> Iterator[Problem]:
         yield from _entry(app)
 
 
-def _unknown(place: tuple[str | int, ...], name: str, known: Collection[str]) -> Iterator[Problem]:
+def _unknown(place: Place, name: str, known: Collection[str]) -> Iterator[Problem]:
     if name not in known:
         yield Problem(place, f"it names {name!r}, which is not among {', '.join(sorted(known)) or 'none'}")
 
@@ -66,8 +67,7 @@ def _relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
     for callee in service.callees:
         yield from _unknown((*place, "callees"), callee, app.services)
     for name, operation in service.operations.items():
-        for number, step in enumerate(operation.steps):
-            inner = (*place, "operations", name, "steps", number)
+        for inner, step in all_steps(operation.steps, (*place, "operations", name, "steps")):
             for store in step.stores_used():
                 yield from _unknown(inner, store, service.stores)
             for index in step.indexes_used():
@@ -109,7 +109,7 @@ def _call_cycle(app: AppSpec) -> Iterator[Problem]:
     callers: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for service in app.services.values():
         for name, operation in service.operations.items():
-            for step in operation.steps:
+            for _, step in all_steps(operation.steps):
                 for call in step.operations_called():
                     callers.setdefault((call.service, call.operation), set()).add((service.name, name))
     try:

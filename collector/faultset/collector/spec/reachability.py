@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.routes import find_route
+from faultset.collector.spec.steps import all_steps
 
 
 def services_reached(app: AppSpec) -> dict[str, frozenset[str]]:
@@ -41,7 +42,7 @@ def _visit(app: AppSpec, service: str, operation: str, services: set[str], visit
     if known is None:
         services.update(_all_below(app, service))
         return
-    for step in known.steps:
+    for _, step in all_steps(known.steps):
         for call in step.operations_called():
             _visit(app, call.service, call.operation, services, visited)
 

@@ -8,10 +8,14 @@ may add its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError, ValidationInfo
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+Place = tuple[str | int, ...]
+"""Keys and indices that lead to a part of a spec."""
 
 
 class FrozenModel(BaseModel):
@@ -46,12 +50,34 @@ class StepModel(FrozenModel):
         """Return the operations of other services that the step calls."""
         return ()
 
+    def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
+        """Yield the steps that it consists of, each with its place among the step's fields; most have none."""
+        yield from ()
+
+
+def all_steps(steps: Iterable[StepModel], place: Place = ()) -> Iterator[tuple[Place, StepModel]]:
+    """Yield steps and, after each of them, the steps inside it, with their places.
+
+    Parameters
+    ----------
+    place
+        Where the steps stand.
+    """
+    for number, step in enumerate(steps):
+        yield from _with_inner((*place, number), step)
+
+
+def _with_inner(place: Place, step: StepModel) -> Iterator[tuple[Place, StepModel]]:
+    yield place, step
+    for inside, inner in step.inner_steps():
+        yield from _with_inner((*place, step.keyword, *inside), inner)
+
 
 StepTypes = Mapping[str, type[StepModel]]
 """Kinds of steps by keyword."""
 
 
-def first_problem(error: ValidationError) -> tuple[tuple[str | int, ...], str]:
+def first_problem(error: ValidationError) -> tuple[Place, str]:
     """Return the place and the sentence of the first thing that a model refuses."""
     first = error.errors(include_url=False)[0]
     return first["loc"], first["msg"].removeprefix("Value error, ")
@@ -67,10 +93,12 @@ def _read_step(value: Any, info: ValidationInfo) -> StepModel:
     if keyword not in types:
         raise ValueError(f"there is no step {keyword!r}; known are {', '.join(types) or 'none'}")
     try:
-        return types[keyword].model_validate(fields)
+        return types[keyword].model_validate(fields, context=info.context)
     except ValidationError as error:
         place, reason = first_problem(error)
-        raise ValueError(f"step {keyword}: {'.'.join(map(str, place)) or 'its fields'}: {reason}") from None
+        kind = PydanticCustomError("step", "{reason}", {"reason": reason})
+        details = InitErrorDetails(type=kind, loc=(keyword, *place), input=fields)
+        raise ValidationError.from_exception_data(keyword, [details]) from None
 
 
 def _write_steps(steps: tuple[StepModel, ...]) -> list[dict[str, Any]]:

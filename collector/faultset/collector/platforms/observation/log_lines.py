@@ -8,6 +8,10 @@ from dataclasses import dataclass
 _STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"
 _ZEROLOG = re.compile(rf"{_STAMP} (TRC|DBG|INF|WRN|ERR|FTL|PNC) ")
 _BRACKETS = re.compile(rf"{_STAMP} \[(TRACE|DEBUG|INFO|WARN|ERROR)\]\s+")
+_BOOST = re.compile(r"\[\d{4}-\w{3}-\d\d \d\d:\d\d:\d\d\.\d+\] <(trace|debug|info|warning|error|fatal)>: ")
+_NGINX = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(debug|info|notice|warn|error|crit|alert|emerg)\] ")
+_THRIFT = re.compile(r"(Thrift): \w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} ")
+"""What the library says by itself: failures only, without a level."""
 _REDIS = re.compile(r"\d+:[XCSM] \d\d \w{3} \d{4} \d\d:\d\d:\d\d\.\d+ ([.*#-]) ")
 _TRACE = re.compile(r"\btrace_id=([0-9a-f]{32})\b")
 _SPAN = re.compile(r"\bspan_id=([0-9a-f]{16})\b")
@@ -15,7 +19,9 @@ _SPAN = re.compile(r"\bspan_id=([0-9a-f]{16})\b")
 _LEVELS = {
     "TRC": "trace", "DBG": "debug", "INF": "info", "WRN": "warning", "ERR": "error", "FTL": "fatal", "PNC": "fatal",
     "TRACE": "trace", "DEBUG": "debug", "INFO": "info", "WARN": "warning", "ERROR": "error",
-    ".": "trace", "-": "debug", "*": "info", "#": "warning",
+    ".": "trace", "-": "debug", "*": "info", "#": "warning", "Thrift": "error",
+    "trace": "trace", "debug": "debug", "info": "info", "warning": "warning", "error": "error", "fatal": "fatal",
+    "notice": "info", "warn": "warning", "crit": "fatal", "alert": "fatal", "emerg": "fatal",
 }  # fmt: skip
 
 
@@ -32,7 +38,7 @@ class LogLine:
 def parse_line(text: str) -> LogLine:
     """Take a line apart; one in no known shape is all message and has no level."""
     level = None
-    for shape in (_ZEROLOG, _BRACKETS, _REDIS):
+    for shape in (_ZEROLOG, _BRACKETS, _BOOST, _NGINX, _THRIFT, _REDIS):
         match = shape.match(text)
         if match:
             level, text = _LEVELS[match[1]], text[match.end() :]

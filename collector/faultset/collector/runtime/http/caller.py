@@ -1,4 +1,4 @@
-"""Calls to other services: no deadline, no retry, and failures with the status codes of gRPC."""
+"""Calls to other services: failures with the status codes of gRPC, and a deadline only where the caller sets one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import aiohttp
 from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
-from faultset.collector.runtime.http.connections import Connections
+from faultset.collector.runtime.http.connections import MAX_AGE_S, Connections
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names
-from faultset.collector.runtime.http.status import Code, RpcError, response_class
+from faultset.collector.runtime.http.status import Code, FailedDial, RpcError, response_class
 from faultset.collector.runtime.signals.metrics import NO_RESPONSE, Metrics
-from faultset.collector.runtime.signals.tracing import Tracing, fail, headers_of
+from faultset.collector.runtime.signals.tracing import SpanStyle, Tracing, context_of, fail, headers_of
 
 _DIAL_TIMEOUT_S = 20.0
 
@@ -29,6 +29,10 @@ class Caller:
     ----------
     ports:
         Port of every service.
+    spans:
+        What the spans of calls say.
+    max_age_s:
+        Age after which a connection takes no new call.
     """
 
     def __init__(
@@ -40,7 +44,10 @@ class Caller:
         tracing: Tracing,
         metrics: Metrics,
         texts: ErrorTexts,
+        spans: SpanStyle | None = None,
+        max_age_s: float = MAX_AGE_S,
     ):
+        self._spans = spans or SpanStyle()
         self._texts = texts
         self._ports = ports
         self._names = names
@@ -50,39 +57,81 @@ class Caller:
             local=local,
             resolver=names,
             timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=_DIAL_TIMEOUT_S, sock_read=None),
+            max_age_s=max_age_s,
         )
 
-    async def call(self, service: str, operation: str, body: Any, context: Context) -> Any:
-        """Return the reply of an operation; raise RpcError."""
-        span = self._tracing.client(operation, context, {"component": "gRPC", "peer.service": service})
+    async def call(
+        self,
+        service: str,
+        operation: str,
+        body: Any,
+        context: Context,
+        *,
+        span: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Return the reply of an operation; raise RpcError.
+
+        Parameters
+        ----------
+        context
+            Under which the callee's span is made, or that of the call.
+        span
+            Name of the call's span; it has none without.
+        timeout_s
+            How long to wait for the answer; for ever without.
+        """
+        made = None
+        if span is not None:
+            made = self._tracing.client(span, context, {**self._spans.call, "peer.service": service})
         start, answered, code = time.perf_counter(), NO_RESPONSE, Code.OK
         try:
-            answered, text = await self._post(service, operation, body, span)
+            headers = headers_of(context if made is None else context_of(made))
+            answered, text = await self._post_in_time(service, operation, body, headers, timeout_s)
             reply = json.loads(text)
             if answered == "200":
                 return reply
             raise RpcError(Code(reply["code"]), reply["message"])
         except RpcError as error:
             code = error.code
-            fail(span, str(error))
+            self._note_failure(made, str(error))
             raise
         except asyncio.CancelledError:
             code = Code.CANCELED
-            fail(span, self._texts.call_given_up())
+            self._note_failure(made, self._texts.call_given_up())
             raise
         finally:
-            span.set_attributes({"response_code": int(code), "response_class": response_class(code)})
-            span.end()
+            if made is not None:
+                if self._spans.tell_outcome:
+                    made.set_attributes({"response_code": int(code), "response_class": response_class(code)})
+                made.end()
             self._metrics.client(service, operation, "POST", answered).observe(time.perf_counter() - start)
 
-    async def _post(self, service: str, operation: str, body: Any, span: Span) -> tuple[str, str]:
+    def _note_failure(self, span: Span | None, message: str) -> None:
+        if span is not None and self._spans.tell_outcome:
+            fail(span, message)
+
+    async def _post_in_time(
+        self, service: str, operation: str, body: Any, headers: Mapping[str, str], timeout_s: float | None
+    ) -> tuple[str, str]:
+        deadline = asyncio.timeout(timeout_s)
+        try:
+            async with deadline:
+                return await self._post(service, operation, body, headers)
+        except TimeoutError:
+            if timeout_s is None or not deadline.expired():
+                raise
+            raise RpcError(Code.DEADLINE_EXCEEDED, self._texts.call_timed_out(timeout_s)) from None
+
+    async def _post(self, service: str, operation: str, body: Any, headers: Mapping[str, str]) -> tuple[str, str]:
         port = self._ports[service]
-        headers = {"Content-Type": "application/json", **headers_of(span)}
         try:
             async with (
                 self._connections.session() as session,
                 session.post(
-                    f"http://{service}:{port}{operation}", data=json.dumps(body).encode(), headers=headers
+                    f"http://{service}:{port}{operation}",
+                    data=json.dumps(body).encode(),
+                    headers={"Content-Type": "application/json", **headers},
                 ) as response,
             ):
                 return str(response.status), await response.text("utf-8")
@@ -94,8 +143,10 @@ class Caller:
             raise RpcError(Code.UNAVAILABLE, self._texts.call_failed(None)) from None
 
     def _unreachable(self, service: str, error: OSError) -> RpcError:
-        address = f"{self._names.last.get(service, service)}:{self._ports[service]}"
-        return RpcError(Code.UNAVAILABLE, self._texts.call_failed(self._texts.connection_failed(error, address)))
+        port = self._ports[service]
+        address = f"{self._names.last.get(service, service)}:{port}"
+        text = self._texts.dial_failed(service, self._texts.connection_failed(error, address))
+        return RpcError(Code.UNAVAILABLE, text, FailedDial(service, port, error))
 
     async def close(self) -> None:
         """Close idle connections."""

@@ -40,6 +40,26 @@ class ErrorTexts:
         """Return the description of a call that did not reach its callee, or (without a reason) broke on the way."""
         return reason or "the connection was closed before the answer"
 
+    def dial_failed(self, service: str, reason: str) -> str:
+        """Return the description of a call whose connection could not be made.
+
+        Parameters
+        ----------
+        service
+            Name of the callee.
+        reason
+            What `connection_failed` says.
+        """
+        return self.call_failed(reason)
+
+    def call_timed_out(self, timeout_s: float) -> str:
+        """Return the description of a call whose answer did not come in the time that its caller gives it."""
+        return f"no answer within {timeout_s:g} s"
+
+    def unknown_operation(self, operation: str) -> str:
+        """Return the answer of a service to a call of an operation that it does not have."""
+        return f"unknown service {operation.strip('/').partition('/')[0]}"
+
     def call_given_up(self) -> str:
         """Return the description of a call whose caller has gone."""
         return "cancelled by the caller"

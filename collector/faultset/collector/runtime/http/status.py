@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import NamedTuple
 
 
 class Code(enum.IntEnum):
@@ -11,6 +12,7 @@ class Code(enum.IntEnum):
     OK = 0
     CANCELED = 1
     UNKNOWN = 2
+    DEADLINE_EXCEEDED = 4
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
@@ -20,21 +22,43 @@ _NAMES = {
     Code.OK: "OK",
     Code.CANCELED: "Canceled",
     Code.UNKNOWN: "Unknown",
+    Code.DEADLINE_EXCEEDED: "DeadlineExceeded",
     Code.UNIMPLEMENTED: "Unimplemented",
     Code.INTERNAL: "Internal",
     Code.UNAVAILABLE: "Unavailable",
 }
 _CLASSES = {Code.OK: "2xx", Code.CANCELED: "4xx", Code.UNKNOWN: "0xx"}
-_HTTP = {Code.OK: 200, Code.CANCELED: 499, Code.UNIMPLEMENTED: 501, Code.UNAVAILABLE: 503}
+_HTTP = {
+    Code.OK: 200,
+    Code.CANCELED: 499,
+    Code.UNIMPLEMENTED: 501,
+    Code.UNAVAILABLE: 503,
+    Code.DEADLINE_EXCEEDED: 504,
+}
+
+
+class FailedDial(NamedTuple):
+    """A connection to a service that could not be made, and what the event loop raised."""
+
+    service: str
+    port: int
+    error: OSError
 
 
 class RpcError(Exception):
-    """A call that failed, in the callee or on the way to it."""
+    """A call that failed, in the callee or on the way to it.
 
-    def __init__(self, code: Code, description: str):
+    Attributes
+    ----------
+    dialled
+        The connection that could not be made, when that is why.
+    """
+
+    def __init__(self, code: Code, description: str, dialled: FailedDial | None = None):
         super().__init__(code, description)
         self.code = code
         self.description = description
+        self.dialled = dialled
 
     def __str__(self) -> str:
         return f"rpc error: code = {_NAMES[self.code]} desc = {self.description}"

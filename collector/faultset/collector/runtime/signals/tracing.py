@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import requests
@@ -21,6 +22,35 @@ from requests.adapters import HTTPAdapter
 _PROPAGATOR = TraceContextTextMapPropagator()
 _ROOT = Context()
 _FLUSH_S = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanStyle:
+    """What spans say beside their names; an application's persona may have another one.
+
+    Attributes
+    ----------
+    call_component
+        The attribute `component` of the spans of calls between services, on both sides; none without.
+    endpoint_component
+        That of the spans of a frontend's endpoints.
+    tell_outcome
+        Whether spans of calls and of stores carry the status, and those that failed an error.
+    """
+
+    call_component: str | None = "gRPC"
+    endpoint_component: str | None = "net/http"
+    tell_outcome: bool = True
+
+    @property
+    def call(self) -> dict[str, str]:
+        """Attributes of the spans of calls."""
+        return {} if self.call_component is None else {"component": self.call_component}
+
+    @property
+    def endpoint(self) -> dict[str, str]:
+        """Attributes of the spans of endpoints."""
+        return {} if self.endpoint_component is None else {"component": self.endpoint_component}
 
 
 class _FromAddress(HTTPAdapter):
@@ -87,7 +117,7 @@ class Tracing:
         """Start the span of an incoming request, under the caller's if it says so, and its context."""
         parent = _PROPAGATOR.extract(headers, _ROOT)
         span = self._tracer.start_span(name, parent, SpanKind.SERVER, attributes)
-        return span, trace.set_span_in_context(span, _ROOT)
+        return span, context_of(span)
 
     def client(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
         """Start the span of an outgoing request."""
@@ -100,10 +130,15 @@ class Tracing:
         worker.join(_FLUSH_S)
 
 
-def headers_of(span: Span) -> dict[str, str]:
-    """Return the headers that hand a span on as parent."""
+def context_of(span: Span) -> Context:
+    """Return the context under which spans are children of a span."""
+    return trace.set_span_in_context(span, _ROOT)
+
+
+def headers_of(context: Context) -> dict[str, str]:
+    """Return the headers that hand the span of a context on as parent."""
     headers: dict[str, str] = {}
-    _PROPAGATOR.inject(headers, trace.set_span_in_context(span, _ROOT))
+    _PROPAGATOR.inject(headers, context)
     return headers
 
 

@@ -4,8 +4,28 @@ from __future__ import annotations
 
 from faultset.collector.runtime.steps.basic import Call, Require, Respond, Work
 from faultset.collector.runtime.steps.caching import CachedDocuments
+from faultset.collector.runtime.steps.documents import FindDocuments, WriteDocuments
+from faultset.collector.runtime.steps.flow import ForEach, Parallel, When
+from faultset.collector.runtime.steps.sorted_sets import PushSorted, RangeSorted
 from faultset.collector.runtime.steps.step import Step
+from faultset.collector.runtime.steps.values import FindText, SetValues, UniqueId
 
-GENERIC_STEPS: tuple[type[Step], ...] = (Require, Call, Work, CachedDocuments, Respond)
+GENERIC_STEPS: tuple[type[Step], ...] = (
+    Require,
+    Call,
+    Parallel,
+    When,
+    ForEach,
+    SetValues,
+    FindText,
+    UniqueId,
+    Work,
+    CachedDocuments,
+    FindDocuments,
+    WriteDocuments,
+    PushSorted,
+    RangeSorted,
+    Respond,
+)
 
-__all__ = ["GENERIC_STEPS", "CachedDocuments", "Call", "Require", "Respond", "Step", "Work"]
+__all__ = ["GENERIC_STEPS", "Step"]

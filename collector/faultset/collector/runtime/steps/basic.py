@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
 import time
 from typing import Any
 
@@ -10,7 +12,7 @@ from pydantic import ConfigDict, Field
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
 from faultset.collector.runtime.expressions import getter
-from faultset.collector.runtime.http.status import BadRequest
+from faultset.collector.runtime.http.status import BadRequest, Code, RpcError
 from faultset.collector.runtime.steps.step import Step
 from faultset.collector.spec.steps import CalledOperation
 
@@ -23,6 +25,8 @@ class Require(Step):
     """Names of the request's fields, none of which may be absent or empty."""
     numbers: bool = False
     """Whether the fields must be numbers; they are numbers for the steps that follow."""
+    lists: bool = False
+    """Whether the fields must be lists in JSON; they are lists for the steps that follow."""
     one_of: tuple[str, ...] = ()
     """The values that the fields may have; any when empty."""
     status: int = 400
@@ -38,11 +42,13 @@ class Require(Step):
                 value = request.values.get(name)
                 if value in (None, "") or (self.one_of and value not in self.one_of):
                     raise BadRequest(self.status, self.message)
-                if self.numbers:
-                    try:
+                try:
+                    if self.numbers:
                         request.values[name] = float(value)
-                    except (TypeError, ValueError):
-                        raise BadRequest(self.status, self.message) from None
+                    if self.lists:
+                        request.values[name] = _list(value)
+                except (TypeError, ValueError, RecursionError):
+                    raise BadRequest(self.status, self.message) from None
 
         return handle
 
@@ -55,12 +61,24 @@ class Call(Step):
     """Name of the service that is called."""
     operation: str
     """The operation of that service, for instance `/Pricing/Offer`."""
-    send: dict[str, Any]
+    send: dict[str, Any] = Field(default_factory=dict)
     """Fields of the request that is sent."""
-    save: str
+    save: str | None = None
     """Name under which the reply is kept for later steps."""
+    span: str | None = None
+    """Name of the client's span; the operation when left out."""
+    has_span: bool = True
+    """Whether the call has a client's span; without one the callee's span belongs to that of the caller's operation."""
+    timeout_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    """After how many seconds without an answer the call fails; it waits for ever when left out."""
+    retries: int = Field(default=0, ge=0, le=100)
+    """How often a call is repeated that has not reached its callee or has got no answer in time."""
+    back_off_s: float = Field(default=0.1, ge=0.0, allow_inf_nan=False)
+    """Pause in seconds before the first repetition; each further pause is twice as long."""
     error_log: str | None = None
-    """Line at level error that is logged when the call fails."""
+    """Line at level error that is logged when the call fails; `{error}` stands for the reason."""
+    error_message: str | None = None
+    """Reason with which the request fails, with `{error}`; that of the call when left out."""
 
     def operations_called(self) -> tuple[CalledOperation, ...]:
         """Return the one operation."""
@@ -68,16 +86,36 @@ class Call(Step):
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that calls and saves the reply."""
-        send = getter(self.send)
+        send, span = getter(self.send), (self.span or self.operation) if self.has_span else None
+
+        async def call(request: RequestContext) -> Any:
+            body, pause_s = send(request.values), self.back_off_s
+            for left in range(self.retries, -1, -1):
+                try:
+                    return await service.caller.call(
+                        self.service, self.operation, body, request.trace, span=span, timeout_s=self.timeout_s
+                    )
+                except RpcError as error:
+                    if not left or error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+                        raise
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+            raise AssertionError("a call returns or raises")
 
         async def handle(request: RequestContext) -> None:
             try:
-                reply = await service.caller.call(self.service, self.operation, send(request.values), request.trace)
-            except Exception:
-                if self.error_log is not None:
-                    service.log.error(location, self.error_log)
-                raise
-            request.values[self.save] = reply
+                reply = await call(request)
+            except RpcError as error:
+                lines = () if error.dialled is None else service.persona.lines_of_failed_dial(error.dialled, location)
+                for line in lines:
+                    service.log.write(*line)
+                if not lines and self.error_log is not None:
+                    service.log.error(location, self.error_log.replace("{error}", error.description))
+                if self.error_message is None:
+                    raise
+                raise RpcError(error.code, self.error_message.replace("{error}", error.description)) from None
+            if self.save is not None:
+                request.values[self.save] = reply
 
         return handle
 
@@ -115,6 +153,13 @@ class Respond(Step):
             request.reply = (reply if when(request.values) else otherwise)(request.values)
 
         return handle
+
+
+def _list(value: Any) -> list[Any]:
+    found = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(found, list):
+        raise TypeError(f"a list is wanted, found {type(found).__name__}")
+    return found
 
 
 def burn_cpu(cpu_ms: float) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from faultset.collector.runtime.context import ServiceContext, StepHandler
+from collections.abc import Awaitable, Callable, Iterable
+
+from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
 from faultset.collector.spec.steps import StepModel
 
 
@@ -35,3 +37,18 @@ class Step(StepModel):
             Place in the modelled source that log lines of the operation name.
         """
         raise NotImplementedError(f"step {self.keyword} does not compile")
+
+
+def compile_steps(
+    steps: Iterable[StepModel], service: ServiceContext, location: str
+) -> Callable[[RequestContext], Awaitable[None]]:
+    """Return the function that carries out steps, one after the other; see `Step.compile`."""
+    handlers = [step.compile(service, location) for step in steps if isinstance(step, Step)]
+
+    async def run(request: RequestContext) -> None:
+        for handle in handlers:
+            waiting = handle(request)
+            if waiting is not None:
+                await waiting
+
+    return run

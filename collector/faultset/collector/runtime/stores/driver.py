@@ -70,12 +70,19 @@ class Credentials(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreAddress:
-    """Where a store is and how one logs in."""
+    """Where a store is and how one logs in.
+
+    Attributes
+    ----------
+    connect_timeout_s
+        How long to try to reach it; as long as the driver says without.
+    """
 
     name: str
     port: int
     database: str
     account: Account
+    connect_timeout_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,12 +141,28 @@ class StoreClient(Protocol):
         """Return all documents of a collection."""
         ...
 
-    async def find_appended(self, collection: str, key: str) -> list[str]:
-        """Return the documents that a key of an appended collection has."""
+    async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
+        """Add documents of an appended collection, given as pairs of key and document."""
+        ...
+
+    async def find_appended(self, collection: str, key: str, newest: int | None = None) -> list[str]:
+        """Return the documents that a key of an appended collection has, or the newest of them, oldest first."""
+        ...
+
+    async def add_sorted(self, sets: Mapping[str, Mapping[str, float]], at_most: int | None = None) -> None:
+        """Add members with their scores to sorted sets; of each set the `at_most` with the highest scores stay."""
+        ...
+
+    async def range_sorted(self, name: str, start: int, stop: int, *, highest_first: bool) -> list[str]:
+        """Return the members of a sorted set with the ranks from `start` to `stop`, which is left out."""
         ...
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
         """Return the values of a cache."""
+        ...
+
+    async def set_many(self, values: Mapping[str, str]) -> None:
+        """Write values of a cache."""
         ...
 
     def set_later(self, key: str, value: str) -> None:

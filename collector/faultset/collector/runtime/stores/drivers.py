@@ -5,9 +5,12 @@ from __future__ import annotations
 from faultset.collector.runtime.stores.driver import StoreDriver
 from faultset.collector.runtime.stores.memcached import MemcachedDriver
 from faultset.collector.runtime.stores.mongodb import MongoDriver
+from faultset.collector.runtime.stores.redis_cache import RedisCacheDriver
 from faultset.core.suggestions import unknown_name
 
-STORE_DRIVERS: dict[str, StoreDriver] = {driver.name: driver for driver in (MongoDriver(), MemcachedDriver())}
+STORE_DRIVERS: dict[str, StoreDriver] = {
+    driver.name: driver for driver in (MongoDriver(), MemcachedDriver(), RedisCacheDriver())
+}
 
 
 def store_driver(name: str) -> StoreDriver:

@@ -105,7 +105,11 @@ class RedisClient:
 
     async def append(self, collection: str, key: str, document: str) -> None:
         """Add a document to those of a key."""
-        await self.run("RPUSH", self._key(collection, key), document)
+        await self.append_all(collection, [(key, document)])
+
+    async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
+        """Add documents, each to those of its key."""
+        await self.run_all([("RPUSH", self._key(collection, key), document) for key, document in documents])
 
     async def find(self, collection: str, key: str) -> str | None:
         """Return one document."""
@@ -119,13 +123,30 @@ class RedisClient:
         """Return all documents of a collection."""
         return await self.run("HVALS", self._key(collection))
 
-    async def find_appended(self, collection: str, key: str) -> list[str]:
-        """Return the documents of a key."""
-        return await self.run("LRANGE", self._key(collection, key), 0, -1)
+    async def find_appended(self, collection: str, key: str, newest: int | None = None) -> list[str]:
+        """Return the documents of a key, or the newest of them, oldest first."""
+        return await self.run("LRANGE", self._key(collection, key), 0 if newest is None else -newest, -1)
+
+    async def add_sorted(self, sets: Mapping[str, Mapping[str, float]], at_most: int | None = None) -> None:
+        """Add members with their scores to sorted sets; of each set the `at_most` with the highest scores stay."""
+        commands: list[tuple[Any, ...]] = []
+        for name, members in sets.items():
+            commands.append(("ZADD", name, *(part for member, score in members.items() for part in (score, member))))
+            if at_most is not None:
+                commands.append(("ZREMRANGEBYRANK", name, 0, -at_most - 1))
+        await self.run_all(commands)
+
+    async def range_sorted(self, name: str, start: int, stop: int, *, highest_first: bool) -> list[str]:
+        """Return the members of a sorted set with the ranks from `start` to `stop`, which is left out."""
+        return await self.run("ZREVRANGE" if highest_first else "ZRANGE", name, start, stop - 1)
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
         """Return the values of a cache."""
         return await self.run("MGET", *keys)
+
+    async def set_many(self, values: Mapping[str, str]) -> None:
+        """Write values of a cache."""
+        await self.run("MSET", *(part for pair in values.items() for part in pair))
 
     def _key(self, collection: str, key: str | None = None) -> str:
         name = f"{self.store.database}.{collection}"
@@ -133,14 +154,19 @@ class RedisClient:
 
     async def run(self, *command: Any) -> Any:
         """Run one command of Redis; raise StoreError."""
+        (reply,) = await self.run_all([command])
+        return reply
+
+    async def run_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Send commands together, then read their replies; raise StoreError for the first that is refused."""
         start, status = time.perf_counter(), "OK"
         try:
-            return await self._run(command)
+            return await self._run_all(commands)
         except StoreError as error:
             status = error.kind
             raise
         finally:
-            labels = (self.store.name, self.driver.name, command[0], status)
+            labels = (self.store.name, self.driver.name, commands[0][0], status)
             self._context.metrics.database(*labels).observe(time.perf_counter() - start)
 
     def set_later(self, key: str, value: str) -> None:
@@ -158,16 +184,12 @@ class RedisClient:
         task = asyncio.get_running_loop().create_task(write())
         self._writing[key] = task
 
-    async def _run(self, command: tuple[Any, ...]) -> Any:
+    async def _run_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         link = await self._acquire()
         try:
             async with asyncio.timeout(self.driver.timeout_s):
-                await link.send_command(*command, check_health=False)
-                reply = await link.read_response()
-        except redis.exceptions.NoPermissionError as error:
-            self._idle.append(link)
-            words = [str(word) for word in command]
-            raise StoreError("rights", self.driver.refused_command(self.store, words, str(error))) from None
+                await link.send_packed_command(link.pack_commands(commands), check_health=False)
+                replies = [await _reply(link) for _ in commands]
         except redis.exceptions.ConnectionError:
             await link.disconnect(nowait=True)
             raise StoreError("broken", self._context.texts.connection_closed()) from None
@@ -177,14 +199,17 @@ class RedisClient:
             source = f"{local[0]}:{local[1]}" if local else "?"
             text = self._context.texts.read_timed_out(source, f"{link.address}:{self.store.port}")
             raise StoreError("timeout", text) from None
-        except redis.exceptions.ResponseError as error:
-            self._idle.append(link)
-            raise StoreError("other", str(error)) from None
         except BaseException:
             await link.disconnect(nowait=True)
             raise
         self._idle.append(link)
-        return reply
+        for command, reply in zip(commands, replies, strict=True):
+            if isinstance(reply, redis.exceptions.NoPermissionError):
+                words = [str(word) for word in command]
+                raise StoreError("rights", self.driver.refused_command(self.store, words, str(reply)))
+            if isinstance(reply, redis.exceptions.ResponseError):
+                raise StoreError("other", str(reply))
+        return replies
 
     async def _acquire(self) -> _Link:
         while self._idle:
@@ -195,7 +220,8 @@ class RedisClient:
         return await (self._dial_until_reachable() if self.driver.redials else self._dial())
 
     async def _dial_until_reachable(self) -> _Link:
-        deadline = time.monotonic() + self.driver.timeout_s
+        given_s = self.store.connect_timeout_s
+        deadline = time.monotonic() + (self.driver.timeout_s if given_s is None else given_s)
         while True:
             try:
                 return await self._dial()
@@ -243,3 +269,11 @@ class RedisClient:
         """Close idle connections."""
         while self._idle:
             await self._idle.pop().disconnect(nowait=True)
+
+
+async def _reply(link: _Link) -> Any:
+    """Return a reply, also one that refuses: those of the commands after it must still be read."""
+    try:
+        return await link.read_response()
+    except redis.exceptions.ResponseError as error:
+        return error

@@ -1,0 +1,138 @@
+"""The persona of SocialNetwork's services: C++ programs with Thrift and Boost.Log behind an nginx that runs Lua.
+
+Texts, their spelling and the file names are those of the original.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from types import MappingProxyType
+
+from faultset.collector.runtime.http.names import UnknownHostError
+from faultset.collector.runtime.http.status import FailedDial, RpcError
+from faultset.collector.runtime.persona import Event, Line, Persona
+from faultset.collector.runtime.signals.logs import Level
+from faultset.collector.runtime.signals.tracing import SpanStyle
+from faultset.collector.spec.app import ServiceSpec
+
+_THRIFT = "thrift"
+"""Location of the lines that the library Thrift writes by itself."""
+
+_POOL_AGE_S = 10.0
+"""Age at which the pools of Thrift clients (`keepalive_ms`) and those of the Lua scripts end a connection."""
+
+_POOLS = {
+    "post-storage-service": "post-storage-client",
+    "user-timeline-service": "user-timeline-client",
+    "url-shorten-service": "url-shorten-service",
+    "user-mention-service": "user-mention-service",
+    "social-graph-service": "social-graph-client",
+}
+"""Names of the pools of clients that are not called after their service."""
+
+_NGINX_LEVELS: dict[Level, str] = {
+    "trace": "debug", "info": "info", "warning": "warn", "error": "error", "fatal": "emerg", "panic": "emerg",
+}  # fmt: skip
+
+_LINES: dict[Event, tuple[Line, ...]] = {
+    "login-failed": (
+        Line("error", "utils_mongodb.h:74:CreateIndex", "Error in createIndexes: {error}"),
+        Line("error", "{location}:56:main", "Failed to create mongodb index, try again"),
+    ),
+    "filling-failed": (
+        Line("error", "utils_mongodb.h:74:CreateIndex", "Error in createIndexes: {error}"),
+        Line("error", "{location}:56:main", "Failed to create mongodb index, try again"),
+    ),
+    "serving": (Line("info", "{location}:82:main", "Starting the {service} server..."),),
+    "port-taken": (Line("fatal", "{location}:82:main", "Could not bind to port {taken_port}: {error}"),),
+}
+
+
+class SocialPersona(Persona):
+    """Lines in the shapes of Boost.Log, of Thrift and of nginx's error log; spans that do not tell what failed."""
+
+    lines = MappingProxyType(_LINES)
+    spans = SpanStyle(call_component=None, endpoint_component="nginx", tell_outcome=False)
+    connection_age_s = _POOL_AGE_S
+    login_pause_s = 1.0
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def lines_of_start(self, event: Event, service: ServiceSpec) -> tuple[Line, ...]:
+        """Return the lines of a C++ program; nginx starts silently."""
+        return () if service.kind == "frontend" and event != "port-taken" else super().lines_of_start(event, service)
+
+    def lines_of_failed_dial(self, dialled: FailedDial, location: str) -> tuple[Line, ...]:
+        """Return what Thrift, the pool of clients and the handler say; the Lua scripts say nothing of their own."""
+        if _is_nginx(location):
+            return ()
+        reason = self.connection_failed(dialled.error, "")
+        pool = _POOLS.get(dialled.service, f"{dialled.service}-client")
+        return (
+            Line(
+                "error", _THRIFT, f"TSocket::open() connect() <Host: {dialled.service} Port: {dialled.port}>: {reason}"
+            ),
+            Line("error", "ClientPool.h:117:Pop", f"Failed to connect {pool}"),
+            Line("error", location, f"Failed to connect to {dialled.service}"),
+        )
+
+    def format_line(self, time_s: float, level: Level, location: str, message: str) -> str:
+        """Return a line of nginx, of Thrift, or of Boost.Log."""
+        moment = time.gmtime(time_s)
+        if _is_nginx(location):
+            place = f"[lua] {location}" if ".lua" in location else location
+            number = f"{os.getpid()}#{os.getpid()}: *{next(self._numbers)}"
+            return f"{time.strftime('%Y/%m/%d %H:%M:%S', moment)} [{_NGINX_LEVELS[level]}] {number} {place}: {message}"
+        if location == _THRIFT:
+            return f"Thrift: {time.asctime(moment)} {message}"
+        name = "fatal" if level == "panic" else level
+        stamp = f"{time.strftime('%Y-%b-%d %H:%M:%S', moment)}.{int(time_s * 1_000_000) % 1_000_000:06d}"
+        return f"[{stamp}] <{name}>: ({location}) {message}"
+
+    def format_failure(self, error: RpcError) -> str:
+        """Return the text alone, which has no code in Thrift."""
+        return error.description
+
+    def connection_failed(self, error: BaseException | None, address: str) -> str:
+        """Return the text of the operating system."""
+        match error:
+            case UnknownHostError():
+                return "Could not resolve host for client socket."
+            case ConnectionRefusedError():
+                return "Connection refused"
+            case TimeoutError():
+                return "Connection timed out"
+            case OSError(strerror=str() as reason) if reason:
+                return reason
+            case _:
+                return str(error)
+
+    def dial_failed(self, service: str, reason: str) -> str:
+        """Return the message of the exception that the pool's user throws."""
+        return f"Failed to connect to {service}"
+
+    def call_failed(self, reason: str | None) -> str:
+        """Return the text of Thrift's transport."""
+        return reason or "No more data to read."
+
+    def connection_closed(self) -> str:
+        """Return the text of redis-plus-plus and of libmongoc alike."""
+        return "Server closed the connection"
+
+    def read_timed_out(self, source: str, address: str) -> str:
+        """Return the text of the operating system."""
+        return "Resource temporarily unavailable"
+
+    def unknown_operation(self, operation: str) -> str:
+        """Return the text of Thrift's processor."""
+        return f"Invalid method name: '{operation.rpartition('/')[2]}'"
+
+
+def _is_nginx(location: str) -> bool:
+    return ".lua" in location or location.startswith("/")
+
+
+PERSONA = SocialPersona()

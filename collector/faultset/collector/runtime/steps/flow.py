@@ -1,0 +1,150 @@
+"""Steps that consist of steps: at once, under a condition, or once for each element of a list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import Field
+
+from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
+from faultset.collector.runtime.expressions import getter
+from faultset.collector.runtime.steps.step import Step, compile_steps
+from faultset.collector.spec.steps import Place, StepModel, Steps
+
+
+class Parallel(Step):
+    """Carry out several branches of steps at once, and go on when all of them have ended.
+
+    A branch sees what was saved before, and what it saves itself; later steps see what all of them have saved.
+    """
+
+    keyword = "parallel"
+    branches: tuple[Steps, ...] = Field(min_length=1)
+    """The branches, each a list of steps."""
+    on_failure: Literal["join", "at_once"] = "join"
+    """`join` fails the request when all branches have ended, `at_once` cancels the others at the first failure."""
+
+    def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
+        """Yield the steps of every branch."""
+        for number, branch in enumerate(self.branches):
+            yield from _placed(("branches", number), branch)
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that carries out the branches; of several failures the first is raised."""
+        branches = [compile_steps(branch, service, location) for branch in self.branches]
+
+        async def handle(request: RequestContext) -> None:
+            await _gather([branch(request) for branch in branches], at_once=self.on_failure == "at_once")
+
+        return handle
+
+
+class When(Step):
+    """Carry out steps when a value is not empty (or is one of several), and others otherwise."""
+
+    keyword = "when"
+    value: Any
+    """What is looked at. False, zero, nothing and an empty text or list are empty."""
+    one_of: tuple[Any, ...] = ()
+    """The values for which `steps` are carried out; any that is not empty when left out."""
+    steps: Steps
+    """Steps for that case."""
+    otherwise: Steps = ()
+    """Steps for the other case."""
+
+    def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
+        """Yield the steps of both cases."""
+        yield from _placed(("steps",), self.steps)
+        yield from _placed(("otherwise",), self.otherwise)
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that looks and carries out."""
+        value_of = getter(self.value)
+        steps, otherwise = (compile_steps(some, service, location) for some in (self.steps, self.otherwise))
+
+        async def handle(request: RequestContext) -> None:
+            value = value_of(request.values)
+            holds = value in self.one_of if self.one_of else bool(value)
+            await (steps if holds else otherwise)(request)
+
+        return handle
+
+
+class ForEach(Step):
+    """Carry out steps once for each element of a list; what they save is known to the same round only."""
+
+    keyword = "for_each"
+    items: Any
+    """The list; an absent one is empty."""
+    name: str = "item"
+    """Name of the element in the steps, for instance `$item`."""
+    at_most: int = Field(ge=1)
+    """How many elements are looked at; further ones are left out."""
+    at_once: int = Field(default=1, ge=1)
+    """How many rounds are under way at the same time; 1 makes one after the other."""
+    steps: Steps
+    """The steps of one round."""
+    collect: Any = None
+    """What is kept of a round, a value."""
+    save: str | None = None
+    """Name under which the list of what was kept is known to later steps."""
+
+    def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
+        """Yield the steps of a round."""
+        yield from _placed(("steps",), self.steps)
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that goes through the list; the first failure ends it."""
+        items_of, kept_of = getter(self.items), getter(self.collect)
+        steps = compile_steps(self.steps, service, location)
+
+        async def handle(request: RequestContext) -> None:
+            slots = asyncio.Semaphore(self.at_once)
+
+            async def one(item: Any) -> Any:
+                async with slots:
+                    inner = replace(request, values={**request.values, self.name: item})
+                    await steps(inner)
+                    return kept_of(inner.values)
+
+            items = list(items_of(request.values) or ())[: self.at_most]
+            if self.at_once == 1:
+                kept = [await one(item) for item in items]
+            else:
+                kept = await _gather([one(item) for item in items], at_once=True)
+            if self.save is not None:
+                request.values[self.save] = kept
+
+        return handle
+
+
+def _placed(place: Place, steps: Sequence[StepModel]) -> Iterator[tuple[Place, StepModel]]:
+    for number, step in enumerate(steps):
+        yield (*place, number), step
+
+
+async def _gather(work: Sequence[Awaitable[Any]], *, at_once: bool) -> list[Any]:
+    """Return what all work returns; raise the first failure, at once or when all has ended."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    failures: list[BaseException] = []
+
+    def note(task: asyncio.Future[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            failures.append(error)
+
+    for task in tasks:
+        task.add_done_callback(note)
+    try:
+        if tasks:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION if at_once else asyncio.ALL_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+    if failures:
+        raise failures[0]
+    return [task.result() for task in tasks]
