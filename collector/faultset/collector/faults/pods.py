@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from faultset.collector.platforms.api.objects import Object
@@ -35,6 +36,15 @@ def container_status(platform: Platform, service: str) -> dict[str, Any]:
     pods = pods_of(platform, service)
     statuses = pods[-1].get("status", {}).get("containerStatuses", []) if pods else []
     return statuses[0] if statuses else {}
+
+
+def last_error_line(platform: Platform, pod: str, *, window_s: float = 60.0) -> str | None:
+    """Return the newest line at level error or above that a pod has logged lately; None when there is none."""
+    end_ns = time.time_ns()
+    batches = platform.sources["logs"].snapshot(end_ns - int(window_s * 1e9), end_ns)
+    lines = [row for batch in batches for row in batch.select(["time", "pod", "level", "message"]).to_pylist()]
+    errors = [line for line in lines if line["pod"] == pod and line["level"] in ("error", "fatal")]
+    return max(errors, key=lambda line: line["time"])["message"] if errors else None
 
 
 def last_end(status: dict[str, Any]) -> dict[str, Any]:

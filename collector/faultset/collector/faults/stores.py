@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from faultset.collector.faults.pods import last_end, pod_of, pods_of
+from faultset.collector.faults.pods import last_end, last_error_line, pod_of, pods_of
 from faultset.collector.platforms.api.capabilities import CommandExecutor, require
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.stores.driver import EMPTY_STORE, AdminChange, StoreDriver
@@ -71,8 +71,16 @@ def consumer_failures(platform: Platform, target: str) -> dict[str, tuple[int, i
 def consumer_fails(
     platform: Platform, target: str, parameters: Mapping[str, Any], before: Mapping[str, tuple[int, int]]
 ) -> str | None:
-    """See whether a consumer of a store has exited with an error since the injection."""
+    """See whether a consumer of a store has exited with an error since the injection, or starts and logs errors.
+
+    The injection has made the pods of consumers anew, so that what they log is about their start, or comes after it.
+    """
     for pod, (restarts, exit_code) in consumer_failures(platform, target).items():
         if pod not in before or restarts > before[pod][0]:
             return f"{pod} exited with code {exit_code}"
+    for consumer in parameters["restarted"]:
+        for pod in pods_of(platform, consumer):
+            line = last_error_line(platform, pod["metadata"]["name"])
+            if line is not None:
+                return f"{pod['metadata']['name']} logs: {line}"
     return None

@@ -8,20 +8,22 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container
-from faultset.collector.faults.pods import container_status, last_end
+from faultset.collector.faults.pods import container_status, last_end, last_error_line, pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import store_users
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.builds import MISDIALLING
 
 
-def new_build_crashes(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the pod runs the new image and has crashed."""
+def new_build_fails(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the pod runs the new image and has crashed, or logs errors."""
     status = container_status(platform, target)
-    ended = last_end(status)
-    if status.get("image", "").endswith(parameters["image"]) and ended:
+    if not status.get("image", "").endswith(parameters["image"]):
+        return None
+    if ended := last_end(status):
         return f"{target} runs {status['image']} and exited with code {ended['exitCode']}"
-    return None
+    line = last_error_line(platform, pod_of(platform, target))
+    return f"{target} runs {status['image']} and logs: {line}" if line is not None else None
 
 
 @fault(
@@ -30,7 +32,7 @@ def new_build_crashes(platform: Platform, target: str, parameters: Mapping[str, 
     fault_type="Misconfiguration",
     paper_number=5,
     targets=store_users,
-    check=new_build_crashes,
+    check=new_build_fails,
     needs=("runtime",),
 )
 def buggy_image(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
