@@ -27,6 +27,8 @@ class ReceivedSpan:
     attributes: dict[str, Any]
     events: tuple[str, ...]
     peer: str
+    start_ns: int
+    end_ns: int
 
 
 def _value(value: Any) -> Any:
@@ -81,6 +83,8 @@ class Receiver:
                         attributes=_attributes(span.attributes),
                         events=tuple(str(_attributes(event.attributes).get("message")) for event in span.events),
                         peer=peer,
+                        start_ns=span.start_time_unix_nano,
+                        end_ns=span.end_time_unix_nano,
                     )
                 )
 

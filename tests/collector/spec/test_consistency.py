@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from faultset.collector.runtime.app_code import read_app
+from faultset.collector.spec.files import write
+from faultset.collector.spec.reachability import services_reached
 from faultset.core.errors import UsageError
 
 SHOP = """
@@ -86,3 +88,52 @@ def test_what_the_runtime_cannot_do_is_refused(path: tuple[Any, ...], value: Any
     with pytest.raises(UsageError) as caught:
         read_app(changed(*path, value=value), "shop.yaml")
     assert sentence in str(caught.value)
+
+
+NESTED = """\
+        steps:
+          - parallel:
+              branches:
+                - - when:
+                      value: $id
+                      steps:
+                        - for_each:
+                            items: [1]
+                            at_most: 3
+                            steps:
+                              - {step}
+                - - call: {{service: stock, operation: /Stock/Get, save: found}}
+"""
+
+
+def nested(step: str) -> str:
+    """The shop, whose first operation has this step deep inside others."""
+    first = SHOP.index("        steps:")
+    return SHOP[:first] + NESTED.format(step=step) + SHOP[SHOP.index("          - respond") :]
+
+
+def test_calls_inside_nested_steps_belong_to_the_call_graph() -> None:
+    app = read_app(nested("call: {service: stock, operation: /Stock/Get}"), "shop.yaml")
+    assert app.calls == (("web", "stock"),)
+    assert [call.operation for call in app.services["web"].operations_called()] == ["/Stock/Get"] * 2
+    assert services_reached(app) == {"GET /product/{id}": {"web", "stock"}}
+    assert read_app(write(app), "written") == app
+
+
+@pytest.mark.parametrize(
+    ("step", "sentence"),
+    [
+        ("call: {service: stok, operation: /Stock/Get}", "line 24, is wrong at .*steps.0: it names 'stok'"),
+        ("call: {service: stock, operation: /Stock/Put}", "line 24, .*it names '/Stock/Put'"),
+        ("find_documents: {store: db, collection: c, key: 1, save: x}", "line 24, .*it names 'db'"),
+        (
+            "call: {service: stock, operation: /Stock/Get, timeout_s: 0}",
+            "line 24, .*call.timeout_s: Input should be gre",
+        ),
+        ("cal: {}", "line 24, .*there is no step 'cal'"),
+        ("call: {service: web, operation: '/product/{id}'}", "calls go round in a circle"),
+    ],
+)
+def test_what_is_wrong_inside_nested_steps_is_told_with_its_line(step: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        read_app(nested(step), "shop.yaml")

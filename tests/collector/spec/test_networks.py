@@ -8,14 +8,14 @@ import pytest
 from pydantic import ValidationError
 
 from faultset.collector.spec.collections import Collection
-from faultset.collector.spec.networks import Network, neighbours
+from faultset.collector.spec.networks import Network, _neighbours, neighbours
 
 LARGE = Network(first=1, last=962, edges=18_812, spread=0.9, seed=98)
 
 
 def test_a_network_is_the_same_each_time_and_mutual() -> None:
     found = neighbours(LARGE)
-    neighbours.cache_clear()
+    _neighbours.cache_clear()
     assert neighbours(LARGE) == found
     assert neighbours(LARGE.model_copy(update={"seed": 99})) != found
     assert all(node in found[other] and node != other for node, some in found.items() for other in some)

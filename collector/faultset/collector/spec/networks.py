@@ -46,7 +46,6 @@ class Network(FrozenModel):
         return self
 
 
-@functools.lru_cache(maxsize=8)
 def neighbours(network: Network) -> Mapping[int, tuple[int, ...]]:
     """Return the neighbours of every node, in the order of their numbers.
 
@@ -56,13 +55,18 @@ def neighbours(network: Network) -> Mapping[int, tuple[int, ...]]:
     >>> neighbours(Network(first=1, last=4, edges=1, seed=2))
     {1: (), 2: (), 3: (4,), 4: (3,)}
     """
-    nodes, rng = list(range(network.first, network.last + 1)), random.Random(network.seed)
+    return _neighbours(network.first, network.last, network.edges, network.spread, network.seed)
+
+
+@functools.lru_cache(maxsize=8)
+def _neighbours(first: int, last: int, edges: int, spread: float, seed: int) -> Mapping[int, tuple[int, ...]]:
+    nodes, rng = list(range(first, last + 1)), random.Random(seed)
     rng.shuffle(nodes)
     normal = statistics.NormalDist()
-    weights = [math.exp(network.spread * normal.inv_cdf((rank + 0.5) / len(nodes))) for rank in range(len(nodes))]
+    weights = [math.exp(spread * normal.inv_cdf((rank + 0.5) / len(nodes))) for rank in range(len(nodes))]
     bounds = list(itertools.accumulate(weights))
-    found: dict[int, set[int]] = {node: set() for node in range(network.first, network.last + 1)}
-    left = network.edges
+    found: dict[int, set[int]] = {node: set() for node in range(first, last + 1)}
+    left = edges
     while left:
         one, other = (nodes[bisect.bisect(bounds, rng.random() * bounds[-1], hi=len(nodes) - 1)] for _ in range(2))
         if one != other and other not in found[one]:

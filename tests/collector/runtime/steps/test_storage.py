@@ -148,7 +148,8 @@ def test_an_appended_collection_gives_its_newest_first(service: Service) -> None
 
 
 def test_either_one_key_or_several_are_given() -> None:
-    for wrong in ({}, {"key": "$a", "keys": "$b"}, {"keys": "$b", "appended": True}):
+    wrong_ones: list[dict[str, Any]] = [{}, {"key": "$a", "keys": "$b"}, {"keys": "$b", "appended": True}]
+    for wrong in wrong_ones:
         with pytest.raises(ValidationError):
             FindDocuments(**DOCUMENTS, save="x", **wrong)
 

@@ -105,8 +105,8 @@ class SocialPersona(Persona):
                 return "Connection refused"
             case TimeoutError():
                 return "Connection timed out"
-            case OSError(strerror=str() as reason) if reason:
-                return reason
+            case OSError(errno=int() as number) if number:
+                return os.strerror(number)
             case _:
                 return str(error)
 

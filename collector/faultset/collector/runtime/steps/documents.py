@@ -94,7 +94,7 @@ class WriteDocuments(StoreStep):
 
         async def handle(request: RequestContext) -> None:
             given = documents_of(request.values)
-            documents = [given] if isinstance(given, dict) else list(given or ())
+            documents: list[dict[str, Any]] = [given] if isinstance(given, dict) else list(given or ())
             if documents:
                 await self.use_store(service, location, request, lambda: write(documents), None)
 

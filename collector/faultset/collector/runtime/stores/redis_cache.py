@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from types import MappingProxyType
 
@@ -32,5 +33,5 @@ class RedisCacheDriver(RedisDriver):
         """Return the client's text."""
         if timed_out:
             return "Failed to connect to Redis: Connection timed out"
-        reason = error.strerror if isinstance(error, OSError) else None
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else None
         return f"Failed to connect to Redis: {reason or error}"

@@ -1,0 +1,52 @@
+"""Log lines and error texts of SocialNetwork's services."""
+
+from __future__ import annotations
+
+from faultset.collector.apps import load_app
+from faultset.collector.apps.social.persona import PERSONA
+from faultset.collector.platforms.observation.log_lines import parse_line
+from faultset.collector.runtime.http.names import UnknownHostError
+from faultset.collector.runtime.http.status import Code, FailedDial, RpcError
+
+TIME_S = 1_758_739_269.830218
+REFUSED = FailedDial("user-service", 9090, ConnectionRefusedError())
+
+
+def test_lines_have_the_shapes_of_boost_thrift_and_nginx() -> None:
+    boost = PERSONA.format_line(TIME_S, "error", "ClientPool.h:117:Pop", "Failed to connect user-service-client")
+    stamp = "[2025-Sep-24 18:41:09.830218]"
+    assert boost == f"{stamp} <error>: (ClientPool.h:117:Pop) Failed to connect user-service-client"
+    thrift = PERSONA.format_line(TIME_S, "error", "thrift", "TSocket::open()")
+    assert thrift == "Thrift: Wed Sep 24 18:41:09 2025 TSocket::open()"
+    nginx = PERSONA.format_line(TIME_S, "error", "compose.lua:71: ComposePost()", "compose_post failure: x")
+    assert nginx.startswith("2025/09/24 18:41:09 [error] ")
+    assert nginx.endswith(" [lua] compose.lua:71: ComposePost(): compose_post failure: x")
+    assert {parse_line(line).level for line in (boost, thrift, nginx)} == {"error"}
+
+
+def test_a_failed_connection_is_told_by_thrift_the_pool_and_the_handler_but_not_by_nginx() -> None:
+    texts = [line.text for line in PERSONA.lines_of_failed_dial(REFUSED, "ComposePostHandler.h:9:ComposePost")]
+    assert texts == [
+        "TSocket::open() connect() <Host: user-service Port: 9090>: Connection refused",
+        "Failed to connect user-service-client",
+        "Failed to connect to user-service",
+    ]
+    storage = REFUSED._replace(service="post-storage-service", error=UnknownHostError("post-storage-service"))
+    lines = PERSONA.lines_of_failed_dial(storage, "a.h:1:F")
+    assert lines[0].text.endswith("Could not resolve host for client socket.")
+    assert lines[1].text == "Failed to connect post-storage-client"
+    assert PERSONA.lines_of_failed_dial(REFUSED, "read.lua:52: ReadHomeTimeline()") == ()
+
+
+def test_messages_travel_without_a_code() -> None:
+    assert PERSONA.format_failure(RpcError(Code.UNAVAILABLE, "Failed to connect to x")) == "Failed to connect to x"
+    assert PERSONA.dial_failed("text-service", "Connection refused") == "Failed to connect to text-service"
+    assert PERSONA.call_failed(None) == "No more data to read."
+    assert PERSONA.unknown_operation("/TextService/ComposeText") == "Invalid method name: 'ComposeText'"
+
+
+def test_nginx_starts_silently() -> None:
+    services = load_app("social").services
+    assert PERSONA.lines_of_start("serving", services["nginx-thrift"]) == ()
+    (line,) = PERSONA.lines_of_start("serving", services["user-service"])
+    assert line.text == "Starting the {service} server..."
