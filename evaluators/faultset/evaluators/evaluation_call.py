@@ -123,7 +123,7 @@ def evaluate(
     >>> done.leaderboard("localization")[["baseline", "protocol", "ac1"]]  # doctest: +SKIP
     """
     from faultset.baselines.api.registry import get_baseline, list_baselines
-    from faultset.evaluators.execution import scheduling
+    from faultset.evaluators.execution import dask_clients, scheduling
     from faultset.evaluators.execution.runners.runner_pool import close_machine_pool, machine_pool
 
     if train is not None and (split is not None or predictions):
@@ -134,7 +134,7 @@ def evaluate(
     policies = chosen_policies(list(thresholds))
     settings = _settings(tasks, protocol, split, delays, policies, seed, timeout_s, memory_limit_bytes)
     settings = replace(settings, evidence=_budgets(evidence), alarm_detector=_alarm_detector(alarm))
-    workers = workers or scheduling.default_workers()
+    workers = workers or dask_clients.default_workers()
     folder = None if out is None else Path(out)
     files = [read_predictions(given) for given in predictions]
     with ExitStack() as stack:
@@ -166,12 +166,12 @@ def evaluate(
                 kept = checkpoint.begin({truth.episode: truth for truth in known}, fresh=fresh)
             changed = checkpoint.changed or changed_codes(folder / RESULTS_FILE, codes)
         if scheduler is None:
-            client = running.enter_context(scheduling.local_client(workers))
+            client = running.enter_context(dask_clients.local_client(workers))
         else:
             client = running.enter_context(
-                scheduling.remote_client(scheduler, None if source.url else str(source.folder))
+                dask_clients.remote_client(scheduler, None if source.url else str(source.folder))
             )
-            workers = scheduling.remote_workers(client)
+            workers = dask_clients.remote_workers(client)
         hidden = [] if folder is None else [folder / name for name in (*FILES, CHECKPOINT_FILE)]
         plan = make_plan(source, specs, settings, workers, get_baseline, training=training, kept=kept, hidden=hidden)
         if started is not None:
@@ -182,7 +182,7 @@ def evaluate(
                     steps=plan.steps,
                     kept=len(plan.kept),
                     changed=changed,
-                    dashboard=scheduling.dashboard_of(client),
+                    dashboard=dask_clients.dashboard_of(client),
                 )
             )
         finished = StepCounter(plan.steps, progress)
@@ -197,7 +197,7 @@ def evaluate(
         def leave_out(episode: str, error: DataError) -> None:
             damage.setdefault(episode, error)
 
-        isolated = scheduling.isolation_of(client)
+        isolated = dask_clients.isolation_of(client)
         rows = [*scheduling.run_plan(plan, client, finished.add, store, leave_out), *predicted]
         running.close()
         # Of a damaged episode some methods may have answered: it is in no table of any.

@@ -179,7 +179,7 @@ def test_a_grid_of_delays_is_given_in_seconds_or_taken_as_it_is():
 def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
     example_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from faultset.evaluators.execution import scheduling
+    from faultset.evaluators.execution import dask_clients, scheduling
     from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE
 
     run_plan = scheduling.run_plan
@@ -199,7 +199,7 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
     assert (tmp_path / CHECKPOINT_FILE).exists()
     assert not (tmp_path / "results.parquet").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(scheduling, "dashboard_of", lambda client: None)
+        patch.setattr(dask_clients, "dashboard_of", lambda client: None)
         again = invoke(*arguments)
     assert again.exit_code == 0, again.output
     assert 'Dashboard: none without bokeh; pip install "faultset[dashboard]" gives one\n' in again.stderr

@@ -154,7 +154,8 @@ def test_the_command_gives_the_rows_of_the_local_dataset(
 def test_workers_elsewhere_fetch_for_themselves(server):
     from distributed import LocalCluster
 
-    from faultset.evaluators.execution.scheduling import remote_client, run_plan
+    from faultset.evaluators.execution.dask_clients import remote_client
+    from faultset.evaluators.execution.scheduling import run_plan
 
     url, _, asked = server
     with (

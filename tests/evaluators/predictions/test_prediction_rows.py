@@ -207,7 +207,7 @@ def test_the_command_refuses_a_bad_file_before_anything_runs(example_dataset: Pa
     )
     assert result.exit_code == 3
     assert 'does not have (first: "nowhere")' in result.stderr
-    assert "also on those that their model may have learned from" in result.stderr
+    assert "also on those that their model may have learned from" in " ".join(result.stderr.split())
     assert not (tmp_path / "out" / "results.parquet").exists()
     taken = CliRunner().invoke(command, [str(example_dataset), "--predictions", f"ksigma={tmp_path / 'bad.csv'}"])
     assert taken.exit_code == 2

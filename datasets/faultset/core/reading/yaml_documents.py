@@ -109,8 +109,8 @@ class _Keys:
         if not isinstance(event, yaml.NodeEvent):
             return None
         twice = None
-        if self._open and self._open[-1][0] is not None:
-            keys, is_key = self._open[-1]
+        keys, is_key = self._open[-1] if self._open else (None, False)
+        if keys is not None:
             self._open[-1] = keys, not is_key
             if is_key and isinstance(event, yaml.ScalarEvent) and event.value != "<<":
                 twice = event.value if event.value in keys else None

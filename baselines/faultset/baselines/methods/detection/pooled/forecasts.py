@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.methods.detection.pooled.pooled_detector import DEPARTURES, PooledDetector, thinned
 from faultset.baselines.stats.scaling import Matrix
 
@@ -25,6 +26,7 @@ from faultset.baselines.stats.scaling import Matrix
         "The residual is measured by the residuals' standard deviations in training, not by their covariance.",
     ),
     learns_from_references=True,
+    developed_on=(SAMPLE,),
 )
 class ForecastResidual(PooledDetector):
     """Detect vectors that a vector autoregression, learned from healthy ones, did not foresee.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.methods.detection.pooled.pooled_detector import (
     DEPARTURES,
     PooledDetector,
@@ -31,6 +32,7 @@ _CHUNK = 2048
     complexity="O(S·T + trees·V·T·log n)",
     departures=DEPARTURES,
     learns_from_references=True,
+    developed_on=(SAMPLE,),
 )
 class PooledIsolationForest(PooledDetector):
     """Detect vectors that random splits of healthy ones isolate early.
@@ -74,6 +76,7 @@ class PooledIsolationForest(PooledDetector):
         "The distance is to windows of other episodes, at most a fixed number of them, and is not normalised.",
     ),
     learns_from_references=True,
+    developed_on=(SAMPLE,),
 )
 class NearestWindow(PooledDetector):
     """Detect windows that no window of the training episodes resembles: their distance to the nearest, as a discord's.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.methods.detection.pooled.pooled_detector import DEPARTURES, PooledDetector, pooled_rows
 from faultset.baselines.stats.scaling import Matrix
 
@@ -39,6 +40,7 @@ class _Subspace:
         "The subspace keeps a share of the variance instead of the axes that pass a test of three sigma.",
     ),
     learns_from_references=True,
+    developed_on=(SAMPLE,),
 )
 class PooledPCA(PooledDetector):
     """Detect vectors that leave the principal subspace of the healthy ones.
@@ -86,6 +88,7 @@ class PooledPCA(PooledDetector):
         "Trained by Adam for a fixed number of updates; no score decides when it ends.",
     ),
     learns_from_references=True,
+    developed_on=(SAMPLE,),
 )
 class Autoencoder(PooledDetector):
     """Detect vectors that a narrow neural network, trained on healthy ones, cannot reproduce.
@@ -140,6 +143,7 @@ class Autoencoder(PooledDetector):
     complexity="O(S·T + V·T·R·h), h hidden units",
     departures=DEPARTURES,
     learns_from_references=True,
+    developed_on=(SAMPLE,),
 )
 class UntrainedAutoencoder(Autoencoder):
     """Control: the autoencoder with the weights that it would have begun its training with.

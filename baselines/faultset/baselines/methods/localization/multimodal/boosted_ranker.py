@@ -9,6 +9,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Labelled, Ranking
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.methods.localization.multimodal.service_signatures import NAMES, TABLES_READ, service_signatures
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _MOST_EVIDENCE = 5
         "Pointwise: each service of each training fault is one row, at fault or not, instead of pairs of a list.",
         "Training episodes are looked at as if the alarm had been given at the onset.",
     ),
+    developed_on=(SAMPLE,),
 )
 class BoostedRanker:
     """Rank services by how likely gradient-boosted trees hold them to be the one at fault.
