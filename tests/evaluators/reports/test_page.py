@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faultset.evaluators.leaderboards.detection_facts import detection_facts
-from faultset.evaluators.leaderboards.episode_scores import score_episodes
+from faultset.evaluators.leaderboards.episode_scores import KIND_ORDER, score_episodes
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports import episode_difficulty
 from faultset.evaluators.reports.figures import delay_charts, scatter_plots
@@ -197,3 +197,14 @@ def test_rankings_stand_with_rank_and_evidence_as_text(make):
     page = page_of([row])
     assert "b &lt;b&gt;cpu&lt;/b&gt;: 7, too much" in page
     assert '<b class="no">2</b>' in page
+
+
+def test_every_kind_of_method_has_a_colour_of_its_own_and_stands_in_the_legend(make):
+    page = page_of([make.row(make.truth(), kind=kind, baseline=kind, ranking=ranking("b")) for kind in KIND_ORDER])
+    legend = page[page.index('<div class="legend">') : page.index("</div>", page.index('<div class="legend">'))]
+    colours = set()
+    for kind in KIND_ORDER:
+        assert f".k-{kind} {{ color: var(--{kind}); }}" in page
+        colours |= set(re.findall(rf"--{kind}: (#[0-9a-f]{{6}})", page)[:1])
+        assert f'class="k-{kind}"' in legend
+    assert len(colours) == len(KIND_ORDER)
