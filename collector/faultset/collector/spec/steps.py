@@ -50,6 +50,11 @@ class StepModel(FrozenModel):
         """Return the operations of other services that the step calls."""
         return ()
 
+    def names_saved(self) -> tuple[str, ...]:
+        """Return the names under which the step itself keeps values for later ones: the one in the field `save`."""
+        name = getattr(self, "save", None)
+        return () if name is None else (name,)
+
     def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
         """Yield the steps that it consists of, each with its place among the step's fields; most have none."""
         yield from ()

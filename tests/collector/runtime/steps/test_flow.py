@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from pydantic import ValidationError
 
 from faultset.collector.runtime.context import RequestContext, StepHandler
 from faultset.collector.runtime.steps import GENERIC_STEPS
@@ -77,6 +78,21 @@ def test_the_first_failure_is_raised_after_the_join_or_at_once(on_failure: str, 
         asyncio.run(run({"parallel": {"branches": branches, "on_failure": on_failure}}, request))
     assert request.notes.get("ended") == ended
     assert request.notes["under way"] == 0
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        {"set": {"values": {"x": 1}}},
+        {"unique_id": {"save": "id", "save_time": "x"}},
+        {"when": {"value": 1, "steps": [], "otherwise": [{"set": {"texts": {"x": "1"}}}]}},
+    ],
+)
+def test_two_branches_may_not_save_the_same_name(second: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="two branches save 'x'"):
+        steps_of({"parallel": {"branches": [[pause(0, "x")], [second]]}})
+    rounds = {"for_each": {"items": [1], "at_most": 1, "steps": [second]}}
+    assert steps_of({"parallel": {"branches": [[pause(0, "x")], [rounds]]}})
 
 
 def test_a_request_that_is_given_up_takes_its_branches_along() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
 from faultset.collector.runtime.expressions import getter
@@ -26,6 +26,18 @@ class Parallel(Step):
     """The branches, each a list of steps."""
     on_failure: Literal["join", "at_once"] = "join"
     """`join` fails the request when all branches have ended, `at_once` cancels the others at the first failure."""
+
+    @model_validator(mode="after")
+    def _saves_each_name_in_one_branch(self) -> Parallel:
+        seen: set[str] = set()
+        for branch in self.branches:
+            names = set(_names_saved(branch))
+            if twice := sorted(seen & names):
+                raise ValueError(
+                    f"two branches save {twice[0]!r}, so that the slower one would win; name one differently"
+                )
+            seen |= names
+        return self
 
     def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
         """Yield the steps of every branch."""
@@ -119,6 +131,14 @@ class ForEach(Step):
                 request.values[self.save] = kept
 
         return handle
+
+
+def _names_saved(steps: Sequence[StepModel]) -> Iterator[str]:
+    """Yield the names that steps save for those after them; what is saved in a round is known to the round only."""
+    for step in steps:
+        yield from step.names_saved()
+        if not isinstance(step, ForEach):
+            yield from _names_saved([inner for _, inner in step.inner_steps()])
 
 
 def _placed(place: Place, steps: Sequence[StepModel]) -> Iterator[tuple[Place, StepModel]]:

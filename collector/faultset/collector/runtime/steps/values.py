@@ -45,6 +45,10 @@ class SetValues(Step):
     texts: dict[str, Annotated[str, AfterValidator(_template)]] = Field(default_factory=dict)
     """Texts by name; in them `{a.b}` stands for the value `$a.b`, nothing for an absent one."""
 
+    def names_saved(self) -> tuple[str, ...]:
+        """Return the names of values and texts."""
+        return (*self.values, *self.texts)
+
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that keeps them."""
         values = {name: getter(value) for name, value in self.values.items()}
@@ -68,6 +72,10 @@ class UniqueId(Step):
     """Name under which the identifier is kept for later steps."""
     save_time: str | None = None
     """Name under which the milliseconds since 1970 are kept."""
+
+    def names_saved(self) -> tuple[str, ...]:
+        """Return the names of identifier and time."""
+        return (self.save,) if self.save_time is None else (self.save, self.save_time)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that makes one."""
