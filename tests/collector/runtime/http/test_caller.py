@@ -1,0 +1,102 @@
+"""Calls to other services over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from opentelemetry.trace import get_current_span
+
+from faultset.collector.runtime.http.caller import Caller
+from faultset.collector.runtime.http.error_texts import ErrorTexts
+from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.http.status import Code, RpcError
+from faultset.collector.runtime.signals.metrics import Metrics
+from faultset.collector.runtime.signals.tracing import SpanStyle, Tracing
+
+
+def with_caller(folder: Path, work: Callable[[Caller, Tracing], Awaitable[Any]], **options: Any) -> Any:
+    """Do something with a caller of the service `echo`, which returns the trace that it was given, or hangs."""
+
+    async def echo(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/hang":
+            await asyncio.sleep(60)
+        return web.json_response({"parent": request.headers.get("traceparent", "").split("-")[2]})
+
+    async def run() -> Any:
+        runner = web.ServerRunner(web.Server(echo), shutdown_timeout=0.1)
+        await runner.setup()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            closed = free.getsockname()[1]
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        hosts = folder / "hosts.json"
+        hosts.write_text(json.dumps({"echo": "127.0.0.1", "closed": "127.0.0.1"}))
+        tracing = Tracing(service="web", pod="web-1", endpoint=None, local=None)
+        ports = {"echo": port, "closed": closed}
+        given = {"names": Names(str(hosts)), "local": None, "tracing": tracing, "metrics": Metrics(), **options}
+        caller = Caller(ports=ports, texts=ErrorTexts(), **given)
+        try:
+            return await work(caller, tracing)
+        finally:
+            await caller.close()
+            await runner.cleanup()
+
+    return asyncio.run(run())
+
+
+def test_an_answer_that_does_not_come_in_time_is_a_deadline_exceeded(tmp_path: Path) -> None:
+    async def work(caller: Caller, tracing: Tracing) -> None:
+        _, context = tracing.server("/", {}, {})
+        with pytest.raises(RpcError, match=r"DeadlineExceeded desc = no answer within 0\.1 s") as caught:
+            await caller.call("echo", "/hang", {}, context, span="/hang", timeout_s=0.1)
+        assert (caught.value.code, caught.value.dialled) == (Code.DEADLINE_EXCEEDED, None)
+
+    with_caller(tmp_path, work)
+
+
+def test_a_closed_port_is_told_with_what_was_dialled(tmp_path: Path) -> None:
+    async def work(caller: Caller, tracing: Tracing) -> None:
+        _, context = tracing.server("/", {}, {})
+        with pytest.raises(RpcError) as caught:
+            await caller.call("closed", "/x", {}, context)
+        assert caught.value.dialled is not None
+        assert caught.value.dialled.service == "closed"
+        assert isinstance(caught.value.dialled.error, ConnectionRefusedError)
+
+    with_caller(tmp_path, work)
+
+
+def test_a_call_without_a_span_hands_on_that_of_its_operation(tmp_path: Path) -> None:
+    async def work(caller: Caller, tracing: Tracing) -> None:
+        _, context = tracing.server("/", {}, {})
+        own = f"{get_current_span(context).get_span_context().span_id:016x}"
+        assert (await caller.call("echo", "/x", {}, context))["parent"] == own
+        assert (await caller.call("echo", "/x", {}, context, span="/x"))["parent"] != own
+
+    with_caller(tmp_path, work)
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_spans_tell_what_failed_only_where_their_style_says_so(tmp_path: Path, tells: bool) -> None:
+    made: list[Any] = []
+
+    async def work(caller: Caller, tracing: Tracing) -> None:
+        client = tracing.client
+        tracing.client = lambda *given: made.append(client(*given)) or made[-1]  # type: ignore[method-assign]
+        _, context = tracing.server("/", {}, {})
+        with pytest.raises(RpcError):
+            await caller.call("closed", "/x", {}, context, span="x_client")
+
+    with_caller(tmp_path, work, spans=SpanStyle(call_component=None, tell_outcome=tells))
+    (span,) = made
+    assert (span.status.is_ok, bool(span.events), "response_code" in span.attributes) == (not tells, tells, tells)
+    assert ("component" in span.attributes, span.attributes["peer.service"]) == (False, "closed")
