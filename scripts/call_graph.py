@@ -73,9 +73,9 @@ def picture(calls: Calls) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
         'font-size="11">',
-        "<style>rect { fill: #eef1f8; stroke: #5a6ea8 } text { fill: #1d2433 } path { fill: none; stroke: #5a6ea8 }"
-        " @media (prefers-color-scheme: dark) { rect { fill: #232a3d; stroke: #8fa3dd } text { fill: #e8ebf5 }"
-        " path { stroke: #8fa3dd } }</style>",
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        "<style>.box { fill: #eef1f8; stroke: #5a6ea8 } text { fill: #1d2433 } "
+        "path { fill: none; stroke: #5a6ea8 }</style>",
     ]
     for (caller, callee), rate in sorted(calls.items(), key=lambda call: -call[1]):
         (x1, y1), (x2, y2) = spots[caller], spots[callee]
@@ -87,7 +87,7 @@ def picture(calls: Calls) -> str:
             f"<title>{escape(caller)} calls {escape(callee)}: {rate:.3g} a request</title></path>"
         )
     for name, (x, y) in spots.items():
-        parts.append(f'<rect x="{x:.0f}" y="{y:.0f}" width="{WIDTH}" height="{HEIGHT}" rx="4"/>')
+        parts.append(f'<rect class="box" x="{x:.0f}" y="{y:.0f}" width="{WIDTH}" height="{HEIGHT}" rx="4"/>')
         parts.append(f'<text x="{x + WIDTH / 2:.0f}" y="{y + 16:.0f}" text-anchor="middle">{escape(name)}</text>')
     return "\n".join([*parts, "</svg>\n"])
 

@@ -34,3 +34,9 @@ def layout() -> ModuleType:
 def field_tables() -> ModuleType:
     """The script that writes the tables of fields."""
     return _script("field_tables")
+
+
+@pytest.fixture(scope="session")
+def call_graph() -> ModuleType:
+    """The script that draws the calls between services."""
+    return _script("call_graph")

@@ -8,20 +8,20 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from faultset.collector.spec.networks import Network, neighbours
+from faultset.collector.spec.random_graphs import RandomGraph, neighbours
 from faultset.collector.spec.steps import FrozenModel
 
 
-def _with_right_networks(value: Any) -> Any:
+def _with_right_graphs(value: Any) -> Any:
     match value:
-        case {"neighbours": network}:
-            Network.model_validate(network)
+        case {"neighbours": graph}:
+            RandomGraph.model_validate(graph)
         case dict():
             for part in value.values():
-                _with_right_networks(part)
+                _with_right_graphs(part)
         case list() | tuple():
             for part in value:
-                _with_right_networks(part)
+                _with_right_graphs(part)
         case _:
             pass
     return value
@@ -32,14 +32,14 @@ class Generated(FrozenModel):
 
     A field is a constant, a text in which `{i}` stands for the index, a list or mapping of such, or one of the rules
     `{start: a, step: b}` (a + b * i), `{cycle: [...]}` (values in turn), `{sha256: text}` (hexadecimal) and
-    `{neighbours: network, text: "{n}", at_most: c}` (a text for each neighbour `n` of the index in a `Network`; without
-    `text` the number, without `at_most` all of them).
+    `{neighbours: graph, text: "{n}", at_most: c}` (a text for each neighbour `n` of the index in a `RandomGraph`;
+    without `text` the number, without `at_most` all of them).
     """
 
     first: int
     last: int
     multiple_of: int = 1
-    fields: Annotated[dict[str, Any], AfterValidator(_with_right_networks)]
+    fields: Annotated[dict[str, Any], AfterValidator(_with_right_graphs)]
 
 
 class Collection(FrozenModel):
@@ -72,8 +72,8 @@ def _value(value: Any, index: int) -> Any:
             return values[index % len(values)]
         case {"sha256": str() as text}:
             return hashlib.sha256(text.replace("{i}", str(index)).encode()).hexdigest()
-        case {"neighbours": network, **rest}:
-            found = neighbours(Network.model_validate(network)).get(index, ())[: rest.get("at_most")]
+        case {"neighbours": graph, **rest}:
+            found = neighbours(RandomGraph.model_validate(graph)).get(index, ())[: rest.get("at_most")]
             return [rest["text"].replace("{n}", str(one)) for one in found] if "text" in rest else list(found)
         case str():
             return value.replace("{i}", str(index))

@@ -1,4 +1,4 @@
-"""Networks of who knows whom, with a few nodes that many know, drawn the same way each time."""
+"""Graphs of who knows whom, with a few nodes that many know, drawn the same way each time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 from faultset.collector.spec.steps import FrozenModel
 
 
-class Network(FrozenModel):
-    """An undirected network whose numbers of neighbours follow a log-normal distribution.
+class RandomGraph(FrozenModel):
+    """An undirected graph whose numbers of neighbours follow a log-normal distribution.
 
     Attributes
     ----------
@@ -36,26 +36,26 @@ class Network(FrozenModel):
     seed: int = 0
 
     @model_validator(mode="after")
-    def _has_room(self) -> Network:
+    def _has_room(self) -> RandomGraph:
         nodes = self.last - self.first + 1
         if nodes < 2 or self.edges > nodes * (nodes - 1) // 8:
             raise ValueError(
-                f"a network needs two nodes, and an edge for at most a quarter of its pairs; found {nodes} nodes and "
+                f"a graph needs two nodes, and an edge for at most a quarter of its pairs; found {nodes} nodes and "
                 f"{self.edges} edges"
             )
         return self
 
 
-def neighbours(network: Network) -> Mapping[int, tuple[int, ...]]:
+def neighbours(graph: RandomGraph) -> Mapping[int, tuple[int, ...]]:
     """Return the neighbours of every node, in the order of their numbers.
 
     A pair is drawn with a probability that grows with the product of both nodes' expected numbers of neighbours
     (Chung and Lu, 2002).
 
-    >>> neighbours(Network(first=1, last=4, edges=1, seed=2))
+    >>> neighbours(RandomGraph(first=1, last=4, edges=1, seed=2))
     {1: (), 2: (), 3: (4,), 4: (3,)}
     """
-    return _neighbours(network.first, network.last, network.edges, network.spread, network.seed)
+    return _neighbours(graph.first, graph.last, graph.edges, graph.spread, graph.seed)
 
 
 @functools.lru_cache(maxsize=8)

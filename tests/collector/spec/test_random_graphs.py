@@ -1,4 +1,4 @@
-"""Networks of who knows whom."""
+"""Graphs of who knows whom."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from pydantic import ValidationError
 
 from faultset.collector.spec.collections import Collection
-from faultset.collector.spec.networks import Network, _neighbours, neighbours
+from faultset.collector.spec.random_graphs import RandomGraph, _neighbours, neighbours
 
-LARGE = Network(first=1, last=962, edges=18_812, spread=0.9, seed=98)
+LARGE = RandomGraph(first=1, last=962, edges=18_812, spread=0.9, seed=98)
 
 
-def test_a_network_is_the_same_each_time_and_mutual() -> None:
+def test_a_graph_is_the_same_each_time_and_mutual() -> None:
     found = neighbours(LARGE)
     _neighbours.cache_clear()
     assert neighbours(LARGE) == found
@@ -30,9 +30,9 @@ def test_few_nodes_have_many_neighbours() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"edges": 46_000}, {"last": 1}, {"spread": 3.0}])
-def test_a_network_that_cannot_be_drawn_is_refused(wrong: dict[str, float]) -> None:
+def test_a_graph_that_cannot_be_drawn_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
-        Network.model_validate({"first": 1, "last": 600, "edges": 9, **wrong})
+        RandomGraph.model_validate({"first": 1, "last": 600, "edges": 9, **wrong})
 
 
 def test_documents_list_the_neighbours_of_their_index() -> None:
@@ -43,7 +43,7 @@ def test_documents_list_the_neighbours_of_their_index() -> None:
         "posts": {"neighbours": network, "text": "{n}00", "at_most": 1},
     }
     collection = Collection.model_validate({"key": "id", "generated": [{"first": 1, "last": 6, "fields": fields}]})
-    known = neighbours(Network.model_validate(network))
+    known = neighbours(RandomGraph.model_validate(network))
     for document in collection.all():
         mine = known[int(document["id"])]
         assert document["knows"] == list(mine)
