@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -59,9 +60,14 @@ class Watch:
             over = threading.Event()
             watcher = threading.Thread(target=self._watch, args=(psutil.Process(process.pid), over))
             watcher.start()
-            said, _ = process.communicate()
-            over.set()
-            watcher.join()
+            try:
+                said, _ = process.communicate()
+            except KeyboardInterrupt:
+                process.send_signal(signal.SIGINT)
+                raise
+            finally:
+                over.set()
+                watcher.join()
         if process.returncode:
             raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {said[-2000:]}")
         return time.perf_counter() - began
