@@ -95,8 +95,10 @@ def run_episodes(
                 is_stopping = True
                 for episode in running.values():
                     episode.process.terminate()
-            reason = waiting.reason_to_wait(len(running), pressure.use(window_s=5.0)) if waiting else ""
-            held_back = reason if len(running) < jobs else ""
+            use = pressure.use(window_s=5.0)
+            reason = waiting.reason_to_wait(len(running), use) if waiting else ""
+            # the first half second, in which nothing is known yet, is nothing to report
+            held_back = reason if len(running) < jobs and use else ""
             may_start = not should_stop() and time.monotonic() - last_start >= (STAGGER_S if running else 0.0)
             if waiting and not reason and may_start:
                 begun = RunningEpisode.start(waiting.next(), root, jobs, settings, lock)
