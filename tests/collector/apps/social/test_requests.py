@@ -41,12 +41,14 @@ def timeline(social: Stage, path: str, user: str) -> list[dict]:
     return json.loads(body)
 
 
-def spans_of(social: Stage, receiver: Receiver, root: str, count: int, index: int = -1) -> list[ReceivedSpan]:
-    """Return the spans of one of the traces with this root, once there are so many."""
+def spans_of(
+    social: Stage, receiver: Receiver, root: str, count: int, *, index: int = -1, traces: int = 1
+) -> list[ReceivedSpan]:
+    """Return the spans of one of the traces with this root, once there are so many of both."""
 
     def found() -> list[ReceivedSpan]:
         roots = [span for span in receiver.spans if span.name == root and not span.parent]
-        return [span for span in receiver.spans if roots and span.trace == roots[index].trace]
+        return [span for span in receiver.spans if len(roots) >= traces and span.trace == roots[index].trace]
 
     social.wait(lambda: len(found()) >= count, f"{count} spans of {root}")
     return found()
@@ -72,7 +74,7 @@ def test_requests_leave_the_traces_of_the_original(
         assert compose(social)[0] == 200
         timeline(social, HOME, "5")
         timeline(social, USER, "5")
-    spans = spans_of(social, receiver, COMPOSE, 30)
+    spans = spans_of(social, receiver, COMPOSE, 30, traces=2)
     assert len(spans) == 30
     by_id = {span.span: span for span in spans}
     edges = {(by_id[span.parent].name, span.name) for span in spans if span.parent}
@@ -95,13 +97,13 @@ def test_requests_leave_the_traces_of_the_original(
     assert max(span.start_ns for span in parts) < min(span.end_ns for span in parts)
     assert max(span.end_ns for span in parts) <= writes[0].start_ns
     assert all(one.end_ns <= other.start_ns for one, other in itertools.pairwise(writes))
-    home = Counter(span.name for span in spans_of(social, receiver, HOME, 6))
+    home = Counter(span.name for span in spans_of(social, receiver, HOME, 6, traces=2))
     assert home == Counter({
         HOME: 1, "read_home_timeline_client": 1, "read_home_timeline_server": 1,
         "read_home_timeline_redis_find_client": 1, "post_storage_read_posts_server": 1,
         "post_storage_mmc_mget_client": 1,
     })  # fmt: skip
-    cold = {span.name for span in spans_of(social, receiver, USER, 10, 0)}
+    cold = {span.name for span in spans_of(social, receiver, USER, 10, index=0)}
     assert {
         "user_timeline_mongo_find_client",
         "user_timeline_redis_update_client",
