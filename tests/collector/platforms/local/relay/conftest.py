@@ -48,7 +48,8 @@ class EchoServer:
         self.resetting = False
         self.peers: list[str] = []
         self.connections: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self) -> None:
         while True:
@@ -73,6 +74,8 @@ class EchoServer:
     def stop_listening(self) -> None:
         """Refuse new connections and keep the others."""
         self.listener.shutdown(socket.SHUT_RDWR)
+        # what it has accepted is known only once it has ended
+        self._accepting.join(5.0)
         self.listener.close()
 
     def reset(self, place: int) -> None:
