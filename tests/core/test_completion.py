@@ -17,7 +17,7 @@ def complete(text: str) -> list[str]:
 
 
 def test_names_of_plugins_and_other_words_are_completed() -> None:
-    assert complete("network-") == ["network-delay", "network-loss", "network-partition"]
+    assert complete("network-") == ["network-delay", "network-jitter", "network-loss", "network-partition"]
     assert complete("al") == ["all"]
 
 

@@ -20,6 +20,13 @@ def test_long_lines_stay_whole_in_a_pipe(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+def test_a_table_is_wrapped_in_a_pipe_where_a_command_says_so(capsys):
+    output.show_records([{"name": "a", "message": "word " * 60}], columns=["name", "message"], wrap_at=100)
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.count("word") for line in lines) == 60
+    assert max(map(len, lines)) == 100
+
+
 def test_records_are_a_list_for_programs(capsys):
     output.show_records(RECORDS, columns=["name"], as_json=True)
     assert json.loads(capsys.readouterr().out) == RECORDS

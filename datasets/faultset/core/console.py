@@ -31,7 +31,7 @@ ENTRY_POINTS = "faultset.commands"
 INTERRUPTED = 130
 T = TypeVar("T")
 _GROUP_HELP = {
-    "agents": "Recorded runs of LLM agents: import, score and look at them.",
+    "agents": "LLM agents: recorded runs of them, and recorded episodes for them.",
     "campaign": "Look at the campaigns of a dataset.",
     "list": "List what can be chosen.",
     "dataset": "Look at, check and compare datasets.",

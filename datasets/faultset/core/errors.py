@@ -22,6 +22,8 @@ EXTRAS = {
     "evaluate": ("cachetools", "cloudpickle", "dask", "distributed", "fsspec", "jinja2", "networkx", "sklearn"),
     "inspect": ("inspect_ai",),
     "kubernetes": ("kubernetes",),
+    "mcp": ("anyio", "mcp", "uvicorn"),
+    "sql": ("duckdb",),
 }
 """Extra -> the packages that only it brings, as they are imported."""
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))

@@ -14,6 +14,7 @@ from faultset.core.printable import printable
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 """The `--json` of every command that prints a table; its parameter is called `as_json`."""
+_WIDTH_OF_A_PIPE = 1000
 
 
 def escape_unencodable() -> None:
@@ -29,6 +30,7 @@ def show_records(
     columns: Mapping[str, str] | Sequence[str],
     as_json: bool = False,
     title: str | None = None,
+    wrap_at: int | None = None,
 ) -> None:
     """Print records as a table, or as a JSON list with `as_json`.
 
@@ -42,6 +44,9 @@ def show_records(
         What `json_option` gave.
     title
         Line above the table.
+    wrap_at
+        Width in characters at which long cells go on in the next line where there is no terminal; lines stay whole
+        there when it is left out, for whatever reads them.
     """
     if as_json:
         show_json(list(records))
@@ -59,8 +64,8 @@ def show_records(
     for row in rows:
         table.add_row(*(Text(_cell(row.get(key))) for key in headings))
     terminal = Console(file=sys.stdout, highlight=False)
-    # A pipe has no width: lines stay whole for whatever reads them.
-    console = terminal if terminal.is_terminal else Console(file=sys.stdout, highlight=False, width=1000)
+    width = wrap_at or _WIDTH_OF_A_PIPE
+    console = terminal if terminal.is_terminal else Console(file=sys.stdout, highlight=False, width=width)
     console.print(table)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -39,6 +40,17 @@ def quoted(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
     return printable(repr(value)[:40])
+
+
+def brief(text: str, most: int = 80) -> str:
+    """Return the first words of a text in one line of at most so many characters.
+
+    Examples
+    --------
+    >>> brief("the host was busy\\nall the time", 24)
+    'the host was busy ...'
+    """
+    return textwrap.shorten(text, most, placeholder=" ...")
 
 
 def with_texts(record: Any, change: Callable[[str], str], *, keep: tuple[type, ...] = ()) -> Any:

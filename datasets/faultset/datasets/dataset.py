@@ -122,6 +122,18 @@ def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
 
     Checks that the schema version is known and that every file of the version is there with its recorded size;
     `faultset.datasets.checks.verification.verify` also reads and hashes them.
+
+    Parameters
+    ----------
+    path
+        Dataset folder.
+    version
+        A version such as "1.0.0"; `list_versions` has them all.
+
+    Raises
+    ------
+    DataError
+        There is no such dataset or version, or files of it are missing or damaged.
     """
     root = Path(path)
     dataset = Dataset(root, read_manifest(root, version))

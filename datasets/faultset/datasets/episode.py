@@ -16,6 +16,9 @@ from faultset.datasets.views import EpisodeView
 if TYPE_CHECKING:
     import pandas as pd
 
+    from faultset.datasets.tools.clock import ViewClock
+    from faultset.datasets.tools.toolset import EpisodeTools
+
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
@@ -52,3 +55,17 @@ class Episode:
     def journal(self) -> list[dict[str, Any]]:
         """The records of what was done to the platform, in order."""
         return read_journal(self.path)
+
+    def tools(self, clock: ViewClock | None = None, *, algorithms: bool = True) -> EpisodeTools:
+        """Return the questions that an operator may ask of the view; the truth cannot be reached from them.
+
+        Parameters
+        ----------
+        clock
+            What counts as now; the end of the view by default.
+        algorithms
+            Also offer the tools that do a part of an algorithm's work.
+        """
+        from faultset.datasets.tools.toolset import EpisodeTools
+
+        return EpisodeTools(self.view, clock, algorithms=algorithms)

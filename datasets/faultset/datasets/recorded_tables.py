@@ -31,7 +31,17 @@ def read_table(episode: EpisodeView, name: str, columns: Sequence[str]) -> pa.Ta
 
 
 def read_frame(episode: EpisodeView, name: str, columns: Sequence[str]) -> pd.DataFrame:
-    """Read columns of a table as a frame with times in UTC nanoseconds, in order of time."""
+    """Read columns of a table as a frame with times in UTC nanoseconds, in order of time.
+
+    Parameters
+    ----------
+    episode
+        A view of an episode.
+    name
+        Name of the table; one that the episode lacks has no rows.
+    columns
+        Columns to read; `time` and `scheduled` become integers.
+    """
     table = read_table(episode, name, columns)
     frame = table.unify_dictionaries().to_pandas()
     for column in ("time", "scheduled"):
@@ -42,7 +52,15 @@ def read_frame(episode: EpisodeView, name: str, columns: Sequence[str]) -> pd.Da
 
 
 def read_wide(episode: EpisodeView, step_s: float) -> pd.DataFrame:
-    """Read the wide metrics; an episode without metrics has no rows and no columns."""
+    """Return what `EpisodeView.wide` does, [T, D]; an episode without metrics has no rows and no columns.
+
+    Parameters
+    ----------
+    episode
+        A view of an episode.
+    step_s
+        Length of a step in seconds.
+    """
     try:
         return episode.wide(step_s=step_s)
     except DataError as error:

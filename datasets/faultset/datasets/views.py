@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +108,13 @@ class EpisodeView:
             Columns to read; all by default.
         filters
             As for `pyarrow.parquet.read_table`, for instance `[("metric", "in", ["up"])]`.
+
+        Raises
+        ------
+        UsageError
+            There is no such table or column.
+        DataError
+            The file is missing or damaged.
         """
         schema = self._schema(name)
         for column in columns or ():
@@ -124,24 +131,34 @@ class EpisodeView:
         with translate_damage(path):
             return pq.read_table(path, columns=chosen, filters=filters, read_dictionary=dictionaries)
 
+    def pieces(self, name: str, *columns: str) -> Iterator[tuple[pa.ChunkedArray, ...]]:
+        """Yield some columns of a table piece by piece, for readers that may stop before its end."""
+        schema = self._schema(name)
+        path = self._telemetry / f"{name}.parquet"
+        file = open_table(path, name, schema, [c for c in dictionary_columns(schema) if c in columns])
+        with translate_damage(path), file:
+            for number in range(file.num_row_groups):
+                piece = file.read_row_group(number, columns=list(columns))
+                yield tuple(piece[column] for column in columns)
+
     def metrics(self) -> pd.DataFrame:
-        """Return all raw metric samples."""
+        """Return all raw metric samples, a row for each sample of a series."""
         return self._frame("metrics")
 
     def spans(self) -> pd.DataFrame:
-        """Return all spans."""
+        """Return all spans, a row for each operation of a service in a trace."""
         return self._frame("spans")
 
     def logs(self) -> pd.DataFrame:
-        """Return all log lines."""
+        """Return all log lines, a row for each."""
         return self._frame("logs")
 
     def events(self) -> pd.DataFrame:
-        """Return all Kubernetes events."""
+        """Return all Kubernetes events, a row for each."""
         return self._frame("events")
 
     def objects(self) -> pd.DataFrame:
-        """Return all observed object states."""
+        """Return all observed states of Kubernetes objects, a row for each change."""
         return self._frame("objects")
 
     def requests(self) -> pd.DataFrame:
@@ -159,6 +176,19 @@ class EpisodeView:
             Length of a step in seconds.
         roles
             Only columns of these roles (`faultset.datasets.metrics.roles.ROLES`); row groups without are not read.
+
+        Returns
+        -------
+        pandas.DataFrame
+            [T, D] a row for each step, indexed by its beginning in UTC; a column for each (service, metric); NaN where
+            nothing was sampled.
+
+        Raises
+        ------
+        UsageError
+            A role is unknown, or the step is too short or too long.
+        DataError
+            The file of metrics is missing or damaged.
         """
         from faultset.datasets.metrics.frame_cache import frame_facts, kept_frame
 

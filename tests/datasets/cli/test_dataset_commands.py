@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 from faultset.core.console import root
 from faultset.datasets.dataset import open_dataset
+from faultset.datasets.format.context import read_context
 from faultset.datasets.format.versions import create_version
 
 
@@ -82,3 +85,17 @@ def test_every_command_has_help_with_an_example(run, command):
     result = run(command, "--help")
     assert result.exit_code == 0
     assert f"faultset dataset {command} faultset-data/" in result.stdout
+
+
+def test_doctor_names_episodes_without_a_usable_reference(run, example_copy):
+    assert "no metric sample in the reference" not in run("doctor", example_copy).stdout
+    opened = open_dataset(example_copy)
+    for folder in map(opened.path, opened.episodes):
+        path = folder / "telemetry" / "metrics.parquet"
+        table = pq.read_table(path)
+        late = table["time"].cast(pa.int64()).to_numpy() >= read_context(folder).reference_end_ns
+        pq.write_table(table.filter(pa.array(late)), path)
+    result = run("doctor", example_copy, "--json")
+    assert result.exit_code == 0
+    (issue,) = json.loads(result.stdout)["data_issues"]
+    assert "4 episodes have no metric sample in the reference" in issue["found"]

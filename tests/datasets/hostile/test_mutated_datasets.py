@@ -16,7 +16,7 @@ from faultset.datasets.cache.checked_files import known_files
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.testing.mutations import mutated, mutation_count
+from faultset.datasets.testing.mutations import mutated, mutation_seeds
 from faultset.datasets.validation.episodes import check_content, episode_files
 
 LONGEST_S = 20.0
@@ -45,7 +45,7 @@ def test_a_changed_file_of_an_episode_is_read_or_refused(name: str, root: Path, 
     episode = Path(shutil.copytree(original, tmp_path / original.name))
     whole = (episode / name).read_bytes() or JOURNAL
     refused = 0
-    for seed in range(mutation_count()):
+    for seed in mutation_seeds():
         (episode / name).write_bytes(mutated(whole, random.Random(f"{name}/{seed}")))
         started = time.monotonic()
         said = refusal(lambda: check_content(episode, episode.name, [name]))
@@ -58,7 +58,7 @@ def test_a_changed_file_of_an_episode_is_read_or_refused(name: str, root: Path, 
 def test_a_changed_version_file_is_read_or_refused(root: Path) -> None:
     whole = (root / "versions" / "1.0.0.json").read_bytes()
     refused = 0
-    for seed in range(mutation_count()):
+    for seed in mutation_seeds():
         content = mutated(whole, random.Random(seed))
         said = refusal(lambda content=content: Manifest.from_json(content, origin="1.0.0.json"))
         refused += said is not None
@@ -70,6 +70,6 @@ def test_a_changed_cache_is_read_or_ignored(root: Path) -> None:
     open_dataset(root).check_files(1)
     file = root / ".cache" / "content.json"
     whole = file.read_bytes()
-    for seed in range(mutation_count()):
+    for seed in mutation_seeds():
         file.write_bytes(mutated(whole, random.Random(seed)))
         known_files(root)

@@ -380,3 +380,35 @@ def test_a_damaged_archive_is_a_data_error(tmp_path: Path) -> None:
 
 def test_the_importer_keeps_what_importers_promise(root: Path) -> None:
     check_importer("nezha", root)
+
+
+def test_minutes_before_other_faults_replace_a_fault_free_time_without_files(tmp_path: Path) -> None:
+    root = tmp_path / "nezha"
+    rca, construct = root / "rca_data" / DAY, root / "construct_data" / DAY
+    faults = []
+    for number, minute in enumerate(("08:48", "08:52", "08:56")):
+        name, before = minute.replace(":", "_"), f"{minute[:3]}{int(minute[3:]) - 1:02d}"
+        write_minute(rca, name, [request(f"{number}a", f"{before}:30"), request(f"{number}b", f"{before}:40")])
+        fault = {"inject_time": f"{DAY} {minute}:40", "inject_timestamp": "1", "inject_pod": CONTACTS}
+        faults.append(fault | {"inject_type": "return"})
+    for kind in ("trace", "log"):
+        for path in (rca / "log").glob("*.csv"):
+            path.unlink()
+        assert (rca / kind).is_dir()
+    write_metrics(rca)
+    write_metrics(construct)
+    (rca / f"{DAY}-fault_list.json").write_text(json.dumps({"08": faults}))
+    (root / "construct_data" / "root_cause_ts.json").write_text("{}")
+    assert not [issue for issue in NezhaImport().data_issues(root) if issue.severity == "error"]
+    import_dataset("nezha", root, tmp_path / "out")
+    dataset = open_dataset(tmp_path / "out")
+    assert len(dataset.episodes) == 3
+    for view in map(dataset.view, dataset.episodes):
+        start_ns, end_ns = view.reference
+        assert end_ns - start_ns == 120 * SECOND
+        times = view.spans()["time"].astype("int64")
+        # two requests of two spans in each of two minutes
+        assert int(((times >= start_ns) & (times < end_ns)).sum()) == 8
+        metrics = view.metrics()
+        cpu = metrics[(metrics["metric"] == "CpuUsageRate(%)") & (metrics["service"] == "ts-contacts-service")]
+        assert int((cpu["time"].astype("int64") < end_ns).sum()) == 2

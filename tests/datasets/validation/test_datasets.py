@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 
+import pyarrow.parquet as pq
 import pytest
 
 from faultset.core.errors import DataError
@@ -93,3 +94,13 @@ def test_progress_counts_episodes(example_copy):
     told = []
     open_dataset(example_copy).check_files(2, lambda finished, total: told.append((finished, total)))
     assert told == [(number, 4) for number in range(5)]
+
+
+def test_a_row_group_without_rows_is_no_damage(write_episode):
+    file = write_episode("e1") / "telemetry" / "metrics.parquet"
+    rows = pq.read_table(file)
+    with pq.ParquetWriter(file, rows.schema) as writer:
+        for part in (rows.slice(0, 0), rows, rows.slice(0, 0)):
+            writer.write_table(part)
+    assert pq.read_metadata(file).num_row_groups == 3
+    episodes.check_content(file.parents[1], "e1")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +24,7 @@ T = TypeVar("T")
 
 
 def parse_json(content: bytes | str, origin: str, *, error: type[FaultsetError] = DataError) -> Any:
-    """Return what a JSON text holds: nested at most about two hundred deep, and without NaN and infinities.
+    """Return what a JSON text holds: nested at most about two hundred deep, without NaN, infinities and repeated keys.
 
     Parameters
     ----------
@@ -34,10 +36,28 @@ def parse_json(content: bytes | str, origin: str, *, error: type[FaultsetError] 
         Class of the error.
     """
     try:
-        return from_json(content, allow_inf_nan=False)
+        found = from_json(content, allow_inf_nan=False)
     except ValueError as problem:
         reason = printable(str(problem).partition("\n")[0][:200])
         raise error(f"{printable(origin)} is no valid JSON ({reason}); {_RESTORE}") from None
+    twice = _repeated_key(content)
+    if twice is not None:
+        raise error(f"{printable(origin)} should hold each key once, it holds {quoted(twice)} twice; {_RESTORE}")
+    return found
+
+
+def _repeated_key(content: bytes | str) -> str | None:
+    """Return a key that stands twice in an object of a JSON text; None if there is none."""
+    repeated: list[str] = []
+
+    def remember(pairs: list[tuple[str, None]]) -> None:
+        if len(pairs) != len(dict(pairs)):
+            repeated.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+
+    text = content if isinstance(content, str) else content.decode()
+    nothing = len  # numbers are of no interest, and may be longer than Python makes integers of
+    json.loads(text, object_pairs_hook=remember, parse_int=nothing, parse_float=nothing)
+    return repeated[0] if repeated else None
 
 
 def parse_object(content: bytes | str, origin: str, *, error: type[FaultsetError] = DataError) -> dict[str, Any]:

@@ -17,9 +17,11 @@ class Finding:
     check: str
     """files, checksum, parquet, schema, rows, context, window, label, reference, leak or chance."""
     episode: str | None
+    """Id of the episode; None where it is about the version."""
     file: str | None
-    """Path below the dataset folder."""
+    """Path below the dataset folder; None where it is about no single file."""
     message: str
+    """What is wrong, in one sentence."""
 
     def __str__(self) -> str:
         place = self.file or self.episode

@@ -47,6 +47,11 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
         The newest by default.
     progress
         Told how many episodes are finished, and of how many.
+
+    Raises
+    ------
+    DataError
+        There is no such dataset or version, or its version file cannot be read.
     """
     root = Path(root)
     dataset = Dataset(root, read_manifest(root, version))

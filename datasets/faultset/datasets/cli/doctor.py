@@ -17,7 +17,8 @@ from faultset.core.output import json_option, show_json, show_records
 def doctor(path: Path, as_json: bool) -> None:
     """Say which format the data at PATH has, and what a reader should know before importing it.
 
-    Nothing is written. Exits with 3 when the format is not known, or when a case cannot be imported.
+    Of a dataset of faultset it says in how many episodes methods have nothing to compare with. Nothing is written.
+    Exits with 3 when the format is not known, or when a case cannot be imported.
 
     \b
     Example:

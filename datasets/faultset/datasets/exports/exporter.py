@@ -25,7 +25,7 @@ class ExportOptions:
     """What an export is asked for."""
 
     step_s: float = 1.0
-    """Length of a step of wide frames."""
+    """Length of a step of wide frames in seconds."""
     roles: Sequence[str] | None = None
     """Only metrics of these roles; all by default."""
 
@@ -35,6 +35,7 @@ class ExportResult:
     """What an export has written."""
 
     episodes: int
+    """How many episodes were written."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Episode -> why the layout cannot hold it."""
 
@@ -90,6 +91,13 @@ def export_dataset(
         The newest by default.
     progress
         Told how many episodes are finished, and of how many.
+
+    Raises
+    ------
+    UsageError
+        There is no such layout, or an option makes no sense.
+    DataError
+        The dataset is damaged, the layout can hold none of its episodes, or `out` holds something.
     """
     layout = load_layout(name)
     options = options or ExportOptions()

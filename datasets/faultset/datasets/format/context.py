@@ -35,13 +35,19 @@ class EpisodeContext:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     episode: EpisodeId
+    """Opaque id."""
     app: Name
+    """Name of the application."""
     platform: Name
+    """Where it ran."""
     view_start_ns: TimeNs
+    """Beginning of the view."""
     view_end_ns: TimeNs
+    """End of the view."""
     reference_end_ns: TimeNs
+    """End of the part that is known to be healthy."""
     source_intervals_s: Mapping[Name, IntervalS | None]
-    """Sampling interval of each table; None where rows come when something happens."""
+    """Sampling interval of each table in seconds; None where rows come when something happens."""
     services: tuple[Name, ...]
     """Closed list of candidates: whoever is at fault, it is one of these."""
     calls: tuple[tuple[Name, Name], ...]
@@ -54,6 +60,8 @@ class EpisodeContext:
     """By how much all telemetry of the reference was moved in time; subtract it to get the source's own stamps."""
     added_tables: tuple[AddedTable, ...] = field(default=())
     """Telemetry tables beside those that every episode has."""
+    workload: Mapping[Name, Any] = field(default_factory=dict[str, Any])
+    """What clients did, the same in every episode of a campaign: mix, mean rate, how it moved, regions."""
 
     def __post_init__(self) -> None:
         if not self.view_start_ns < self.reference_end_ns <= self.view_end_ns:
@@ -94,6 +102,9 @@ class EpisodeContext:
         content["added_tables"] = [asdict(added) for added in self.added_tables]
         if not self.added_tables:
             del content["added_tables"]
+        content["workload"] = dict(self.workload)
+        if not self.workload:
+            del content["workload"]
         return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
     @classmethod

@@ -26,6 +26,7 @@ class RootCause:
     kind: Name
     """Kind of the object, for instance `Service`."""
     name: Name
+    """Name of the object."""
     service: Name
     """Service that it belongs to; a localizer has to name this one."""
     accepted: tuple[Name, ...]
@@ -41,15 +42,19 @@ class Label:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     episode: EpisodeId
+    """Id of the episode."""
     fault: Name | None
     """Name of the fault; None in a no-fault episode."""
     no_fault_kind: NoFaultKind | None
-    """None in a fault episode."""
+    """plain, disturbed or sham; None in a fault episode."""
     targets: tuple[Name, ...]
     """Services that the fault was applied to."""
     root_causes: tuple[RootCause, ...]
+    """Objects at fault; empty in a no-fault episode."""
     system_level: Name | None
+    """Where the fault is, in the words of the AIOpsLab paper, for instance "Virtualization"."""
     fault_type: Name | None
+    """What kind of fault it is, in the words of the AIOpsLab paper, for instance "Misconfiguration"."""
     paper_number: _Whole | None
     """Row of Table 2 in the AIOpsLab paper."""
     category: Name | None
@@ -57,23 +62,33 @@ class Label:
     parameters: Mapping[str, Any]
     """Seeded parameters of the fault, or of a harmless change instead of one."""
     inject_start_ns: TimeNs | None
+    """Onset: just before the first change."""
     inject_done_ns: TimeNs | None
+    """All changes are made."""
     effective_ns: TimeNs | None
     """First confirmed sign of the fault."""
     recover_start_ns: TimeNs | None
+    """Just before the first change is undone."""
     recover_done_ns: TimeNs | None
+    """All changes are undone."""
     healthy_again_ns: TimeNs | None
+    """The application passes its health checks again."""
     view_start_ns: TimeNs
+    """Beginning of the view."""
     view_end_ns: TimeNs
     """End of the view, half-open."""
     reference_end_ns: TimeNs
     """End of the window that is known to be healthy."""
     verdict: Verdict
+    """manifest, latent, silent or unknown; none where no fault was injected."""
     first_manifest_ns: TimeNs | None
     """First second in which clients felt the fault."""
     profile: Name
+    """Lengths of the phases: quick, standard or custom."""
     workload: Mapping[str, Any]
+    """Rate and mix of the load."""
     seed: _Whole
+    """What everything random in the episode follows from."""
     host: Mapping[str, Any]
     """Load of the host while the episode ran."""
     clock_offsets: Mapping[Name, _Whole]

@@ -28,7 +28,9 @@ class FileRecord:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     bytes: Count
+    """Size of the file."""
     sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    """Hash of its content, in hexadecimal digits."""
     rows: Count | None
     """Rows of a Parquet file; None for other files."""
 
@@ -42,7 +44,9 @@ class Split:
     key: Name
     """What is never on both sides."""
     train: tuple[EpisodeId, ...]
+    """Ids of the training episodes."""
     test: tuple[EpisodeId, ...]
+    """Ids of the test episodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,14 +56,17 @@ class Manifest:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     schema_version: int
+    """Version of the layout of files and tables."""
     version: VersionName
+    """Name of the version, for instance "1.0.0"."""
     created: Name
-    """Time stamp."""
+    """When the version was made, ISO 8601 in UTC."""
     provenance: Mapping[str, JsonValue]
     """How the data was made."""
     episodes: Mapping[EpisodeId, Mapping[EpisodeFile, FileRecord]]
     """Episode -> path in its folder -> record of the file."""
     splits: Mapping[Name, Split]
+    """Name of a published split -> its two sides."""
 
     def to_json(self) -> str:
         """Return the text of the version file."""

@@ -76,6 +76,11 @@ def create_version(
         Splits of another version with the same episodes; made anew by default.
     created
         Time stamp of the version; now by default.
+
+    Raises
+    ------
+    DataError
+        An episode that is named is not there or is damaged, or there is none.
     """
     root = Path(root)
     known = list_versions(root)
@@ -131,7 +136,19 @@ def write_manifest(root: Path, manifest: Manifest) -> Path:
 
 
 def compare_versions(root: Path | str, old: str, new: str) -> list[dict[str, Any]]:
-    """Return what happened to episodes between two versions: change (added, removed, changed), episode, files."""
+    """Return what happened to episodes between two versions.
+
+    Returns
+    -------
+    list of dict
+        For each episode that differs, in order of ids: `change` (added, removed or changed), `episode`, and in `files`
+        which files have changed.
+
+    Raises
+    ------
+    DataError
+        There is no such dataset or version.
+    """
     before, after = read_manifest(root, old).episodes, read_manifest(root, new).episodes
     changes = []
     for episode in sorted(before.keys() | after.keys()):

@@ -19,14 +19,23 @@ class Examination:
     format: str
     """Name of the format; `faultset` for a dataset of ours."""
     cases: int
+    """How many cases there are, or episodes of a dataset of ours."""
     summary: str
+    """What the data holds, in one line."""
     next: str
     """Command to run next."""
     data_issues: tuple[DataIssue, ...]
+    """What a reader should know before using the data."""
 
 
 def examine(path: Path | str) -> Examination:
-    """Recognise the data at a path and look for data_issues; raise DataError when it is of no known format."""
+    """Recognise the data at a path and look for what is unusual in it; import nothing.
+
+    Raises
+    ------
+    DataError
+        There is nothing, or data of no known format.
+    """
     path = Path(path)
     if not path.exists():
         raise DataError(f"there is nothing at {path}; give a folder of data")
@@ -68,9 +77,13 @@ def _gathered(data_issues: Iterable[DataIssue]) -> tuple[DataIssue, ...]:
 
 
 def _own(path: Path) -> Examination:
+    from faultset.datasets.checks.references import reference_messages
+    from faultset.datasets.dataset import Dataset
     from faultset.datasets.format.versions import read_manifest
 
     manifest = read_manifest(path)
+    dataset = Dataset(path, manifest)
+    messages = reference_messages({episode: dataset.view(episode) for episode in manifest.episodes})
     origin = manifest.provenance.get("import")
     source = f", imported from {origin['title']} data" if isinstance(origin, dict) and "title" in origin else ""
     count = len(manifest.episodes)
@@ -82,5 +95,13 @@ def _own(path: Path) -> Examination:
             "There is nothing to import."
         ),
         next=f"faultset dataset verify {path}",
-        data_issues=(),
+        data_issues=tuple(
+            DataIssue(
+                severity="warning",
+                place=str(path),
+                found=message,
+                handling='Such methods answer "cannot", which counts as a miss.',
+            )
+            for message in messages
+        ),
     )

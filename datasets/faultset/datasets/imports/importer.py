@@ -85,6 +85,13 @@ def import_dataset(
         Leave out cases that cannot be imported. Otherwise they are an error, and no version is made.
     progress
         Told how many cases are finished, and of how many.
+
+    Raises
+    ------
+    UsageError
+        There is no such format, or there are to be fewer than one worker.
+    DataError
+        There is no case at `path`, a case cannot be imported and is not to be skipped, or `out` holds other data.
     """
     path, out = Path(path), Path(out)
     found = format_named(name)

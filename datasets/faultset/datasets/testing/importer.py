@@ -20,7 +20,7 @@ from faultset.datasets.imports.case_processes import import_or_say_why
 from faultset.datasets.imports.contract import DataIssue, ImportFormat
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.registry import format_named
-from faultset.datasets.testing.mutations import mutated, mutation_count
+from faultset.datasets.testing.mutations import mutated, mutation_seeds
 from faultset.datasets.validation.episodes import check_content
 
 _DAMAGED_FILES = 12
@@ -37,7 +37,8 @@ def check_importer(name: str, sample: Path | str) -> None:
     time and can be sent to other processes; a dataset made by one process equals one made by two, passes `verify`, and
     is complete when the import runs again; issues with the data are reported as `DataIssue`; whatever file is cut
     short, the import works or ends in one sentence; and the same holds for random changes of files, where besides what
-    is imported must be a sound dataset. The environment variable `FAULTSET_MUTATIONS` says how many changes are tried.
+    is imported must be a sound dataset. The environment variable `FAULTSET_MUTATIONS` says how many changes are tried,
+    or which: `2000-3000`.
 
     Parameters
     ----------
@@ -124,7 +125,7 @@ def _copied(sample: Path, copy: Path) -> tuple[Path, list[Path]]:
 def _check_mutations(name: str, sample: Path, folder: Path) -> None:
     copy, files = _copied(sample, folder / "mutated")
     found = format_named(name)
-    for seed in range(mutation_count()):
+    for seed in mutation_seeds():
         rng = random.Random(seed)
         file, out = rng.choice(files), folder / "from-mutated"
         whole = file.read_bytes()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 VARIABLE = "FAULTSET_MUTATIONS"
-"""Environment variable: how many mutations a check of a reader tries."""
+"""Environment variable: how many mutations a check of a reader tries, or from which to before which: `2000-3000`."""
 _USUAL = 12
 _VALUES: tuple[Any, ...] = (
     None, True, 0, -1, 1, 2**63, -(2**63), 2**80, 1e308, -1e-308, float("nan"), float("inf"), "", "\x00", "\ud800",
@@ -18,9 +18,10 @@ _VALUES: tuple[Any, ...] = (
 _BYTES = (b"", b"\x00", b"\xff\xfe", b"\n", b",", b'"', b"[" * 5000, b"{", b"-", b"9" * 400, b"NaN", b"\r", b"1e999")
 
 
-def mutation_count() -> int:
-    """Return how many mutations to try: what the environment asks for, else a few."""
-    return int(os.environ.get(VARIABLE, _USUAL))
+def mutation_seeds() -> range:
+    """Return the seeds of the mutations to try: those that the environment asks for, else a few."""
+    first, _, end = os.environ.get(VARIABLE, str(_USUAL)).rpartition("-")
+    return range(int(first or 0), int(end))
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from faultset.datasets.training.columns import FeatureColumns, Modality
     from faultset.datasets.training.features import StepFeatures
     from faultset.datasets.training.folds import Fold
-    from faultset.datasets.training.frameworks import jax_batches, tf_dataset, torch_dataset
+    from faultset.datasets.training.frameworks import jax_batches, polars_tables, tf_dataset, torch_dataset
     from faultset.datasets.training.sides import EpisodeLabel, dataset_folds, episode_labels
     from faultset.datasets.training.windows import EpisodeWindows, WindowBatch
 
@@ -33,6 +33,7 @@ __all__ = [
     "dataset_folds",
     "episode_labels",
     "jax_batches",
+    "polars_tables",
     "tf_dataset",
     "torch_dataset",
 ]
@@ -50,6 +51,7 @@ __getattr__ = lazy_names(
         "dataset_folds": "faultset.datasets.training.sides",
         "episode_labels": "faultset.datasets.training.sides",
         "jax_batches": "faultset.datasets.training.frameworks",
+        "polars_tables": "faultset.datasets.training.frameworks",
         "tf_dataset": "faultset.datasets.training.frameworks",
         "torch_dataset": "faultset.datasets.training.frameworks",
     },

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 Modality = Literal["metrics", "logs", "traces"]
+"""A kind of telemetry that features are made of."""
 OTHER_LINES = "other lines"
 """In place of a template: lines whose template is none of the columns."""
 CALL_FEATURES = ("calls", "errors", "latency_s")
@@ -36,7 +37,9 @@ class FeatureColumns:
     """The columns of feature arrays, in their order."""
 
     columns: tuple[Column, ...]
+    """What each column holds."""
     step_s: float
+    """Length of a step in seconds."""
     roles: tuple[str, ...] | None
     """Roles of the metrics; None for all."""
 

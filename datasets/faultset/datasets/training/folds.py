@@ -67,11 +67,13 @@ class Fold:
     """Training and test episodes."""
 
     number: int
+    """Place among the folds, from 0."""
     train: tuple[str, ...]
     """No-fault training episodes, from which methods learn what is normal."""
     faulty_train: tuple[str, ...]
     """Training episodes with a fault, whose labels some methods are given."""
     test: tuple[str, ...]
+    """Test episodes, with a fault or without."""
     inner: int | None = None
     """Number of the division inside the training episodes of a fold, where thresholds are set; see `inner_folds`."""
 

@@ -1,4 +1,4 @@
-"""Windows for PyTorch, TensorFlow and JAX; each is imported when it is asked for, and none is a dependency."""
+"""Windows for PyTorch, TensorFlow and JAX, tables for polars; each is imported when it is asked for, none is needed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from faultset.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from faultset.datasets.dataset import Dataset
     from faultset.datasets.training.windows import EpisodeWindows, WindowBatch
 
 PARTS = ("values", "mask", "labels", "groups", "ends_ns")
@@ -86,6 +87,24 @@ def jax_batches(windows: EpisodeWindows, size: int = 64, *, seed: int | None = N
             yield {name: arrays[name] if name == "ends_ns" else jnp.asarray(arrays[name]) for name in PARTS}
 
     return stream()
+
+
+def polars_tables(dataset: Dataset) -> dict[str, Any]:
+    """Return every table of a version as a `polars.LazyFrame` over the dataset's own files; nothing is read yet.
+
+    Raises
+    ------
+    UsageError
+        polars is not installed.
+    """
+    polars = _library("polars")
+    files: dict[str, list[str]] = {}
+    for episode, records in dataset.files.items():
+        for name in records:
+            if name.endswith(".parquet"):
+                path = dataset.path(episode) / name
+                files.setdefault(path.stem, []).append(str(path))
+    return {table: polars.scan_parquet(paths) for table, paths in sorted(files.items())}
 
 
 def _arrays(batch: WindowBatch) -> dict[str, np.ndarray]:

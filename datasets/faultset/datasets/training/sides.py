@@ -17,11 +17,17 @@ class EpisodeLabel:
     """What a model may be taught of one episode; never among its inputs."""
 
     episode: str
+    """Id of the episode."""
     app: str
+    """Name of the application."""
     fault: str | None
+    """Name of the fault; None without one."""
     targets: tuple[str, ...]
+    """Services that the fault was applied to."""
     system_level: str | None
+    """Where the fault is; None without one."""
     fault_type: str | None
+    """What kind of fault it is; None without one."""
     onset_ns: int | None
     """When the injection began, UTC nanoseconds; None without a fault, and where it is not known."""
 

@@ -50,6 +50,8 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
                 yield f"row group {number} is larger than {_LARGEST_GROUP:,} bytes"
                 return
             rows = _decoded(file.read_row_group(number), schema, texts)
+            if not len(rows):
+                continue
             total += len(rows)
             size += sum(_text_bytes(rows[name]) for name in texts)
             if size > _LARGEST_TEXT:

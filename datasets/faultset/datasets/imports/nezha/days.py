@@ -59,6 +59,11 @@ class Day:
         return sorted((folder / "metric").glob("*_metric.csv"))
 
 
+def has_fault_free_files(day: Day) -> bool:
+    """Say whether the fault-free time of a day has traces or logs."""
+    return bool(day.reference_files("trace") or day.reference_files("log"))
+
+
 def find_days(root: Path) -> list[Day]:
     """Return all days below a folder, in order.
 

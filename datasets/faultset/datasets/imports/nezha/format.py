@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from faultset.core.errors import DataError
-from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.nezha.days import (
-    SAMPLED_AFTER_NS,
     Day,
     collector_runs,
     find_days,
-    healthy_window,
+    has_fault_free_files,
     injected_ns,
     minutes_of,
     own_window,
     service_of,
 )
+from faultset.datasets.imports.nezha.healthy import healthy_time
 from faultset.datasets.imports.nezha.labels import (
     ServiceTelemetry,
     answer_of,
@@ -45,7 +45,8 @@ class NezhaImport:
     A view has the fault-free time that the source gives for the day, moved so that it ends where the sampled
     minutes of the fault begin, and then those minutes: one before the minute of the injection to two after it.
     The reference is the first part. Metrics are taken from the same stretches of time as logs and traces, although
-    the source has them for the whole day: other faults lie in between.
+    the source has them for the whole day: other faults lie in between. Where the files of the fault-free time are
+    missing, the minutes before the other faults of the day take their place.
     """
 
     name = "nezha"
@@ -92,73 +93,60 @@ def _episode(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
     inject_ns = injected_ns(fault)
     minutes = minutes_of(inject_ns)
     traces, logs = day.minute_files("trace", minutes), day.minute_files("log", minutes)
-    if not traces and not logs:
+    if not traces and not logs and has_fault_free_files(day):
         raise DataError(
             f"{day.rca} has no traces and no logs of {', '.join(minutes)}, the minutes of the {fault['inject_type']} "
             f"in {fault['inject_pod']}; restore them or leave the case out"
         )
     own_start, own_end = own_window(inject_ns, collector_runs(day.rca))
-    healthy = _healthy(day)
-    reference_ns = healthy[1] - healthy[0]
-    moved = own_start - healthy[1]
-    reference = Part(start_ns=healthy[0], end_ns=healthy[1], moved_ns=moved)
-    # the sample that describes a minute is taken at its end, and moved back into the minute
-    sampled = Part(
-        start_ns=healthy[0] + SAMPLED_AFTER_NS, end_ns=healthy[1] + SAMPLED_AFTER_NS, moved_ns=moved - SAMPLED_AFTER_NS
-    )
+    healthy = healthy_time(day, fault, own_start)
     own = Part(start_ns=own_start, end_ns=own_end)
-    spans = read_spans(day.reference_files("trace"))
+    spans = read_spans(healthy.trace_files)
     service = service_of(fault["inject_pod"])
     answer = answer_of(fault, answers)
-    shown = ServiceTelemetry(logs=read_logs(day.reference_files("log")), spans=spans)
+    shown = ServiceTelemetry(logs=read_logs(healthy.log_files), spans=spans)
     sign = first_sign_ns(
         answer,
-        _of(service, own, ServiceTelemetry(logs=read_logs(logs), spans=read_spans(traces))),
-        _of(service, Part(start_ns=healthy[0], end_ns=healthy[1]), shown),
+        _of(service, (own,), ServiceTelemetry(logs=read_logs(logs), spans=read_spans(traces))),
+        _of(service, healthy.parts, shown),
     )
     services, calls = _services(day), _calls(spans)
     if service not in services:
         raise DataError(f"{day.rca} has no metrics of {fault['inject_pod']}, where the fault was; restore them")
-    span_sources: Sources = ((reference, day.reference_files("trace")), (own, traces))
-    log_sources: Sources = ((reference, day.reference_files("log")), (own, logs))
+    sampled = tuple((part, healthy.folder) for part in healthy.sampled)
+    # lines of a few minutes say nothing where no healthy ones are there to compare with
+    own_logs: Sources = ((own, logs),) if healthy.logs else ()
     return ForeignEpisode(
         app=app_of(day, answers),
-        view_start_ns=own_start - reference_ns,
+        view_start_ns=own_start - healthy.length_ns,
         view_end_ns=own_end,
         reference_end_ns=own_start,
-        reference_moved_ns=moved,
+        reference_moved_ns=healthy.parts[-1].moved_ns,
         services=services,
         calls=tuple(call for call in calls if set(call) <= set(services)),
         workload_entry=_entry(spans),
         source_intervals_s={"metrics": STEP_S},
         metric_roles=METRIC_ROLES,
         tables={
-            "metrics": partial(metric_rows, day, ((sampled, day.construct), (own, day.rca))),
-            "spans": partial(span_rows, span_sources),
-            "logs": partial(log_rows, log_sources),
+            "metrics": partial(metric_rows, day, (*sampled, (own, day.rca))),
+            "spans": partial(span_rows, (*healthy.spans, (own, traces))),
+            "logs": partial(log_rows, (*healthy.logs, *own_logs)),
         },
         label=label_of(fault, answer, sign),
-        evidence=tuple(evidence_of(fault, sign, f"telemetry from {_clock(healthy[0])} on, moved by {moved} ns")),
+        evidence=tuple(evidence_of(fault, sign, healthy.told)),
     )
 
 
-def _healthy(day: Day) -> tuple[int, int]:
-    """Return the time that the fault-free files cover, in whole minutes of the collector."""
-    import pandas as pd
-
-    spans, logs = read_spans(day.reference_files("trace")), read_logs(day.reference_files("log"))
-    times = pd.concat([spans["start"], logs["time"]])
-    if times.empty:
-        raise DataError(f"{day.construct} has neither traces nor logs of a fault-free minute; restore them")
-    return healthy_window(int(times.min()), int(times.max()), collector_runs(day.construct))
-
-
-def _of(service: str, part: Part, seen: ServiceTelemetry) -> ServiceTelemetry:
+def _of(service: str, parts: Sequence[Part], seen: ServiceTelemetry) -> ServiceTelemetry:
     lines, spans = seen.logs, seen.spans
     return ServiceTelemetry(
-        logs=lines[(lines["service"] == service) & part.inside(lines["time"].to_numpy())],
-        spans=spans[(spans["service"] == service) & part.inside(spans["start"].to_numpy())],
+        logs=lines[(lines["service"] == service) & _inside(parts, lines["time"].to_numpy())],
+        spans=spans[(spans["service"] == service) & _inside(parts, spans["start"].to_numpy())],
     )
+
+
+def _inside(parts: Sequence[Part], times: np.ndarray) -> np.ndarray:
+    return np.any([part.inside(times) for part in parts], axis=0)
 
 
 def _services(day: Day) -> tuple[str, ...]:
@@ -179,7 +167,3 @@ def _calls(spans: Any) -> list[tuple[str, str]]:
 def _entry(spans: Any) -> str:
     roots = spans[spans["ParentID"] == "root"]["service"].value_counts()
     return str(roots.index[0]) if len(roots) else ""
-
-
-def _clock(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns // SECOND_NS, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

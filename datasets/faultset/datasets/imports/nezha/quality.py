@@ -11,7 +11,7 @@ import numpy as np
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.contract import DataIssue
-from faultset.datasets.imports.nezha.days import Day, injected_ns, minutes_of, sample_times
+from faultset.datasets.imports.nezha.days import Day, has_fault_free_files, injected_ns, minutes_of, sample_times
 from faultset.datasets.imports.nezha.rows import read_metric_file
 
 _RECORD_END = '"}'
@@ -25,6 +25,14 @@ def look(day: Day) -> Iterator[DataIssue]:
     for kind in ("trace", "log"):
         yield from _rows(day, kind)
     reference = sorted(path.name for path in day.reference_files("trace"))
+    if not has_fault_free_files(day):
+        yield DataIssue(
+            severity="warning",
+            place=f"construct_data/{day.name}",
+            found="the fault-free time has neither traces nor logs",
+            handling="the minutes before the other faults of the day are the reference; logs are left out",
+        )
+        return
     yield DataIssue(
         severity="note",
         place=f"construct_data/{day.name}",
@@ -55,7 +63,7 @@ def _minutes(day: Day) -> Iterator[DataIssue]:
         minutes = minutes_of(injected_ns(fault))
         place = f"rca_data/{day.name} {fault['inject_time'][11:]} {fault['inject_pod']}"
         missing = [m for m in minutes if not day.minute_files("trace", (m,)) or not day.minute_files("log", (m,))]
-        if len(missing) == len(minutes):
+        if len(missing) == len(minutes) and has_fault_free_files(day):
             yield DataIssue(
                 severity="error", place=place, found="none of its minutes was sampled", handling="it is left out"
             )

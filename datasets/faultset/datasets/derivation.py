@@ -1,0 +1,193 @@
+"""Versions and datasets made of others: chosen episodes, other splits, several datasets in one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from faultset.core.errors import DataError, UsageError
+from faultset.core.files import flush, translate_write_errors
+from faultset.core.locks.new_folder import new_folder
+from faultset.core.printable import printable
+from faultset.core.progress import Progress, StepCounter
+from faultset.core.suggestions import unknown_name
+from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.format.cards import write_card
+from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.storage import translate_disk_full
+from faultset.datasets.format.versions import create_version
+
+NO_FAULT = "none"
+"""Stands for episodes without a fault where faults are chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """Which episodes to keep: those that have one of the values of every condition that is given."""
+
+    apps: Sequence[str] = ()
+    """Names of applications."""
+    faults: Sequence[str] = ()
+    """Names of faults, or "none"."""
+    targets: Sequence[str] = ()
+    """Services that the fault was applied to."""
+    verdicts: Sequence[str] = ()
+    """Verdicts; "none" for episodes without a fault."""
+    platforms: Sequence[str] = ()
+    """Names of platforms."""
+    episodes: Sequence[str] = ()
+    """Ids."""
+
+
+def filter_dataset(root: Path | str, conditions: Conditions, *, version: str | None = None) -> Dataset:
+    """Make a new version of the episodes of a version that meet all conditions, and open it; no data is copied.
+
+    Parameters
+    ----------
+    root
+        Dataset folder.
+    version
+        Whose episodes to choose from; the newest by default.
+
+    Raises
+    ------
+    UsageError
+        No condition is given, or one names a value that no episode has.
+    DataError
+        No episode meets them all.
+    """
+    given = {name: list(values) for name, values in asdict(conditions).items() if values}
+    if not given:
+        raise UsageError("a filter needs a condition; give for instance --app or --fault")
+    dataset = open_dataset(root, version)
+    values = {episode: _values(dataset, episode) for episode in dataset.episodes}
+    for name, wanted in given.items():
+        known = {value for found in values.values() for value in found[name]}
+        for value in wanted:
+            if value not in known:
+                raise unknown_name(name.removesuffix("s"), value, known)
+    kept = [
+        episode for episode, found in values.items() if all(found[name] & set(wanted) for name, wanted in given.items())
+    ]
+    if not kept:
+        raise DataError(f"no episode of {printable(dataset.root)} version {dataset.version} meets all conditions")
+    source = {"version": dataset.version, "conditions": given}
+    return _new_version(dataset, episodes=kept, bump="minor", provenance={"filtered_from": source})
+
+
+def split_dataset(root: Path | str, *, seed: int, version: str | None = None) -> Dataset:
+    """Make a new version of the same episodes whose splits are dealt by another seed, and open it.
+
+    Parameters
+    ----------
+    root
+        Dataset folder.
+    seed
+        Shuffles; equal seeds give equal splits.
+    version
+        Whose episodes to split; the newest by default.
+    """
+    dataset = open_dataset(root, version)
+    source = {"version": dataset.version, "seed": seed}
+    return _new_version(dataset, episodes=dataset.episodes, bump="patch", provenance={"split_from": source}, seed=seed)
+
+
+def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Progress | None = None) -> Dataset:
+    """Copy the episodes of the newest versions of several datasets into a new one, and open it.
+
+    An episode that several of them have is copied once.
+
+    Parameters
+    ----------
+    roots
+        Dataset folders, two or more.
+    out
+        Folder to make; it must not exist, or be empty.
+    progress
+        Told how many episodes are finished, and of how many.
+
+    Raises
+    ------
+    DataError
+        A dataset is damaged, or two have different episodes of one id.
+    """
+    if len(roots) < 2:
+        raise UsageError("a merge needs two datasets or more; name them all, then the new folder")
+    datasets = [open_dataset(root) for root in roots]
+    owners: dict[str, Dataset] = {}
+    for dataset in datasets:
+        for episode in dataset.episodes:
+            other = owners.setdefault(episode, dataset)
+            if other.files[episode] != dataset.files[episode]:
+                raise DataError(
+                    f"{printable(other.root)} and {printable(dataset.root)} have different episodes of the id "
+                    f'{episode}; leave one out, with a version made by "faultset dataset filter"'
+                )
+    for dataset in datasets:
+        dataset.check_files()
+    out = Path(out)
+    with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "merge") as folder:
+        steps = StepCounter(len(owners), progress)
+        for episode, dataset in owners.items():
+            _copy(dataset, episode, folder)
+            steps.add()
+        sources = [
+            {"name": one.root.resolve().name, "version": one.version, "provenance": dict(one.provenance)}
+            for one in datasets
+        ]
+        synthetic = any(one.provenance.get("synthetic") for one in datasets)
+        create_version(folder, provenance={"merged_from": sources} | ({"synthetic": True} if synthetic else {}))
+    return open_dataset(out)
+
+
+def write_dataset_card(root: Path | str, *, version: str | None = None) -> Path:
+    """Write the dataset's card for a version, the newest by default; what stands below its mark is kept."""
+    dataset = open_dataset(root, version)
+    contexts = {episode: dataset.view(episode).context for episode in dataset.episodes}
+    added = {table.name: table for context in contexts.values() for table in context.added_tables}
+    with translate_write_errors(dataset.root / "README.md"):
+        write_card(
+            dataset.root,
+            dataset.manifest,
+            {episode: dataset.label(episode) for episode in dataset.episodes},
+            {episode: context.app for episode, context in contexts.items()},
+            added_tables=list(added.values()),
+        )
+    return dataset.root / "README.md"
+
+
+def _values(dataset: Dataset, episode: str) -> dict[str, set[str]]:
+    label, context = dataset.label(episode), dataset.view(episode).context
+    return {
+        "apps": {context.app},
+        "faults": {label.fault or NO_FAULT},
+        "targets": set(label.targets),
+        "verdicts": {label.verdict},
+        "platforms": {context.platform},
+        "episodes": {episode},
+    }
+
+
+def _new_version(
+    dataset: Dataset, *, episodes: Iterable[str], bump: Any, provenance: dict[str, Any], seed: int = 0
+) -> Dataset:
+    with translate_write_errors(dataset.root):
+        made = create_version(
+            dataset.root,
+            episodes=episodes,
+            bump=bump,
+            provenance=dict(dataset.provenance) | provenance,
+            split_seed=seed,
+        )
+    return open_dataset(dataset.root, made)
+
+
+def _copy(dataset: Dataset, episode: str, folder: Path) -> None:
+    for name in dataset.files[episode]:
+        target = folder / EPISODES / episode / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(dataset.path(episode) / name, target)
+        flush(target)

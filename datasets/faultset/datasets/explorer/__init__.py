@@ -1,0 +1,1 @@
+"""Looking at episodes in a browser: what the page shows is computed here, drawn by its own script."""

@@ -1,0 +1,1 @@
+"""What the explorer shows of one episode, as plain lists and numbers."""

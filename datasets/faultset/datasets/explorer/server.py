@@ -1,0 +1,97 @@
+"""A server on this machine for datasets that are too large for one file: episodes are read when they are opened."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import secrets
+from collections.abc import Callable
+from functools import partial
+
+from aiohttp import web
+
+from faultset.core.errors import DataError, UsageError
+from faultset.datasets.dataset import Dataset
+from faultset.datasets.explorer.content.episode import episode_content
+from faultset.datasets.explorer.page import dataset_content, packed, page_text
+
+HOST = "127.0.0.1"
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+def explorer_app(dataset: Dataset, token: str, *, truth: bool = True) -> web.Application:
+    """Return the application: the page, and each episode as deflated JSON; whoever lacks the token finds nothing.
+
+    Parameters
+    ----------
+    token
+        First part of every path.
+    truth
+        Whether labels are sent.
+    """
+    index = base64.b64encode(packed(dataset_content(dataset, dataset.episodes, truth=truth))).decode()
+    text = page_text(f'<script type="application/octet-stream" id="dataset">{index}</script>\n', served=True)
+
+    def refuse_strangers(request: web.Request) -> None:
+        # A page elsewhere may have its name resolve to this machine.
+        host = request.host.rpartition(":")[0] or request.host
+        known = secrets.compare_digest(request.match_info["token"].encode(), token.encode())
+        if host not in (HOST, "localhost") or not known:
+            raise web.HTTPNotFound(headers=_HEADERS)
+
+    async def page(request: web.Request) -> web.Response:
+        refuse_strangers(request)
+        return web.Response(text=text, content_type="text/html", headers=_HEADERS)
+
+    async def episode(request: web.Request) -> web.Response:
+        refuse_strangers(request)
+        name = request.match_info["episode"]
+        if name not in dataset.files:
+            raise web.HTTPNotFound(headers=_HEADERS)
+        make = partial(_episode, dataset, name, truth)
+        try:
+            content = await asyncio.get_running_loop().run_in_executor(None, make)
+        except DataError as error:
+            raise web.HTTPUnprocessableEntity(text=str(error), headers=_HEADERS) from error
+        return web.Response(body=content, content_type="application/octet-stream", headers=_HEADERS)
+
+    app = web.Application()
+    app.router.add_get("/{token}/", page)
+    app.router.add_get("/{token}/episodes/{episode}", episode)
+    return app
+
+
+def _episode(dataset: Dataset, name: str, truth: bool) -> bytes:
+    return packed(episode_content(dataset.episode(name), truth=truth))
+
+
+async def serve(dataset: Dataset, *, port: int = 0, truth: bool = True, started: Callable[[str], None]) -> None:
+    """Serve a dataset on the loopback interface until the task is cancelled.
+
+    Parameters
+    ----------
+    port
+        A free one by default.
+    started
+        Told the address of the page, which holds the token.
+    """
+    token = secrets.token_urlsafe(16)
+    runner = web.AppRunner(explorer_app(dataset, token, truth=truth), access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, HOST, port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise UsageError(
+                f"port {port} of {HOST} cannot be listened on ({error.strerror}); choose another --port"
+            ) from error
+        started(f"http://{HOST}:{runner.addresses[0][1]}/{token}/")
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,173 @@
+"""`kubectl describe`: recorded fields and events of single objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faultset.datasets.tools.kubectl.command_line import KubectlCommand
+from faultset.datasets.tools.kubectl.event_lists import event_list, recorded_events
+from faultset.datasets.tools.kubectl.listing import RECORDED_ONLY, endpoint_text
+from faultset.datasets.tools.kubectl.resources import UNRECORDED, age, pod_status
+from faultset.datasets.tools.kubectl.selection import Selected, check_namespace, chosen, created_ns, split_target
+from faultset.datasets.tools.recording import Recording
+from faultset.datasets.tools.text_tables import in_columns
+from faultset.datasets.tools.tool_answers import ToolAnswer, empty, found, not_recorded
+
+_LABEL_WIDTH = 18
+_MIB = 1 << 20
+
+
+def describe(recording: Recording, command: KubectlCommand) -> ToolAnswer:
+    """Answer `kubectl describe`."""
+    check_namespace(recording, command)
+    kinds, named = split_target(recording, command)
+    if "Event" in kinds:
+        return event_list(recording, command)
+    objects = [
+        one
+        for kind in kinds
+        for one in chosen(recording, command, kind, [name for k, name in named if k == kind], prefixes=True)
+    ]
+    if not objects:
+        return empty(f"there is no such object in the namespace {recording.namespace}")
+    if all(one.kind == "ConfigMap" and "data" not in one.record["state"] for one in objects):
+        return not_recorded("what is in ConfigMaps; of these only digests were kept")
+    return found("\n\n\n".join(_described(recording, one) for one in objects))
+
+
+def _described(recording: Recording, one: Selected) -> str:
+    state = one.record["state"]
+    lines = [RECORDED_ONLY, _line("Name", one.name), _line("Namespace", recording.namespace)]
+    created = created_ns(recording, one)
+    if created is not None:
+        lines.append(_line("Age", age((recording.clock.now_ns - created) / 1e9)))
+    if "labels" in state:
+        lines.append(_line("Labels", ",".join(f"{k}={v}" for k, v in sorted(state["labels"].items())) or "<none>"))
+    lines += _SECTIONS[one.kind](state)
+    return "\n".join([*lines, *_events(recording, one)])
+
+
+def _events(recording: Recording, one: Selected) -> list[str]:
+    if not recording.has("events"):
+        return [_line("Events", UNRECORDED)]
+    events = recorded_events(recording, one.kind, one.name)
+    if not events:
+        return [_line("Events", "<none>")]
+    rows = [
+        (event["type"], event["reason"], _seen(recording, event), event["message"])
+        for event in events
+    ]  # fmt: skip
+    table = in_columns(["Type", "Reason", "Age", "Message"], rows)
+    return ["Events:", *(f"  {line}" for line in table.split("\n"))]
+
+
+def _seen(recording: Recording, event: dict[str, Any]) -> str:
+    text = age((recording.clock.now_ns - event["time"].value) / 1e9)
+    return f"{text} (x{event['count']})" if event["count"] > 1 else text
+
+
+def _line(name: str, value: object) -> str:
+    return f"{name + ':':<{_LABEL_WIDTH}}{value}"
+
+
+def _pod(state: dict[str, Any]) -> list[str]:
+    lines = [
+        _line("Node", state.get("node") or "<none>"),
+        _line("Status", pod_status(state) if state.get("reason") == "Terminating" else state.get("phase")),
+    ]
+    if state.get("ip"):
+        lines.append(_line("IP", state["ip"]))
+    if state.get("reason"):
+        lines.append(_line("Reason", state["reason"]))
+    lines.append("Containers:")
+    for one in state.get("containers", []):
+        lines += [
+            f"  {one['name']}:",
+            f"    Image:          {one['image']}",
+            f"    State:          {one['state'].capitalize()}",
+        ]
+        if one["state"] != "running" and one.get("reason"):
+            lines.append(f"      Reason:       {one['reason']}")
+        if one.get("exitCode") is not None:
+            if one["state"] != "terminated":
+                lines.append("    Last State:     Terminated")
+                if one["state"] == "running" and one.get("reason"):
+                    lines.append(f"      Reason:       {one['reason']}")
+            lines.append(f"      Exit Code:    {one['exitCode']}")
+        lines += [f"    Ready:          {one['ready']}", f"    Restart Count:  {one['restartCount']}"]
+    return [*lines, "Conditions:", "  Type    Status", f"  Ready   {state.get('ready')}"]
+
+
+def _deployment(state: dict[str, Any]) -> list[str]:
+    lines = [
+        _line(
+            "Replicas",
+            f"{state.get('replicas')} desired | {state.get('availableReplicas')} available | "
+            f"{state.get('readyReplicas')} ready",
+        ),
+        "Pod Template:",
+        "  Containers:",
+        f"    Image:     {state.get('image')}",
+    ]
+    if state.get("command"):
+        lines.append(f"    Command:   {' '.join(state['command'])}")
+    if state.get("cpu_limit") is not None or state.get("memory_limit") is not None:
+        lines.append("    Limits:")
+        if state.get("cpu_limit") is not None:
+            lines.append(f"      cpu:     {round(1000 * state['cpu_limit'])}m")
+        if state.get("memory_limit") is not None:
+            lines.append(f"      memory:  {round(state['memory_limit'] / _MIB)}Mi")
+    if "env" in state:
+        lines += ["    Environment:", *(f"      {key}:  {value}" for key, value in sorted(state["env"].items()))]
+    selector = ",".join(f"{key}={value}" for key, value in sorted((state.get("nodeSelector") or {}).items()))
+    return [*lines, f"  Node-Selectors:  {selector or '<none>'}"]
+
+
+def _replica_set(state: dict[str, Any]) -> list[str]:
+    return [
+        _line("Replicas", f"{state.get('readyReplicas')} ready / {state.get('replicas')} desired"),
+        f"    Image:     {state.get('image')}",
+    ]
+
+
+def _service(state: dict[str, Any]) -> list[str]:
+    selector = ",".join(f"{key}={value}" for key, value in sorted((state.get("selector") or {}).items()))
+    lines = [_line("Selector", selector or "<none>")]
+    for name, key in (("Type", "type"), ("IP", "clusterIP")):
+        if key in state:
+            lines.append(_line(name, state[key]))
+    for port in state.get("ports", []):
+        lines += [_line("Port", port["port"]), _line("TargetPort", port["targetPort"])]
+    return lines
+
+
+def _endpoints(state: dict[str, Any]) -> list[str]:
+    return [
+        "Subsets:",
+        f"  Addresses:          {endpoint_text(state)}",
+        f"  NotReadyAddresses:  {state.get('notReady', 0)}",
+        f"  Ports:              {', '.join(map(str, state.get('ports', []))) or '<none>'}",
+    ]
+
+
+def _claim(state: dict[str, Any]) -> list[str]:
+    return [_line("Status", state.get("phase")), _line("Volume", state.get("volume") or "")]
+
+
+def _volume(state: dict[str, Any]) -> list[str]:
+    return [_line("Status", state.get("phase")), _line("Claim", state.get("claim") or "")]
+
+
+def _config_map(state: dict[str, Any]) -> list[str]:
+    if "data" not in state:
+        return [_line("Data", UNRECORDED)]
+    lines = ["", "Data", "===="]
+    for key, text in sorted(state["data"].items()):
+        lines += [f"{key}:", "----", str(text), ""]
+    return lines
+
+
+_SECTIONS = {
+    "Pod": _pod, "Deployment": _deployment, "ReplicaSet": _replica_set, "Service": _service, "Endpoints": _endpoints,
+    "PersistentVolumeClaim": _claim, "PersistentVolume": _volume, "ConfigMap": _config_map,
+}  # fmt: skip

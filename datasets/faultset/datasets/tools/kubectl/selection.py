@@ -1,0 +1,212 @@
+"""Which objects a command is about: names, prefixes, label and field selectors, namespaces, order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from faultset.datasets.tools.kinds import ALL as KINDS_OF_ALL
+from faultset.datasets.tools.kinds import (
+    INJECTOR_KINDS,
+    INJECTOR_NAMESPACES,
+    canonical_kind,
+    object_kind,
+)
+from faultset.datasets.tools.kubectl.command_line import CommandError, KubectlCommand
+from faultset.datasets.tools.kubectl.jsonpath import select, text_of
+from faultset.datasets.tools.kubectl.resources import resource
+from faultset.datasets.tools.recording import RECORDED_KINDS, Recording
+from faultset.datasets.tools.tool_answers import ToolAnswer, absent, not_recorded, refused
+
+_TERM = re.compile(r"\s*(!?[\w./-]+)\s*(?:(==|=|!=)\s*([\w./-]*)|\s+in\s+\(([^)]*)\))?\s*")
+
+
+class Declined(Exception):
+    """A command that gets a negative answer instead of objects."""
+
+    def __init__(self, observation: ToolAnswer) -> None:
+        super().__init__(observation.text)
+        self.observation = observation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selected:
+    """One object that a command is about."""
+
+    kind: str
+    name: str
+    record: dict[str, Any]
+    body: dict[str, Any]
+    """The object as Kubernetes would print it."""
+
+
+def check_namespace(recording: Recording, command: KubectlCommand) -> None:
+    """Raise Declined when a command asks for a namespace that was not recorded."""
+    asked = command.flags.get("--namespace")
+    if asked is None or asked == recording.namespace or command.flag("--all-namespaces"):
+        return
+    if asked in INJECTOR_NAMESPACES:
+        raise Declined(refused(f"the namespace {asked} belongs to no application"))
+    raise Declined(
+        not_recorded(f'the namespace "{asked[:60]}"; the application runs in the namespace {recording.namespace}')
+    )
+
+
+def split_target(recording: Recording, command: KubectlCommand) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the kinds that a command asks for, and the names with their kinds where it gives some."""
+    arguments = command.arguments
+    if not arguments:
+        raise CommandError(f"kubectl {command.verb} needs a kind of object, for instance pods")
+    pairs = [argument.partition("/") for argument in arguments]
+    if all(slash for _, slash, _ in pairs):
+        named = [(_recorded_kind(recording, kind), name) for kind, _, name in pairs]
+        return list(dict.fromkeys(kind for kind, _ in named)), named
+    first = arguments[0].lower()
+    kinds: list[str] = (
+        list(KINDS_OF_ALL) if first == "all" else [_recorded_kind(recording, one) for one in first.split(",") if one]
+    )
+    return kinds, [(kind, name) for kind in kinds for name in arguments[1:]]
+
+
+def _recorded_kind(recording: Recording, text: str) -> str:
+    word = text.strip().lower()
+    if word.partition(".")[0] in INJECTOR_KINDS or "chaos" in word:
+        raise Declined(refused(f'objects of the kind "{text[:60]}" belong to no application'))
+    kind = canonical_kind(text)
+    if kind == "Event":
+        return kind
+    if kind == "Namespace":
+        raise Declined(not_recorded(f"namespaces; the application runs in the namespace {recording.namespace}"))
+    if kind not in RECORDED_KINDS:
+        raise Declined(not_recorded(f'objects of the kind "{text[:60]}"; recorded are {", ".join(RECORDED_KINDS)}'))
+    if not recording.has("objects"):
+        raise Declined(not_recorded("this recording has no objects"))
+    return kind
+
+
+def chosen(
+    recording: Recording, command: KubectlCommand, kind: str, names: list[str], *, prefixes: bool = False
+) -> list[Selected]:
+    """Return the objects of a kind that a command asks for, in its order.
+
+    Raises
+    ------
+    Declined
+        A name is not there, or a selector needs something that was not recorded.
+    """
+    records = recording.object_records(kind)
+    if names:
+        records = dict(_named(kind, names, records, prefixes))
+    records = _labelled(recording, command.flags.get("--selector"), kind, records)
+    objects = [
+        Selected(kind=kind, name=name, record=record, body=resource(recording, kind, name, record))
+        for name, record in sorted(records.items())
+    ]
+    if "--field-selector" in command.flags:
+        objects = [one for one in objects if _fields_match(one.body, command.flags["--field-selector"])]
+    if command.flags.get("--sort-by"):
+        path = command.flags["--sort-by"].strip("{}")
+        objects.sort(key=lambda one: _order(select(one.body, path)))
+    return objects
+
+
+def created_ns(recording: Recording, one: Selected) -> int | None:
+    """Return when an object came to be: as observed, or by the container of a pod that never restarted."""
+    if one.record["created_ns"] is not None or one.kind != "Pod":
+        return one.record["created_ns"]
+    if any(container["restartCount"] for container in one.record["state"].get("containers", [])):
+        return None
+    starts = recording.kept_metric("container_start_time_seconds")
+    starts = starts.loc[starts["pod"] == one.name, "value"]
+    return round(starts.min() * 1e9) if len(starts) else None
+
+
+def _named(
+    kind: str, names: list[str], records: dict[str, dict[str, Any]], prefixes: bool
+) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for name in names:
+        hits = [name] if name in records else [one for one in records if prefixes and one.startswith(name)]
+        if not hits:
+            known = object_kind(kind)
+            raise Declined(absent(known.plural if known else kind, name, records))
+        found += [(one, records[one]) for one in hits]
+    return found
+
+
+def _labelled(
+    recording: Recording, selector: str | None, kind: str, records: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    if selector is None:
+        return records
+    terms = _terms(selector)
+    if records and all("labels" in record["state"] for record in records.values()):
+        return {
+            name: record
+            for name, record in records.items()
+            if all((record["state"]["labels"].get(key) in values) == wanted for key, values, wanted in terms)
+        }
+    owners = _owners(recording, terms)
+    if owners is None:
+        raise Declined(not_recorded(f"labels of objects of the kind {kind}; use names, or list all"))
+    return {name: record for name, record in records.items() if record["service"] in owners}
+
+
+def _terms(selector: str) -> list[tuple[str, tuple[str, ...], bool]]:
+    terms, place = [], 0
+    while place < len(selector):
+        term = _TERM.match(selector, place)
+        if term is None or term.end() == place or (term.end() < len(selector) and selector[term.end()] != ","):
+            raise CommandError(f"the selector {selector[:60]!r} cannot be read")
+        key, sign, value, values = term.groups()
+        if sign is None and values is None:
+            raise CommandError(f"the selector {selector[:60]!r} names no value")
+        allowed = (value,) if values is None else tuple(one.strip() for one in values.split(","))
+        terms.append((key, allowed, sign != "!="))
+        place = term.end() + 1
+    return terms
+
+
+def _owners(recording: Recording, terms: list[tuple[str, tuple[str, ...], bool]]) -> set[str] | None:
+    """Return the workloads that Services selected by labels while all was healthy; None where none did."""
+    healthy = recording.object_records("Service", recording.context.reference_end_ns)
+    selectors = {record["service"]: record["state"].get("selector") or {} for record in healthy.values()}
+    owners: set[str] | None = None
+    for key, values, wanted in terms:
+        if not any(key in selector for selector in selectors.values()):
+            return None
+        matching = {str(owner) for owner, selector in selectors.items() if (selector.get(key) in values) == wanted}
+        owners = matching if owners is None else owners & matching
+    return owners
+
+
+def _fields_match(body: dict[str, Any], selector: str) -> bool:
+    for term in selector.split(","):
+        path, sign, value = _field_term(term)
+        found = [text_of(one) for one in select(body, "." + path)]
+        if not found:
+            raise Declined(not_recorded(f'the field "{path[:60]}" of objects of the kind {body["kind"]}'))
+        if (value in found) != (sign != "!="):
+            return False
+    return True
+
+
+def _field_term(term: str) -> tuple[str, str, str]:
+    for sign in ("!=", "==", "="):
+        path, found, value = term.partition(sign)
+        if found:
+            return path.strip(), sign, value.strip()
+    raise CommandError(f"the field selector {term[:60]!r} cannot be read")
+
+
+def field_terms(selector: str) -> list[tuple[str, str, str]]:
+    """Return a field selector as (path, sign, value)."""
+    return [_field_term(term) for term in selector.split(",") if term.strip()]
+
+
+def _order(found: list[Any]) -> tuple[int, float, str]:
+    value = found[0] if found else None
+    if isinstance(value, bool | int | float):
+        return 1, float(value), ""
+    return (0, 0.0, "") if value is None else (2, 0.0, text_of(value))

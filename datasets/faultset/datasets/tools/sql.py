@@ -1,0 +1,102 @@
+"""SQL over the tables of a view, with DuckDB held in a box: no files, no settings, no writes, little memory."""
+
+from __future__ import annotations
+
+import re
+import threading
+from importlib.util import find_spec
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faultset.datasets.format.schemas import time_column
+from faultset.datasets.tools.recording import Recording
+from faultset.datasets.tools.text_tables import in_columns
+from faultset.datasets.tools.tool_answers import ToolAnswer, empty, found, invalid, not_recorded, refused
+
+MOST_ROWS = 200
+_SECONDS = 5.0
+_HIDDEN_TABLES = frozenset({"requests"})
+_OWN_WORKINGS = re.compile(
+    r"\b(duckdb_\w+|pragma_\w+|current_setting|getenv|which_secret|information_schema|pg_\w+|sqlite_\w+|python_\w+|"
+    r"arrow_scan\w*|pandas_scan|getvariable)\b",
+    re.IGNORECASE,
+)
+_BOX: dict[str, Any] = {
+    "threads": 1,
+    "memory_limit": "256MB",
+    "temp_directory": "",
+    "secret_directory": "/nonexistent",
+    "extension_directory": "/nonexistent",
+    "home_directory": "/nonexistent",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+
+def sql_is_installed() -> bool:
+    """Return whether the extra that `query` needs is there."""
+    return find_spec("duckdb") is not None
+
+
+def query(recording: Recording, sql: str) -> ToolAnswer:
+    """Answer one SELECT over the tables of a recording up to now; times are UTC."""
+    import duckdb
+
+    tables = [name for name in recording.view.tables if name not in _HIDDEN_TABLES]
+    wanted = [name for name in tables if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
+    for name in wanted:
+        if not recording.has(name):
+            return not_recorded(f"the table {name}")
+    if _OWN_WORKINGS.search(sql):
+        return refused("only the tables of the recording can be asked; they are " + ", ".join(tables))
+    connection = duckdb.connect(":memory:", config=_BOX)
+    try:
+        return _answer(connection, recording, sql, wanted, tables)
+    except duckdb.Error as error:
+        reason = " ".join(str(error).split())[:300]
+        if isinstance(error, duckdb.InterruptException):
+            reason = f"the query took longer than {_SECONDS:g} s; ask for less"
+        return invalid(reason)
+    except (UnicodeError, OverflowError, ValueError):
+        return invalid("the query or its result holds text or numbers that cannot be shown")
+    finally:
+        connection.close()
+
+
+def _answer(connection: Any, recording: Recording, sql: str, wanted: list[str], tables: list[str]) -> ToolAnswer:
+    import duckdb
+
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        return refused("one SELECT is read, nothing else; tables are " + ", ".join(tables))
+    for name in wanted:
+        connection.register(name, _rows(recording, name))
+    for setting in ("python_enable_replacements=false", "enable_external_access=false", "lock_configuration=true"):
+        connection.execute(f"SET {setting}")
+    timer = threading.Timer(_SECONDS, connection.interrupt)
+    timer.start()
+    try:
+        result = connection.execute(statements[0])
+        columns = [column[0] for column in result.description]
+        rows = result.fetchmany(MOST_ROWS + 1)
+    finally:
+        timer.cancel()
+    if not rows:
+        return empty("the query has no result")
+    text = in_columns(columns, rows[:MOST_ROWS])
+    if len(rows) > MOST_ROWS:
+        text += f"\n# more than {MOST_ROWS} rows; aggregate, or use LIMIT and OFFSET"
+    return found(text)
+
+
+def _rows(recording: Recording, name: str) -> pa.Table:
+    if name == "metrics":
+        rows = recording.view.table(name).drop_columns(["episode"])
+        known = pc.less(rows["time"].cast(pa.int64()), recording.clock.now_ns)  # type: ignore[attr-defined]
+        rows = rows.filter(known)
+    else:
+        rows = recording.table(name)
+    place = rows.column_names.index(time_column(name))
+    return rows.set_column(place, time_column(name), rows[time_column(name)].cast(pa.int64()).cast(pa.timestamp("ns")))

@@ -1,0 +1,187 @@
+"""The explorer's page, its command and its server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import zlib
+from pathlib import Path
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from click.testing import CliRunner
+
+from faultset.core.console import root as faultset
+from faultset.core.errors import UsageError
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.explorer import page
+from faultset.datasets.explorer.page import page_text, write_page
+from faultset.datasets.explorer.server import explorer_app
+from faultset.datasets.format.versions import create_version
+
+HOSTILE = (
+    "</script><script>document.title='pwned'</script>",
+    "<img src=x onerror=\"document.title='pwned'\">",
+    "'\"><svg onload=document.title='pwned'>",
+    "line\u2028separator\u2029and \\u003cb\\u003e @@DATA@@ <!--",
+)
+
+
+def blocks(text: str) -> dict[str, dict]:
+    found = re.findall(r'<script type="application/octet-stream" id="([\w-]+)">([A-Za-z0-9+/=]*)</script>', text)
+    return {name: json.loads(zlib.decompress(base64.b64decode(content))) for name, content in found}
+
+
+@pytest.fixture
+def hostile_root(write_episode, tmp_path) -> Path:
+    start, second = 1_760_000_000_000_000_000, 10**9
+    services = ("front", *HOSTILE[:3])
+    line = {"pod": "p", "container": "c", "level": "error"}
+    event = {"type": "Warning", "kind": "Pod", "count": 1}
+    span = {"trace_id": "t" * 32, "attributes": "{}", "kind": "client", "duration_ns": 10**6, "status": "error"}
+    write_episode(
+        "e1",
+        services=services,
+        logs=[
+            {**line, "time": start + n * second, "service": text, "message": text} for n, text in enumerate(HOSTILE)
+        ],
+        spans=[
+            {**span, "span_id": f"{n:016x}", "time": start + n * second, "service": "front", "reported_service": text,
+             "peer_service": text, "operation": text}
+            for n, text in enumerate(HOSTILE)
+        ],
+        events=[
+            {**event, "time": start + n * second, "reason": text, "name": text, "message": text}
+            for n, text in enumerate(HOSTILE)
+        ],
+    )  # fmt: skip
+    create_version(tmp_path, provenance={})
+    return tmp_path
+
+
+def test_the_page_holds_the_episodes_and_asks_nothing_of_a_network(example_root, tmp_path):
+    dataset = open_dataset(example_root)
+    size = write_page(dataset, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert size == len(text.encode())
+    found = blocks(text)
+    assert [row["id"] for row in found["dataset"]["episodes"]] == list(dataset.episodes)
+    assert [found[f"episode-{n}"]["id"] for n in range(len(dataset.episodes))] == list(dataset.episodes)
+    assert "default-src 'none'" in text
+    assert "connect-src" not in text
+    assert not re.search(r"""(src|href)=["']https?:""", text)
+
+
+def test_the_policy_names_the_hash_of_the_one_script_and_the_one_style():
+    text = page_text("")
+    for tag in ("script", "style"):
+        content = re.search(rf"<{tag}>(.*)</{tag}>", text, re.DOTALL)
+        assert content is not None
+        digest = base64.b64encode(hashlib.sha256(content[1].encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in text
+        assert f"<{tag}" not in content[1]
+    assert "innerHTML" not in text
+    assert "insertAdjacentHTML" not in text
+    assert "eval(" not in text
+
+
+def test_nothing_of_the_data_is_markup(hostile_root, tmp_path):
+    write_page(open_dataset(hostile_root), tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert "pwned" not in text
+    assert "\u2028" not in text
+    shown = json.dumps(blocks(text)["episode-0"], ensure_ascii=False)
+    assert all(json.dumps(one, ensure_ascii=False)[1:-1] in shown for one in HOSTILE)
+
+
+def test_a_page_without_truth_has_no_label(example_root, tmp_path):
+    dataset = open_dataset(example_root)
+    write_page(dataset, tmp_path / "page.html", truth=False)
+    found = blocks((tmp_path / "page.html").read_text("utf-8"))
+    assert not found["dataset"]["truth"]
+    assert all("truth" not in row for row in found["dataset"]["episodes"])
+    assert all("truth" not in found[f"episode-{n}"] for n in range(len(dataset.episodes)))
+
+
+def test_a_page_that_would_be_too_large_is_not_written(example_root, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "LARGEST_FILE", 1000)
+    with pytest.raises(UsageError, match="choose some with --episode, or look at all of them with --serve"):
+        write_page(open_dataset(example_root), tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_writes_the_chosen_episode(example_root, tmp_path):
+    episode = open_dataset(example_root).episodes[1]
+    out = tmp_path / "one.html"
+    done = CliRunner().invoke(
+        faultset, ["dataset", "explore", str(example_root), "--episode", episode, "--out", str(out)]
+    )
+    assert (done.exit_code, done.stdout.partition(",")[0]) == (0, f"1 episode in {out}")
+    assert [row["id"] for row in blocks(out.read_text("utf-8"))["dataset"]["episodes"]] == [episode]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["--episode", "nonesuch"], 3, "has no episode"),
+        (["--serve", "--episode", "e1"], 2, "--serve shows every episode"),
+        (["--port", "8000"], 2, "--port is for --serve"),
+        (["--out", "/proc/nowhere/page.html"], 2, "cannot be written"),
+    ],
+)
+def test_a_bad_request_is_one_sentence(example_root, tmp_path, monkeypatch, arguments, code, sentence):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(faultset, ["dataset", "explore", str(example_root), *arguments])
+    assert done.exit_code == code
+    assert sentence in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+async def _answers(dataset, requests):
+    async with TestClient(TestServer(explorer_app(dataset, "secret"))) as client:
+        found = []
+        for path, headers in requests:
+            answer = await client.get(path, headers=headers)
+            found.append((answer.status, await answer.read(), answer.headers))
+        return found
+
+
+def test_the_server_answers_only_those_who_have_the_token_and_mean_this_machine(example_root):
+    import asyncio
+
+    dataset = open_dataset(example_root)
+    episode = dataset.episodes[0]
+    local = {"Host": "127.0.0.1:1234"}
+    requests = [
+        ("/secret/", local),
+        (f"/secret/episodes/{episode}", local),
+        ("/wrong/", local),
+        ("/", local),
+        ("/secret/", {"Host": "evil.example"}),
+        ("/secret/episodes/nonesuch", local),
+        ("/secret/episodes/..%2f..%2fetc%2fpasswd", local),
+    ]
+    found = asyncio.run(_answers(dataset, requests))
+    assert [status for status, _, _ in found] == [200, 200, 404, 404, 404, 404, 404]
+    assert b"connect-src 'self'" in found[0][1]
+    assert json.loads(zlib.decompress(found[1][1]))["id"] == episode
+    assert found[1][2]["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_a_browser_shows_hostile_text_and_runs_nothing_of_it(hostile_root, tmp_path):
+    out = tmp_path / "page.html"
+    write_page(open_dataset(hostile_root), out)
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", profile, "--virtual-time-budget=10000"]
+    shown = subprocess.run([*command, "--dump-dom", out.as_uri()], capture_output=True, text=True, check=True).stdout
+    assert 'data-ready="e1"' in shown
+    assert "<title>e1" in shown
+    body = shown.partition('<main id="content"')[2].partition("</main>")[0]
+    assert "pwned" in body
+    assert not re.search(r"<(script|img|svg[^>]*onload)", body)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from faultset.datasets.tools.toolset import EpisodeTools
+
+
+def ask(tools: EpisodeTools, sql: str) -> tuple[str, str]:
+    answer = tools.call("query", {"sql": sql})
+    return answer.status, answer.text
+
+
+def test_a_query_reads_the_tables_of_the_view(tools: EpisodeTools) -> None:
+    status, text = ask(tools, "select service, count(*) n from logs group by service order by n desc limit 1")
+    assert status == "ok"
+    assert text.split("\n")[1].split() == ["frontend", "489"]
+    status, _ = ask(tools, "select 1 from logs l join spans s on l.trace_id = s.trace_id limit 1")
+    assert status == "ok"
+    assert ask(tools, "select * from logs where service = 'none'")[0] == "empty"
+
+
+def test_what_clients_saw_and_the_episode_s_id_are_not_there(tools: EpisodeTools) -> None:
+    assert ask(tools, "select * from requests")[0] == "invalid"
+    assert ask(tools, "select episode from logs")[0] == "invalid"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from read_csv('/etc/passwd')", "select * from read_text('/etc/hostname')", "select * from glob('/*')",
+        "select * from '/etc/passwd'", "from parquet_scan('x.parquet')", "select * from tools", "select",
+    ],
+)  # fmt: skip
+def test_files_and_python_s_own_names_are_out_of_reach(tools: EpisodeTools, sql: str) -> None:
+    assert ask(tools, sql)[0] == "invalid"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "copy logs to '/tmp/x.csv'", "attach '/tmp/x.db'", "install httpfs", "load httpfs", "set threads = 4",
+        "pragma version",
+        "create table x as select 1", "select 1; select 2", "select * from duckdb_settings()",
+        "export database '/tmp/x'",
+        "select current_setting('temp_directory')", "drop view logs", "call pragma_version()",
+    ],
+)  # fmt: skip
+def test_everything_but_one_select_over_the_recording_is_refused(tools: EpisodeTools, sql: str) -> None:
+    assert ask(tools, sql)[0] == "refused"
+
+
+def test_a_query_without_end_is_stopped(tools: EpisodeTools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faultset.datasets.tools.sql._SECONDS", 0.1)
+    status, text = ask(
+        tools, "select count(*) from range(1000000000) a, range(100000) b where a.range % 7 = b.range % 3"
+    )
+    assert status == "invalid"
+    assert "took longer" in text
+
+
+def test_more_rows_than_are_shown_are_announced(tools: EpisodeTools) -> None:
+    assert "more than 200 rows" in ask(tools, "select time from logs")[1]
