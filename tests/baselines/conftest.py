@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from faultset.baselines.api.registry import list_baselines
+from faultset.baselines.neural.extra import EXTRA
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.views import EpisodeView
 
 Edit = Callable[[pa.Table], pa.Table | None]
 Alter = Callable[..., EpisodeView]
+
+
+def keyword_defaults(factory: Callable[..., object]) -> dict[str, Any]:
+    """Return the defaults themselves, so that a change of them changes what the class does."""
+    return inspect.getattr_static(factory, "__init__").__kwdefaults__
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_updates() -> Iterator[None]:
+    """Train networks for a moment only."""
+    chosen = [spec for spec in list_baselines().values() if spec.extra == EXTRA]
+    defaults = [made for spec in chosen if "updates" in (made := keyword_defaults(spec.factory))]
+    before = [made["updates"] for made in defaults]
+    for made in defaults:
+        made["updates"] = 60
+    yield
+    for made, updates in zip(defaults, before, strict=True):
+        made["updates"] = updates
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import pytest
 
 from faultset.baselines.api.contract import Detection
 from faultset.baselines.api.registry import BaselineSpec, list_baselines
+from faultset.baselines.neural.extra import EXTRA, missing_packages
 from faultset.baselines.testing.episodes import example_episodes, with_column
 from faultset.baselines.testing.trial import BaselineTrial
 from faultset.datasets.format.ordering import order_of
@@ -23,6 +24,7 @@ METRIC_METHODS = [
     spec
     for spec in list_baselines().values()
     if "metrics" in spec.tables and spec.task != "rca" and spec.speed != "slow"
+    if spec.extra != EXTRA or not missing_packages()
 ]
 SCALE_FREE = [spec for spec in METRIC_METHODS if spec.name not in UNIT_DECIDES]
 

@@ -34,11 +34,13 @@ class Evidence:
     """One observation that speaks for an answer, for the person who reads it."""
 
     service: str
+    """Name of the service that it is about."""
     subject: str
     """Series, log template, span operation or object that was looked at."""
     score: float
     """Strength in the unit of the method; only comparable within one answer."""
     detail: str = ""
+    """What was seen, in a few words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +54,13 @@ class Detection:
     flags: npt.NDArray[np.bool_]
     """[T] the score is above the threshold."""
     threshold: float
+    """What a score must be above to be flagged; infinite where the detector has none of its own."""
     alarm_ns: int | None
-    """First alarm; None is the verdict "no fault"."""
+    """First alarm, UTC nanoseconds; None is the verdict "no fault"."""
     consecutive: int = CONSECUTIVE
     """Flags in a row that make an alarm."""
     evidence: tuple[Evidence, ...] = ()
+    """What speaks for the alarm, for the person who reads it."""
 
     def __post_init__(self) -> None:
         if not len(self.times_ns) == len(self.scores) == len(self.flags):
@@ -126,6 +130,7 @@ class Ranking:
     scores: Mapping[str, float] = field(default_factory=dict)
     """Higher is more suspicious. Services left out share the last place; empty: the method abstains."""
     evidence: tuple[Evidence, ...] = ()
+    """What speaks for the ranking, for the person who reads it."""
     confidence: float = 1.0
     """Between 0 (abstains) and 1."""
     metrics: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -181,11 +186,13 @@ class Diagnosis:
     """Answer of a diagnoser: what kind of fault it is."""
 
     system_level: str | None
+    """Where the fault is, in the words of the labels."""
     fault_type: str | None
-    """Both None: the method abstains."""
+    """What kind of fault it is, in the words of the labels; the method abstains where both are None."""
     confidence: float = 1.0
     """Between 0 (abstains) and 1."""
     evidence: tuple[Evidence, ...] = ()
+    """What speaks for the answer, for the person who reads it."""
 
     @classmethod
     def abstain(cls) -> Self:
@@ -203,9 +210,11 @@ class Labelled:
     """A training episode whose answer is known."""
 
     view: EpisodeView
+    """The episode as a method sees it."""
     service: str | None
     """Service at fault; None where there is no fault, or it lies in no service."""
     system_level: str | None
+    """Where the fault is; None without one."""
     fault_type: str | None
     """None: no fault."""
     causes: tuple[str, ...] = ()

@@ -30,8 +30,11 @@ class BaselineSpec:
     """What a person and the evaluator need to know about a baseline before running it."""
 
     name: str
+    """Name in commands and tables."""
     title: str
+    """Name for people, in a few words."""
     task: Task
+    """detection, localization or rca."""
     paper: str
     """Citation, or a word on why there is none."""
     kind: Kind
@@ -49,6 +52,7 @@ class BaselineSpec:
     departures: tuple[str, ...]
     """Where it differs from the paper, one sentence each."""
     factory: Callable[..., Detector | Localizer | Diagnoser]
+    """What makes it; its docstring cites the source."""
     complexity: str = ""
     """Cost of one answer, for instance "O(series · steps)"; empty where it is not known."""
     trigger: str | None = None
@@ -58,6 +62,8 @@ class BaselineSpec:
     developed_on: tuple[str, ...] | None = None
     """Data that its authors had seen before the last change to what it answers (`faultset.baselines.api.seen_data`);
     empty where it reads no evidence, None where it is not declared."""
+    extra: str = ""
+    """Extra of faultset that it belongs to, and is only evaluated with; empty where there is none."""
     own_threshold: bool = True
     """Of a detector: False where only its scores count. The evaluation then sets its threshold, from the scores that
     models fitted on other training episodes give to training episodes without a fault."""
@@ -89,6 +95,7 @@ def baseline(
     learns_from_references: bool = False,
     own_threshold: bool = True,
     developed_on: Iterable[str] | None = None,
+    extra: str = "",
 ) -> Callable[[_Class], _Class]:
     """Announce the decorated class as the baseline `name`; the fields of `BaselineSpec` say what the rest means.
 
@@ -115,6 +122,7 @@ def baseline(
             trigger=trigger,
             learns_from_references=learns_from_references,
             own_threshold=own_threshold,
+            extra=extra,
             developed_on=None if developed_on is None else tuple(developed_on),
         )
         _check(spec)

@@ -10,6 +10,9 @@ OWN_CAMPAIGNS = "own campaigns of the hotel application on the embedded platform
 SAMPLE = "datasets/sample"
 NEZHA = "Nezha, Train Ticket, 2023-01-29"
 PETSHOP = "PetShop, public issues"
+NEZHA_SHOP = "Nezha, Online Boutique, 2022-08-22"
+RCAEVAL_CASE = "RCAEval, one case of RE2-OB"
+OPENSTACK = "OpenStack failure dataset, 45 tests"
 
 OWN = (OWN_CAMPAIGNS, SAMPLE)
 OWN_AND_PUBLISHED = (*OWN, NEZHA, PETSHOP)

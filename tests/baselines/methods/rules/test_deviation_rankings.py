@@ -7,6 +7,7 @@ import pytest
 
 from faultset.baselines.methods.rules.deviation_rankings import Baro, NSigma, published_scores
 from faultset.baselines.methods.rules.max_z import MaxZ
+from tests.baselines.metric_series import World, ask, dropped, healthy_series
 
 NAN = np.nan
 REFERENCE = np.array(
@@ -51,3 +52,11 @@ def test_deviation_rankers_find_the_target_of_the_example(ranker, example, fault
     label = example.label(faulty)
     ranking = ranker().localize(example.view(faulty), int(label.inject_start_ns) + 4 * SECOND)
     assert ranking.ordered[0] == label.targets[0]
+
+
+@pytest.mark.parametrize("name", ["nsigma", "baro"])
+def test_published_scorers_find_what_rises_and_not_what_falls(name: str, world: World) -> None:
+    assert ask(name, world(dropped())).ordered[0] != "user"
+    series = healthy_series()
+    series["user", "heap"] = series["user", "heap"] + np.where(np.arange(120) >= 70, 40.0, 0.0)
+    assert ask(name, world(series)).ordered[0] == "user"

@@ -83,6 +83,40 @@ def _judge(
     return seen, (times[pair] > own) & (rank[pair] < most)
 
 
+class UnexpectedLinesDetector(Untrained):
+    """What forms of DeepLog share: an anomaly are more unexpected lines than the reference makes likely."""
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every step after the reference by the service with the most surprising excess."""
+        lines = read_template_lines(episode)
+        steps = steps_of(episode)
+        step = steps.of(lines.times_ns)
+        healthy = (step >= 0) & (step < steps.healthy)
+        if steps.healthy < LEAST_SAMPLES or not healthy.any():
+            return Detection.silent()
+        missed = self._unexpected(lines, healthy)
+        if missed is None:
+            return Detection.silent()
+        count = len(episode.services)
+        every = recent_sums(steps.counts(lines.times_ns, lines.services, count))
+        some = recent_sums(steps.counts(lines.times_ns[missed], lines.services[missed], count))
+        total = np.bincount(lines.services[healthy], minlength=count)
+        wrong = np.bincount(lines.services[healthy & missed], minlength=count)
+        surprise = excess_surprise(some, every, (wrong + 0.5) / (total + 1.0))
+        # A service that wrote nothing in the reference has not shown what follows on what.
+        surprise[:, total == 0] = 0.0
+        scores = surprise.max(axis=1)
+        limit = reference_limit(scores[RECENT - 1 : steps.healthy], least=float(np.log10(count / LEVEL)))
+        scores = scores[steps.healthy :]
+        alarm = first_alarm(steps.times_ns, scores > limit)
+        evidence = () if alarm is None else _evidence(lines, step, missed, steps.healthy, alarm, episode)
+        return Detection.from_scores(steps.times_ns, scores, limit, evidence=evidence)
+
+    def _unexpected(self, lines: TemplateLines, healthy: Verdicts) -> Verdicts | None:
+        """Tell which lines were not to be expected after those before them; None when nothing was learned."""
+        raise NotImplementedError
+
+
 @baseline(
     "deeplog-markov",
     title="DeepLog (Markov form)",
@@ -100,7 +134,7 @@ def _judge(
         "A single unexpected line is no anomaly: more of them within five steps than the reference makes likely are.",
     ),
 )
-class DeepLogMarkovDetector(Untrained):
+class DeepLogMarkovDetector(UnexpectedLinesDetector):
     """Detect when a service writes more unexpected lines than it does when healthy.
 
     Parameters
@@ -119,29 +153,8 @@ class DeepLogMarkovDetector(Untrained):
         self.order = order
         self.top = top
 
-    def detect(self, episode: EpisodeView) -> Detection:
-        """Score every step after the reference by the service with the most surprising excess."""
-        lines = read_template_lines(episode)
-        steps = steps_of(episode)
-        step = steps.of(lines.times_ns)
-        healthy = (step >= 0) & (step < steps.healthy)
-        if steps.healthy < LEAST_SAMPLES or not healthy.any():
-            return Detection.silent()
-        missed = unexpected_lines(lines.templates, lines.services, healthy, order=self.order, top=self.top)
-        count = len(episode.services)
-        every = recent_sums(steps.counts(lines.times_ns, lines.services, count))
-        some = recent_sums(steps.counts(lines.times_ns[missed], lines.services[missed], count))
-        total = np.bincount(lines.services[healthy], minlength=count)
-        wrong = np.bincount(lines.services[healthy & missed], minlength=count)
-        surprise = excess_surprise(some, every, (wrong + 0.5) / (total + 1.0))
-        # A service that wrote nothing in the reference has not shown what follows on what.
-        surprise[:, total == 0] = 0.0
-        scores = surprise.max(axis=1)
-        limit = reference_limit(scores[RECENT - 1 : steps.healthy], least=float(np.log10(count / LEVEL)))
-        scores = scores[steps.healthy :]
-        alarm = first_alarm(steps.times_ns, scores > limit)
-        evidence = () if alarm is None else _evidence(lines, step, missed, steps.healthy, alarm, episode)
-        return Detection.from_scores(steps.times_ns, scores, limit, evidence=evidence)
+    def _unexpected(self, lines: TemplateLines, healthy: Verdicts) -> Verdicts:
+        return unexpected_lines(lines.templates, lines.services, healthy, order=self.order, top=self.top)
 
 
 def _evidence(

@@ -11,6 +11,7 @@ from faultset.baselines.methods.localization.metrics.circa import (
     regression_scores,
     signal_parents,
 )
+from tests.baselines.metric_series import SERVICES, World, ask, healthy_series, with_delays
 
 
 def chain(rng: np.random.Generator, samples: int, shift: float = 0.0, nodes: int = 4) -> np.ndarray:
@@ -73,3 +74,16 @@ def test_anomalous_nodes_are_lifted_by_their_largest_effect_also_through_normal_
     parents = {("b", "x"): (("a", "x"),), ("c", "x"): (("b", "x"),), ("d", "x"): (("c", "x"),)}
     scores = {("a", "x"): 5.0, ("b", "x"): 1.0, ("c", "x"): 7.0, ("d", "x"): 4.0}
     assert adjusted(scores, parents) == {("a", "x"): 7.0, ("b", "x"): 0.0, ("c", "x"): 4.0, ("d", "x"): 0.0}
+
+
+def test_circa_blames_the_callee_whose_delay_its_callers_inherit(world: World) -> None:
+    rng = np.random.default_rng(3)
+    series = healthy_series(3)
+    own = {service: 5 + rng.normal(0, 0.5, 120) for service in SERVICES}
+    own["cache"] = own["cache"] + np.where(np.arange(120) >= 70, 60 + rng.normal(0, 10, 120), 0.0)
+    # The front end has the steadiest delay of its own, so that it seems to move most.
+    own["front"] = 5 + rng.normal(0, 0.01, 120)
+    series |= with_delays(own)
+    found = ask("circa", world(series))
+    assert found.ordered[0] == "cache"
+    assert max(found.metrics, key=lambda key: found.metrics[key]) == ("cache", "delay")

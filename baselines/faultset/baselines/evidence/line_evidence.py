@@ -1,0 +1,161 @@
+"""What the log lines of each service say against it, in powers of ten of surprise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faultset.baselines.api.tables import read_table
+from faultset.baselines.evidence.metric_evidence import ServiceEvidence
+from faultset.baselines.features.step_counts import Ints
+from faultset.baselines.logs.keywords import BAD_LEVELS, KEYWORDS
+from faultset.baselines.stats.scaling import Matrix
+from faultset.datasets.log_masks import masked_column
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+MOST_COUNTED = 20.0
+"""Lines that count as so many at most: those of one cause come together."""
+FEWEST_EXPECTED = 5.0
+QUIETER = 0.5
+_FEWEST_STRETCHES = 3
+_LN10 = float(np.log(10.0))
+
+
+def log_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
+    """Compare how often each sort of error line comes since an alarm with the reference, and who has fallen silent.
+
+    A complaint may be about a service that is called, so it is no evidence of the service's own. Silence is, unless
+    most services are more silent than before.
+    """
+    return [*_complaints(episode, alarm_ns), *_silences(episode, alarm_ns)]
+
+
+def count_evidence(before: Matrix, since: Matrix, before_s: float, since_s: float) -> Matrix:
+    """Return powers of ten of surprise at two counts if their rate had been the same; negative for fewer.
+
+    Examples
+    --------
+    >>> count_evidence(np.array([0.0, 9.0, 10.0]), np.array([6.0, 3.0, 0.0]), 300.0, 100.0).round(1).tolist()
+    [3.6, 0.0, -1.2]
+    """
+    total = before + since
+    share = np.minimum(1.0, MOST_COUNTED / np.maximum(total, 1.0))
+    expected = total * since_s / (before_s + since_s)
+    g = _term(since, expected) + _term(before, total - expected)
+    return np.sign(since - expected) * share * g / _LN10
+
+
+def _term(seen: Matrix, expected: Matrix) -> Matrix:
+    ratio = np.maximum(seen, 1e-300) / np.maximum(expected, 1e-300)
+    return seen * np.log(ratio, where=seen > 0, out=np.zeros(len(seen)))
+
+
+def _complaints(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
+    lines = _error_lines(episode)
+    if not len(lines):
+        return []
+    names = sorted(episode.services)
+    owner = _codes(lines["service"], names)
+    texts = masked_column(lines["message"]).combine_chunks().dictionary_encode()
+    kinds, kind = np.unique(owner * len(texts.dictionary) + texts.indices.to_numpy(), return_inverse=True)
+    before, since, before_s, since_s = _counts(lines["time"], kind, len(kinds), episode, alarm_ns)
+    strength = count_evidence(before, since, before_s, since_s)
+    owners = kinds // len(texts.dictionary)
+    of = owners >= 0
+    all_before, all_since = (np.bincount(owners[of], part[of], len(names)).astype(float) for part in (before, since))
+    altogether = count_evidence(all_before, all_since, before_s, since_s)
+    found = []
+    for code in np.unique(owner[owner >= 0]):
+        own = np.flatnonzero(owners == code)
+        place = int(own[np.argmax(strength[own])])
+        value = max(float(altogether[code]), float(strength[place] - np.log10(len(own))))
+        # lines of many sorts that were never seen are more than one that comes often
+        value *= 1 + np.log10(max(1, int(((before == 0) & (since > 0))[own].sum())))
+        if value > 0:
+            text = texts.dictionary[int(kinds[place] % len(texts.dictionary))].as_py()
+            found.append(
+                ServiceEvidence(
+                    service=names[code],
+                    subject=str(text),
+                    strength=value,
+                    own=False,
+                    detail=f"{before[place]:.0f} such lines in the reference, {since[place]:.0f} since the alarm",
+                )
+            )
+    return found
+
+
+def _silences(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
+    table = read_table(episode, "logs", ("time", "service"))
+    if not len(table):
+        return []
+    names = sorted(episode.services)
+    before, since, before_s, since_s = _counts(
+        table["time"], _codes(table["service"], names), len(names), episode, alarm_ns
+    )
+    expected = before * since_s / before_s
+    asked = expected >= FEWEST_EXPECTED
+    quiet = asked & (since < QUIETER * _fewest(table, names, episode, since_s))
+    if quiet.sum() * 2 > asked.sum():
+        return []
+    strength = -count_evidence(before, since, before_s, since_s)
+    return [
+        ServiceEvidence(
+            service=names[code],
+            subject="log lines",
+            strength=float(strength[code]),
+            own=True,
+            detail=f"{since[code]:.0f} lines since the alarm where {expected[code]:.0f} were expected",
+        )
+        for code in np.flatnonzero(quiet)
+    ]
+
+
+def _error_lines(episode: EpisodeView) -> pa.Table:
+    """Return lines at level error or fatal, and of those without a level or with a warning the ones with a keyword."""
+    table = read_table(episode, "logs", ("time", "service", "level", "message"))
+    level = table["level"].cast(pa.string())
+    bad = pc.is_in(level, value_set=pa.array(BAD_LEVELS, pa.string()))  # type: ignore[attr-defined]
+    vague = pc.or_(pc.is_null(level), pc.equal(level, "warning")).fill_null(True)  # type: ignore[attr-defined]
+    word = pc.match_substring_regex(table["message"], KEYWORDS, ignore_case=True)  # type: ignore[attr-defined]
+    return table.filter(pc.or_(bad, pc.and_(vague, word)))  # type: ignore[attr-defined]
+
+
+def _fewest(table: pa.Table, names: list[str], episode: EpisodeView, since_s: float) -> Matrix:
+    """Return the fewest lines of each service in a stretch of the reference as long as the time since the alarm.
+
+    A reference that holds less than three such stretches cannot tell silence from a quiet part of the work.
+    """
+    start_ns, end_ns = episode.reference
+    stretches = int((end_ns - start_ns) / 1e9 // since_s)
+    if stretches < _FEWEST_STRETCHES:
+        return np.zeros(len(names))
+    place = (table["time"].cast(pa.int64()).to_numpy() - start_ns) // round(since_s * 1e9)
+    owner = _codes(table["service"], names)
+    inside = (place >= 0) & (place < stretches) & (owner >= 0)
+    counts = np.bincount(place[inside] * len(names) + owner[inside], minlength=stretches * len(names))
+    return counts.reshape(stretches, -1).min(axis=0).astype(float)
+
+
+def _counts(
+    column: pa.ChunkedArray, kind: Ints, kinds: int, episode: EpisodeView, alarm_ns: int
+) -> tuple[Matrix, Matrix, float, float]:
+    """Count rows of each kind in the reference and since the alarm; seconds of both."""
+    times = column.cast(pa.int64()).to_numpy()
+    start_ns, end_ns = episode.reference
+    end_ns = min(end_ns, alarm_ns)
+    before = (times >= start_ns) & (times < end_ns) & (kind >= 0)
+    since = (times >= alarm_ns) & (kind >= 0)
+    seconds = (max(1, end_ns - start_ns) / 1e9, max(1, episode.view[1] - alarm_ns) / 1e9)
+    counted = [np.bincount(kind[part], minlength=kinds).astype(float) for part in (before, since)]
+    return counted[0], counted[1], *seconds
+
+
+def _codes(column: pa.ChunkedArray, names: list[str]) -> Ints:
+    found = pc.index_in(column.cast(pa.string()), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
+    return found.fill_null(-1).to_numpy().astype(np.int64)

@@ -1,0 +1,86 @@
+"""Evidence of all kinds adds up, symptoms are explained by calls, and nothing is decided by units."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from faultset.baselines.evidence.line_evidence import count_evidence, log_evidence
+from faultset.baselines.evidence.metric_evidence import metric_evidence
+from faultset.baselines.features.windows import Windows, localization_windows
+from faultset.baselines.methods.localization.multimodal.combined_evidence import CombinedEvidence, explain
+from faultset.baselines.testing.episodes import ExampleEpisodes, example_episodes
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def examples() -> ExampleEpisodes:
+    return example_episodes()
+
+
+def onset_of(examples: ExampleEpisodes) -> int:
+    assert examples.faulty.onset_ns is not None
+    return examples.faulty.onset_ns
+
+
+def test_the_service_at_fault_is_named_with_reasons(examples: ExampleEpisodes):
+    ranking = CombinedEvidence().localize(examples.faulty.view, onset_of(examples))
+    assert ranking.ordered[0] in examples.faulty.causes
+    assert ranking.evidence[0].service == ranking.ordered[0]
+
+
+def test_callers_of_an_ill_service_are_its_symptoms_and_it_is_credited_for_them():
+    calls = [("front", "cart"), ("cart", "db"), ("front", "ads")]
+    alone = explain({"db": 3.0}, {"ads": 3.5}, calls)
+    assert max(alone.scores, key=alone.scores.__getitem__) == "ads"
+    told = explain({"db": 3.0}, {"ads": 3.5, "front": 4.0, "cart": 5.0}, calls)
+    assert max(told.scores, key=told.scores.__getitem__) == "db"
+    assert told.edges["cart"][0] == "db"
+
+
+def test_symptoms_that_the_front_end_does_not_reach_count_less():
+    calls = [("front", "cart"), ("batch", "mail")]
+    told = explain({}, {"front": 4.0, "cart": 4.0, "mail": 6.0}, calls, front="front")
+    assert max(told.scores, key=told.scores.__getitem__) == "cart"
+    healthy = explain({}, {"cart": 4.0, "mail": 6.0}, calls, front="front")
+    assert max(healthy.scores, key=healthy.scores.__getitem__) == "mail"
+
+
+def test_a_service_without_telemetry_is_blamed_when_several_callers_suffer_unexplained():
+    calls = [("cart", "db"), ("user", "db"), ("ads", "mail")]
+    told = explain({}, {"cart": 4.0, "user": 5.0, "ads": 2.0}, calls, blind=["db", "mail"])
+    assert told.scores["db"] == 4.0
+    assert "mail" not in told.scores
+
+
+def test_equal_evidence_is_a_tie():
+    told = explain({"a": 2.0, "b": 2.0}, {}, [])
+    assert told.scores["a"] == told.scores["b"]
+
+
+def test_units_decide_nothing(examples: ExampleEpisodes, monkeypatch: pytest.MonkeyPatch):
+    plain = metric_evidence(examples.faulty.view, onset_of(examples))
+    assert plain
+
+    def scaled(*arguments, **options) -> Windows:
+        windows = localization_windows(*arguments, **options)
+        names = sorted({metric for _, metric in windows.series})
+        factor = np.array([10.0 ** (6 * (-1) ** names.index(metric)) for _, metric in windows.series])
+        return Windows(**{**vars(windows), "reference": windows.reference * factor, "values": windows.values * factor})
+
+    monkeypatch.setattr("faultset.baselines.evidence.metric_evidence.localization_windows", scaled)
+    other = metric_evidence(examples.faulty.view, onset_of(examples))
+    assert [(one.service, one.subject) for one in plain] == [(one.service, one.subject) for one in other]
+    np.testing.assert_allclose([one.strength for one in plain], [one.strength for one in other], rtol=1e-6)
+
+
+def test_rates_are_compared_and_not_counts():
+    same, more = count_evidence(np.array([30.0, 30.0]), np.array([10.0, 30.0]), 300.0, 100.0)
+    assert abs(same) < 1e-9
+    assert more > 1
+
+
+def test_error_lines_since_the_alarm_speak_against_who_wrote_them(examples: ExampleEpisodes):
+    found = log_evidence(examples.faulty.view, onset_of(examples))
+    assert all(one.service in examples.faulty.view.services and one.strength > 0 for one in found)

@@ -1,0 +1,56 @@
+"""Series of a small application whose one fault is known, and what localizers answer to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from faultset.baselines.api import registry
+from faultset.baselines.api.contract import Ranking
+from faultset.datasets.views import EpisodeView
+
+SECOND = 1_000_000_000
+ROLES = {"load": "traffic", "work": "cpu", "heap": "memory", "delay": "latency", "faults": "errors"}
+SERVICES = ("front", "cart", "user", "db", "cache", "mail")
+CALLS = (("front", "cart"), ("front", "user"), ("front", "mail"), ("cart", "cache"), ("cart", "db"), ("user", "db"))
+Series = Mapping[tuple[str, str], np.ndarray]
+World = Callable[..., EpisodeView]
+
+
+def healthy_series(seed: int = 0, seconds: int = 120, services: tuple[str, ...] = SERVICES) -> dict[Any, np.ndarray]:
+    """Load drives work; delays of callees add up in their callers."""
+    rng = np.random.default_rng(seed)
+    found: dict[tuple[str, str], np.ndarray] = {}
+    load = 20 + rng.normal(0, 2, seconds)
+    for service in services:
+        found[service, "load"] = load + rng.normal(0, 0.5, seconds)
+        found[service, "work"] = 0.05 * load + rng.normal(0, 0.05, seconds)
+        found[service, "heap"] = 100 + rng.normal(0, 1, seconds)
+        found[service, "faults"] = rng.uniform(0, 0.1, seconds)
+    return found | with_delays({service: 5 + rng.normal(0, 0.5, seconds) for service in services}, services)
+
+
+def with_delays(own: Mapping[str, np.ndarray], services: tuple[str, ...] = SERVICES) -> dict[Any, np.ndarray]:
+    names: dict[str, str] = dict(zip(SERVICES, services, strict=True))
+    delay: dict[str, np.ndarray] = {}
+    for original in reversed(SERVICES):
+        callees = [names[callee] for caller, callee in CALLS if caller == original]
+        delay[names[original]] = own[names[original]] + sum((delay[callee] for callee in callees), np.zeros(1))
+    return {(service, "delay"): values for service, values in delay.items()}
+
+
+def dropped(seed: int = 0, services: tuple[str, ...] = SERVICES, target: str = "user") -> dict[Any, np.ndarray]:
+    """From the 70th second on one service does nothing any more: work and heap go down, nothing goes up."""
+    series = healthy_series(seed, services=services)
+    for metric, low in (("work", 0.0), ("heap", 20.0), ("load", 0.0)):
+        values = series[target, metric].copy()
+        values[70:] = low + 0.01 * np.arange(50) / 50
+        series[target, metric] = values
+    return series
+
+
+def ask(name: str, view: EpisodeView, second: float = 72) -> Ranking:
+    found: Any = registry.get_baseline(name).build()
+    return found.localize(view, view.view[0] + round(second * SECOND))
