@@ -9,7 +9,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-KINDS = {0: "unspecified", 1: "internal", 2: "server", 3: "client"}
+KINDS = {0: "unspecified", 1: "internal", 2: "server", 3: "client", 4: "producer", 5: "consumer"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,7 @@ class ReceivedSpan:
     error: bool
     attributes: dict[str, Any]
     events: tuple[str, ...]
+    links: tuple[str, ...]
     peer: str
     start_ns: int
     end_ns: int
@@ -82,6 +83,7 @@ class Receiver:
                         error=span.status.code == 2,
                         attributes=_attributes(span.attributes),
                         events=tuple(str(_attributes(event.attributes).get("message")) for event in span.events),
+                        links=tuple(f"{link.trace_id.hex()}-{link.span_id.hex()}" for link in span.links),
                         peer=peer,
                         start_ns=span.start_time_unix_nano,
                         end_ns=span.end_time_unix_nano,

@@ -20,6 +20,7 @@ from typing import Any
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.credentials import credential_secrets
+from faultset.collector.spec.features.flags import set_variant, write_flags
 from faultset.collector.spec.files import write
 
 FOLDERS = [str(Path(__file__).parents[2] / part) for part in ("collector", "datasets")]
@@ -125,6 +126,12 @@ class Stage:
             "FAULTSET_CREDENTIALS": str(credentials),
             "FAULTSET_BUILD": build,
         }
+        if self.app.flags is not None:
+            flags = self.folder / "flags"
+            if not flags.exists():
+                flags.mkdir()
+                (flags / self.app.flags.file).write_text(write_flags(self.app.flags))
+            given["FAULTSET_MOUNTS"] = json.dumps({self.app.flags.folder: str(flags)})
         return given | ({"OTEL_EXPORTER_OTLP_ENDPOINT": self.telemetry} if self.telemetry else {})
 
     def start(self, name: str, *, build: str = "1.0.0", argv: list[str] | None = None) -> Process:
@@ -144,7 +151,8 @@ class Stage:
         """Start services (all of them without names) and wait until each listens."""
         processes = {name: self.start(name) for name in names or self.app.services}
         for name in processes:
-            self.wait(lambda name=name: self.listens(name), f"{name} listens")
+            if self.app.services[name].port:
+                self.wait(lambda name=name: self.listens(name), f"{name} listens")
         return processes
 
     def listens(self, name: str) -> bool:
@@ -178,6 +186,14 @@ class Stage:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
+
+    def set_flag(self, name: str, variant: str) -> None:
+        """Change the file of flags, as an edit of its ConfigMap does."""
+        assert self.app.flags is not None
+        file = self.folder / "flags" / self.app.flags.file
+        draft = self.folder / "flags.new"
+        draft.write_text(set_variant(file.read_text(), name, variant))
+        draft.rename(file)
 
     def search(self, **change: str) -> tuple[int, str]:
         """Search for hotels where there are some."""

@@ -16,7 +16,7 @@ from faultset.collector.campaigns.records import CAMPAIGNS, read_campaign
 from faultset.collector.cli.collect import collect
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError
-from faultset.datasets.testing.mutations import mutated, mutation_count
+from faultset.datasets.testing.mutations import mutated, mutation_seeds
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 CONFIG = (
@@ -32,7 +32,7 @@ def check(whole: bytes, read: Callable[[bytes], object]) -> None:
     """Read mutations of a file; some of them must be refused."""
     read(whole)
     refused = 0
-    for seed in range(mutation_count()):
+    for seed in mutation_seeds():
         said = ""
         try:
             read(mutated(whole, random.Random(seed)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.campaigns import episode_processes, scheduler
+from faultset.collector.campaigns import episode_processes, episode_queue, scheduler
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.episode_queue import OWN_ATTEMPTS, EpisodeQueue
 from faultset.collector.campaigns.scheduler import run_episodes
@@ -94,6 +94,7 @@ def test_an_episode_that_was_killed_or_stopped_leaves_no_process_and_is_undone_a
         lambda command, **options: popen([sys.executable, "-c", program], **options),
     )
     monkeypatch.setattr(scheduler, "EpisodeQueue", lambda plans, most: EpisodeQueue(plans, most, pause_s=0.0))
+    monkeypatch.setattr(episode_queue, "HOST_ATTEMPTS", 2)
     (result,) = run_episodes(
         [PLAN],
         tmp_path,

@@ -16,9 +16,11 @@ def printed(*words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("what", ["apps", "faults", "baselines"])
-def test_a_table_is_no_wider_than_100_columns(what: str) -> None:
-    lines = [line.rstrip() for line in printed(what).splitlines()]
+@pytest.mark.parametrize(
+    "words", ["apps", "faults", "baselines", "faults --app hotel", "faults --app social", "faults --app astronomy-shop"]
+)
+def test_a_table_is_no_wider_than_100_columns(words: str) -> None:
+    lines = [line.rstrip() for line in printed(*words.split()).splitlines()]
     assert len(lines) > 3
     assert max(map(len, lines)) <= 100
 

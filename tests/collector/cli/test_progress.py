@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
+from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.scheduler import CampaignProgress
 from faultset.collector.cli.collect import collect
 from faultset.collector.cli.progress import show_progress
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.mitigation.attempts import MitigationResult
+from faultset.collector.plans.campaign_plans import plan_campaign
+from faultset.collector.plans.requests import make_request
 
+PLAN = plan_campaign(make_request(faults=["target-port"], apps=["hotel"], normal=0, profile="quick"))[0]
 BUSY = "the host is short of CPU: processes wait 97% of the time"
 
 
@@ -19,6 +25,29 @@ def test_why_episodes_wait_and_are_repeated_is_said_once(capsys: pytest.CaptureF
         for state in (waiting, waiting, repeated, repeated):
             show(state)
     assert capsys.readouterr().err.splitlines() == [f"3 episodes wait: {BUSY}", "e-1: attempt 1 is void"]
+
+
+def test_a_reason_is_one_readable_line_and_whole_in_the_result(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = EpisodeOutcome(episode=PLAN.episode, failure="geo was not\nhealthy for a long time " * 20)
+    void = EpisodeResult(plan=PLAN, outcome=outcome, attempts=2, wall_s=60.0)
+    with show_progress() as show:
+        show(CampaignProgress(running={}, finished=[void], waiting=0))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"[1/1] {PLAN.episode}  {PLAN.title}: failed: geo was not healthy for a long time geo was")
+    assert line.endswith(" ...")
+    assert len(line) < 150
+    assert void.failure == outcome.failure
+
+
+def test_a_repair_is_said_to_have_succeeded_or_not(capsys: pytest.CaptureFixture[str]) -> None:
+    made = MitigationResult(
+        repair="do-nothing", success=False, parts=(), commands=(), manifest=True, mitigated_s=None, repair_s=None
+    )
+    outcome = EpisodeOutcome(episode=PLAN.episode, mitigation=made)
+    ended = EpisodeResult(plan=PLAN, outcome=outcome, attempts=1, wall_s=60.0)
+    with show_progress() as show:
+        show(CampaignProgress(running={}, finished=[ended], waiting=0))
+    assert capsys.readouterr().err == f"[1/1] {PLAN.episode}  {PLAN.title}: not repaired in 60 s\n"
 
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "many", "1.5", "99999"])

@@ -52,7 +52,7 @@ PLAN = Plan(
 @pytest.fixture(autouse=True)
 def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     """The latent test has a limit, whatever was measured for the release."""
-    monkeypatch.setattr("faultset.collector.episodes.writer.threshold_for", lambda app, platform, step_s: 10.0)
+    monkeypatch.setattr("faultset.collector.episodes.writer.threshold_for", lambda app, platform, step_s, load: 10.0)
 
 
 @pytest.fixture(autouse=True)
@@ -344,7 +344,7 @@ def test_each_stage_of_an_episode_is_one_line_of_the_log(tmp_path: Path, caplog:
     assert lines == [
         "hotel is deployed",
         "hotel is ready",
-        "load of 10 requests a second has begun, mix default",
+        "constant load of 10 requests a second has begun, mix default",
         "hotel is healthy after the warm-up",
         "hotel is healthy before the injection",
         "injected",

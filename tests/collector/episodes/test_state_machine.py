@@ -29,7 +29,7 @@ PLAN = Plan(
 )
 
 
-def machine(onset_s: float = 95.0, repeat_s: float | None = None) -> EpisodeMachine:
+def machine(onset_s: float = 95.0, repeat_s: float | None = None, mitigates: bool = False) -> EpisodeMachine:
     draws = Draws(
         onset_s=onset_s,
         change_s=(30.0, 150.0),
@@ -37,7 +37,7 @@ def machine(onset_s: float = 95.0, repeat_s: float | None = None) -> EpisodeMach
         changes=np.random.default_rng(1),
         load_seed=7,
     )
-    return EpisodeMachine(plan=PLAN, draws=draws, repeat_s=repeat_s)
+    return EpisodeMachine(plan=PLAN, draws=draws, repeat_s=repeat_s, mitigates=mitigates)
 
 
 def drive(
@@ -97,13 +97,28 @@ def test_a_repeated_fault_is_injected_until_the_recovery_and_not_after() -> None
 
 @pytest.mark.parametrize("failing", [c for c in Command if c not in (Command.TEARDOWN, Command.CHECK_WARM)])
 def test_whatever_fails_the_episode_is_torn_down_and_says_why(failing: Command) -> None:
-    subject = machine()
+    subject = machine(mitigates=failing is Command.MITIGATE)
     log = [command for _, command in drive(subject, failing)]
     assert log[-1] is Command.TEARDOWN
     assert subject.phase is Phase.DONE
     assert subject.failure == "it broke"
     injected = Command.INJECT in log
     assert not injected or Command.UNDO in log
+
+
+def test_an_application_is_repaired_at_the_end_of_the_view_and_the_episode_is_not_written() -> None:
+    log = [command for _, command in drive(machine(mitigates=True))]
+    assert log[-3:] == [Command.MITIGATE, Command.UNDO, Command.TEARDOWN]
+    assert Command.COLLECT not in log
+
+
+@pytest.mark.parametrize("mitigates", [True, False])
+def test_only_a_view_that_is_not_written_ends_once_enough_was_seen(mitigates: bool) -> None:
+    subject = machine(mitigates=mitigates)
+    drive(subject, until_ns=130 * SECOND)
+    subject.phase = Phase.FAULT
+    commands = subject.handle(Event(now_ns=subject.view_end_ns - SECOND, enough=True))
+    assert (commands == [Command.MITIGATE]) is mitigates
 
 
 def test_a_failed_injection_is_undone() -> None:

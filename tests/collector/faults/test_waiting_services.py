@@ -43,8 +43,11 @@ def test_an_error_line_of_the_new_pod_confirms_the_fault(
     log(platform, pod_of(platform, "text-service"), "error", "of another service")
     log(platform, pod, "info", "Starting")
     log(platform, pod, "error", "long ago", age_s=300.0)
-    assert check(platform, target, parameters, {}) is None
-    log(platform, pod, "error", "Failed to create mongodb index, try again")
-    found = check(platform, target, parameters, {})
+    observe = faults()[fault].observe
+    before = observe(platform, target) if observe else None
+    log(platform, pod, "error", "of before the injection", age_s=2.0 if observe else 120.0)
+    assert check(platform, target, parameters, before) is None
+    log(platform, pod, "error", "Failed to create mongodb index, try again", age_s=0.0)
+    found = check(platform, target, parameters, before)
     assert found is not None
     assert found.endswith("logs: Failed to create mongodb index, try again")

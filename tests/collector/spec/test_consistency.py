@@ -67,7 +67,7 @@ def test_the_line_of_the_file_is_named() -> None:
     [
         (("services", "stock", "operations", "/Stock/Get", "steps", 0), BACK, "calls go round in a circle: "),
         (("entry",), ["web", 80], "web listens on port 8080, not on 80"),
-        (("requests", "look", "path"), "/item/{id}", "web does not serve /item/{id}; it serves /product/{id}"),
+        (("requests", "look", "path"), "/item/{id}", "web does not serve GET /item/{id}; it serves /product/{id}"),
         (("requests", "look", "path"), "/product/{number}", "the path names 'number', which is no parameter"),
         (("services", "stock", "port"), 9464, "port 9464 is used twice"),
         (("services", "stock", "program"), ["stockd"], "'stockd' is not in the image"),

@@ -26,6 +26,7 @@ from faultset.collector.episodes.messages import (
     write_message,
 )
 from faultset.collector.ipc.helper_processes import is_stopped
+from faultset.collector.mitigation.repairs import RepairOrder
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError
 
@@ -41,6 +42,10 @@ class EpisodeResult:
 
     Attributes
     ----------
+    plan
+        What was to be run.
+    outcome
+        What its process reported at the end.
     attempts
         How often it was run; 0 when the dataset had it already.
     wall_s
@@ -92,7 +97,12 @@ class RunningEpisode:
 
     @staticmethod
     def start(
-        waiting: WaitingEpisode, root: Path, jobs: int, settings: Mapping[str, Any], lock: int | None
+        waiting: WaitingEpisode,
+        root: Path,
+        jobs: int,
+        settings: Mapping[str, Any],
+        lock: int | None,
+        repair: RepairOrder | None = None,
     ) -> RunningEpisode:
         """Start the process of an episode, and tell it what to run."""
         errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by finish)
@@ -108,7 +118,12 @@ class RunningEpisode:
             pass_fds=() if lock is None else (lock,),
         )
         assignment = EpisodeAssignment(
-            plan=waiting.plan, root=root, parent=os.getpid(), parallel=jobs, settings=dict(settings)
+            plan=waiting.plan,
+            root=root,
+            parent=os.getpid(),
+            parallel=jobs,
+            settings=dict(settings),
+            repair=repair,
         )
         assert process.stdin is not None
         process.stdin.write(write_message(assignment))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from faultset.collector.episodes.host_pressure import CpuUse
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.plan import Plan
+from faultset.core.printable import brief
 
 OWN_ATTEMPTS = 2
 """How often an episode is run whose failures are its own."""
@@ -51,7 +52,7 @@ class EpisodeQueue:
     Attributes
     ----------
     notices
-        Sentences on what was repeated, and why.
+        Sentences on what was repeated, and why in short.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class EpisodeQueue:
         )
         cause = ", which is put down to the host" if outcome.spoiled_by_host else ""
         self.notices.append(
-            f"{episode.plan.episode}  {episode.plan.title}: attempt {episode.attempt} is void ({outcome.failure})"
-            f"{cause}; it is repeated after the others"
+            f"{episode.plan.episode}  {episode.plan.title}: attempt {episode.attempt} is void "
+            f"({brief(outcome.failure)}){cause}; it is repeated after the others"
         )
         return True

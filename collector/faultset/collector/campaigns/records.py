@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from faultset.collector.load.patterns import CONSTANT
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest
 from faultset.core.errors import DataError
@@ -116,6 +117,9 @@ def as_options(record: Mapping[str, Any]) -> dict[str, Any]:
     phases = request.pop("phases")
     request["rate"], request["step"] = request.pop("rate_rps"), f"{request.pop('step_s'):.12g}s"
     request["source"] = request.pop("sources", [])
+    # campaigns of earlier releases had no other load
+    request.setdefault("load", CONSTANT)
+    request["regions"] = request.get("regions") or None
     if request["profile"] == "custom":
         del request["profile"]
         request |= {name.removesuffix("_s"): f"{length:.12g}s" for name, length in phases.items()}

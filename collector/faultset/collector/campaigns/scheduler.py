@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult, RunningEpisode
 from faultset.collector.campaigns.episode_queue import EpisodeQueue
 from faultset.collector.episodes.host_pressure import CpuPressure
+from faultset.collector.mitigation.repairs import RepairOrder
 from faultset.collector.plans.plan import Plan
 
 STAGGER_S = 2.0
@@ -26,10 +28,16 @@ class CampaignProgress:
 
     Attributes
     ----------
+    running
+        Episodes under way, by id.
+    finished
+        Results in the order in which episodes ended.
+    waiting
+        How many episodes are still to be begun.
     held_back
         Why no further episode begins although some wait and more might run at a time; empty when there is no reason.
     notices
-        Sentences on episodes that are repeated, oldest first.
+        Sentences on episodes that are repeated, oldest first; whole reasons are logged.
     """
 
     running: Mapping[str, RunningEpisode]
@@ -48,6 +56,7 @@ def run_episodes(
     progress: Callable[[CampaignProgress], None],
     should_stop: Callable[[], bool],
     remove_lost: Callable[[str], None] = lambda episode: None,
+    repairs: Mapping[str, RepairOrder] = MappingProxyType({}),
     lock: int | None = None,
 ) -> list[EpisodeResult]:
     """Run plans, at most `jobs` at a time, and return their results in the order in which they ended.
@@ -66,6 +75,8 @@ def run_episodes(
         Called several times a second.
     remove_lost
         Called with the id of an episode whose process ended without a word, to undo and remove what it has left.
+    repairs
+        What is done about the fault of an episode, by its id; episodes with a repair are not written.
     lock
         Descriptor of the dataset's lock, which episodes hold until they have undone their changes, should this process
         be killed.
@@ -101,7 +112,9 @@ def run_episodes(
             held_back = reason if len(running) < jobs and use else ""
             may_start = not should_stop() and time.monotonic() - last_start >= (STAGGER_S if running else 0.0)
             if waiting and not reason and may_start:
-                begun = RunningEpisode.start(waiting.next(), root, jobs, settings, lock)
+                chosen = waiting.next()
+                repair = repairs.get(chosen.plan.episode)
+                begun = RunningEpisode.start(chosen, root, jobs, settings, lock, repair)
                 plan = begun.plan
                 running[plan.episode] = begun
                 _log.info("episode %s starts (%s, attempt %d)", plan.episode, plan.title, begun.attempt)
@@ -119,6 +132,8 @@ def run_episodes(
                 selector.unregister(key.fileobj)
                 del running[key.data]
                 result = episode.finish(remove_lost)
+                if result.failure:
+                    _log.info("episode %s, attempt %d is void: %s", result.episode, result.attempts, result.failure)
                 if should_stop() or not waiting.repeat(episode.waiting, result.outcome):
                     results.append(result)
             report()

@@ -35,8 +35,8 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None) -> None:
         )
     for one in found:
         click.echo(
-            f"{one.app} on {one.platform}, a sample every {one.step_s:g} s: {len(one.windows)} windows of services in "
-            f"{one.episodes} episodes"
+            f"{one.app} on {one.platform}, {one.load} load, a sample every {one.step_s:g} s: "
+            f"{len(one.windows)} windows of services in {one.episodes} episodes"
         )
         if one.threshold is None:
             click.echo(f"  no limit: {calibration.LEAST_WINDOWS} windows are needed")
@@ -50,6 +50,6 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None) -> None:
                 f"({exceeding / judged:.2%}, 95 % interval {low:.2%} to {high:.2%}; wanted is 1 %)"
             )
     if out is not None:
-        groups = {(one.app, one.platform, one.step_s) for one in found}
-        kept = [one for one in calibration.shipped() if (one.app, one.platform, one.step_s) not in groups]
+        groups = {(one.app, one.platform, one.step_s, one.load) for one in found}
+        kept = [one for one in calibration.shipped() if (one.app, one.platform, one.step_s, one.load) not in groups]
         replace_text(out, calibration.to_json([*found, *kept]))

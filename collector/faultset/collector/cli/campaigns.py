@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -16,11 +17,12 @@ _dataset = click.argument("dataset", type=click.Path(path_type=Path, exists=True
 @_dataset
 @json_option
 def list_campaigns(dataset: Path, as_json: bool) -> None:
-    """List the campaigns that have added episodes to a dataset.
+    """List the campaigns that have added episodes to a dataset; all names of their faults are in the JSON.
 
     \b
     Example:
       faultset campaign list data/
+      faultset campaign list data/ --json
     """
     from faultset.collector.campaigns.records import campaign_ids, read_campaign
 
@@ -40,8 +42,19 @@ def list_campaigns(dataset: Path, as_json: bool) -> None:
                 "failures": len(record["failures"]),
             }
         )
+    if not as_json:
+        rows = [row | {"faults": _first_of(row["faults"]), "apps": _first_of(row["apps"])} for row in rows]
     columns = ["campaign", "faults", "apps", "platform", "profile", "seed", "plans", "failures"]
-    show_records(rows, columns=columns, as_json=as_json)
+    show_records(rows, columns=columns, as_json=as_json, wrap_at=100)
+
+
+def _first_of(names: Sequence[str]) -> str:
+    """Name what fits into a cell.
+
+    >>> _first_of(["pod-kill"]), _first_of(["pod-kill", "cpu-hog", "noop"])
+    ('pod-kill', 'pod-kill and 2 more')
+    """
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more" if names else "none"
 
 
 @command("show")

@@ -117,13 +117,22 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 )
 @click.option(
     "--profile",
-    type=click.Choice(["quick", "standard"]),
+    type=click.Choice(["quick", "standard", "long"]),
     default="standard",
     show_default=True,
     help="Lengths of the phases.",
 )
-@click.option("--rate", type=float, default=20.0, show_default=True, help="Requests per second.")
-@click.option("--mix", help="Workload mix of the application; its default when left out.")
+@click.option("--rate", type=float, help="Requests per second; 20 when left out.")
+@click.option("--mix", help="Workload mix; the application's default when left out. A..B changes from A to B.")
+@click.option(
+    "--load",
+    metavar="KIND[:NAME=VALUE,...]",
+    help="How the rate moves: constant, bursty, self-similar, daily, flash-crowd, ramp, sessions or replay:FILE.csv; "
+    "bursty when left out, with --profile quick constant.",
+)
+@click.option(
+    "--regions", metavar="NAME=SHARE:TIME,...", default="", help="Where clients are, as eu=0.6:20ms,us=0.4:90ms."
+)
 @click.option("--warmup", type=DURATION, help="Load before the view begins.")
 @click.option("--baseline", type=DURATION, help="Healthy part of the view, on average.")
 @click.option("--fault", type=DURATION, help="Faulty part of the view, on average.")
@@ -166,8 +175,10 @@ def collect(
     repeat: int,
     normal: int | None,
     profile: str,
-    rate: float,
+    rate: float | None,
     mix: str | None,
+    load: str | None,
+    regions: str,
     dry_run: bool,
     fresh: bool,
     as_json: bool,
@@ -199,9 +210,9 @@ def collect(
 
     settings = platform_settings(context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image)
     request = make_request(
-        faults=_names(faults),
-        apps=_names(apps),
-        targets=_names(targets or ""),
+        faults=names(faults),
+        apps=names(apps),
+        targets=names(targets or ""),
         platform=platform,
         seed=seed,
         repeat=repeat,
@@ -209,15 +220,17 @@ def collect(
         profile=profile,
         rate_rps=rate,
         mix=mix,
+        load=load,
+        regions=regions,
         step_s=step,
         trace_sampling=trace_sampling,
-        sources=_names(",".join(sources)),
+        sources=names(",".join(sources)),
         **{f"{name}_s": value for name, value in lengths.items()},
     )
     if dry_run:
         _show_plans(plan_campaign(request), as_json)
         return
-    with _interrupts() as interrupts, show_progress() as progress:
+    with interrupts() as received, show_progress() as progress:
         result = collect_campaign(
             request,
             out=out,
@@ -226,7 +239,7 @@ def collect(
             settings=settings,
             progress=progress,
             notify=lambda sentence: click.echo(sentence, err=True),
-            should_stop=lambda: bool(interrupts),
+            should_stop=lambda: bool(received),
         )
     if result.interrupted:
         finished = sum(not one.failure for one in result.episodes)
@@ -239,7 +252,7 @@ def collect(
 
 
 @contextmanager
-def _interrupts() -> Iterator[list[int]]:
+def interrupts() -> Iterator[list[int]]:
     """Yield a list that holds the signals to stop that were received."""
     received: list[int] = []
 
@@ -256,7 +269,8 @@ def _interrupts() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _names(text: str) -> tuple[str, ...]:
+def names(text: str) -> tuple[str, ...]:
+    """Return the names in a comma-separated list, each once."""
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
@@ -273,6 +287,7 @@ def _show_plans(plans: Sequence[Plan], as_json: bool) -> None:
             "onset_s": round(draw(plan).onset_s, 1),
             "view_s": plan.phases.view_s,
             "rate_rps": plan.rate_rps,
+            "load": plan.traffic.pattern.as_text(),
             "mix": plan.mix,
             "seed": str(plan.seed),
         }

@@ -58,6 +58,7 @@ def faults(app: str | None, as_json: bool) -> None:
         rows,
         columns={"paper": "no.", "fault": "fault"} | ({"targets": f"targets in {spec.name}"} if spec else labels),
         as_json=as_json,
+        wrap_at=100,
     )
 
 

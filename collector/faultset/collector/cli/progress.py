@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.scheduler import CampaignProgress
+from faultset.core.printable import brief
 from faultset.core.verbosity import is_quiet
 
 
@@ -16,9 +17,11 @@ def describe(result: EpisodeResult) -> str:
     """Return one line on how an episode ended."""
     plan, logs = result.plan, result.outcome.logs
     if result.failure:
-        ended = f"failed: {result.failure}" + (f" (logs in {logs})" if logs else "")
+        ended = f"failed: {brief(result.failure)}" + (f" (logs in {logs})" if logs else "")
     elif not result.attempts:
         ended = "was there already"
+    elif result.outcome.mitigation is not None:
+        ended = f"{'repaired' if result.outcome.mitigation.success else 'not repaired'} in {result.wall_s:.0f} s"
     else:
         ended = f"{result.verdict if plan.fault else 'no fault'} in {result.wall_s:.0f} s"
     return f"{plan.episode}  {plan.title}: {ended}"

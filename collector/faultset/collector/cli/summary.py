@@ -9,6 +9,7 @@ import click
 from faultset.collector.campaigns.collection import CampaignResult
 from faultset.collector.verdicts.verdict import UNCALIBRATED
 from faultset.core.output import show_json, show_records
+from faultset.core.printable import brief
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.truth import read_evidence, read_label
@@ -51,6 +52,7 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
             }
         )
         return
+    rows = [row | {"why": brief(row["why"])} for row in rows]
     hidden = {"attempts", "source failures"} | ({"why"} if not any(row["why"] for row in rows) else set())
     show_records(rows, columns=[name for name in rows[0] if name not in hidden])
     click.echo(_false_positives(result, labels))

@@ -11,10 +11,13 @@ from faultset.collector.episodes import harmless_changes
 from faultset.collector.episodes.clock import EpisodeClock
 from faultset.collector.episodes.health import HostTooBusy, unhealthy, unready
 from faultset.collector.episodes.host_pressure import CpuPressure
+from faultset.collector.episodes.live_faults import live_fault
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.episodes.state_machine import EpisodeMachine, Phase
 from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.episodes.writer import write_episode
+from faultset.collector.faults.registry import FaultSpec
+from faultset.collector.mitigation.attempts import MitigationAttempt, MitigationResult
 from faultset.collector.plans.plan import Draws
 from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.platform import EpisodePlatform
@@ -46,6 +49,8 @@ class EpisodeActions:
         What happened so far.
     judgement
         The verdict and its evidence; None before the episode is written.
+    mitigation
+        What came of the repair; None without one, or before it was made.
     """
 
     def __init__(
@@ -61,12 +66,15 @@ class EpisodeActions:
         interrupted: Callable[[], bool],
         pressure: CpuPressure,
         watchdog: EpisodeWatchdog,
+        attempt: MitigationAttempt | None = None,
         clock: EpisodeClock,
     ):
         self.record, self.plan = record, record.plan
         self.machine, self.draws, self.platform, self.journal, self.root = machine, draws, platform, journal, root
         self.sources = sources
         self.judgement: Judgement | None = None
+        self.mitigation: MitigationResult | None = None
+        self._attempt = attempt
         self._interrupted, self._pressure, self._watchdog, self._clock = interrupted, pressure, watchdog, clock
 
     def deploy(self) -> None:
@@ -87,8 +95,10 @@ class EpisodeActions:
     def start_load(self) -> None:
         """Start the added sources and the load."""
         self.sources.start(self.platform, self.plan.step_s)
-        self.platform.start_load(seed=self.draws.load_seed, rate_rps=self.plan.rate_rps, mix=self.plan.mix)
-        _log.info("load of %g requests a second has begun, mix %s", self.plan.rate_rps, self.plan.mix)
+        plan = self.plan
+        self.platform.start_load(seed=self.draws.load_seed, rate_rps=plan.rate_rps, mix=plan.mix, traffic=plan.traffic)
+        load = plan.traffic.pattern.kind
+        _log.info("%s load of %g requests a second has begun, mix %s", load, plan.rate_rps, plan.mix)
 
     def check_warm(self) -> None:
         """Raise PlatformError unless the application is healthy at the end of the warm-up."""
@@ -102,7 +112,7 @@ class EpisodeActions:
         self._must_be_healthy(machine.view_start_ns, machine.reference_end_ns, "before the injection")
 
     def _must_be_healthy(self, start_ns: int, end_ns: int, when: str) -> None:
-        wrong = unhealthy(self.platform, start_ns, end_ns, self.plan.rate_rps, now_ns=self._clock.time_ns())
+        wrong = unhealthy(self.platform, start_ns, end_ns, self.plan.least_rate_rps, now_ns=self._clock.time_ns())
         self.record.add_evidence("health", self.plan.app, not wrong, f"{when}: {wrong or 'healthy'}")
         if wrong:
             raise PlatformError(f"{self.plan.app} was not healthy {when}: {wrong}")
@@ -115,6 +125,8 @@ class EpisodeActions:
     def inject(self) -> None:
         """Inject the fault, once more with every repetition, or make the change of an episode without a fault."""
         record = self.record
+        if self._attempt and record.inject_start_ns is None:
+            self._attempt.note_healthy()
         if record.fault and record.fault.observe and self.plan.target and record.inject_start_ns is None:
             record.before = record.fault.observe(self.platform, self.plan.target)
         record.inject_start_ns = record.inject_start_ns or self._clock.time_ns()
@@ -144,6 +156,24 @@ class EpisodeActions:
             record.add_evidence("injection", target, True, seen)
             _log.info("the fault is in effect: %s", seen)
 
+    def mitigate(self) -> None:
+        """Carry out the repair, and judge whether the application is healthy for good."""
+        assert self._attempt is not None
+        if self.record.fault and not self.record.effective_ns:
+            raise self._unconfirmed(self.record.fault)
+        live = live_fault(
+            self.record,
+            self.machine,
+            self.platform,
+            inject=self.inject,
+            interrupted=self._interrupted,
+            watchdog=self._watchdog,
+            clock=self._clock,
+        )
+        _log.info("the repair begins")
+        self.mitigation = self._attempt.run(live)
+        _log.info("the repair %s", "has succeeded" if self.mitigation.success else "has failed")
+
     def undo(self) -> None:
         """Undo every change, and wait for the application to recover when the episode has come so far."""
         record, was_injected = self.record, self.record.inject_start_ns is not None
@@ -161,11 +191,14 @@ class EpisodeActions:
         if self.machine.phase is not Phase.RECOVER:
             return
         if record.fault and was_injected and not record.effective_ns:
-            raise FaultNotConfirmed(
-                f"fault {record.fault.name} on {self.plan.target} could not be confirmed: its check found nothing in "
-                f"{self.plan.phases.fault_s:g} s; give it more time with --fault, or correct the check"
-            )
+            raise self._unconfirmed(record.fault)
         self._await_recovery()
+
+    def _unconfirmed(self, fault: FaultSpec) -> FaultNotConfirmed:
+        return FaultNotConfirmed(
+            f"fault {fault.name} on {self.plan.target} could not be confirmed: its check found nothing in "
+            f"{self.plan.phases.fault_s:g} s; give it more time with --fault, or correct the check"
+        )
 
     def _await_recovery(self) -> None:
         timeout_s = self._pressure.scaled_s(RECOVERY_TIMEOUT_S)
@@ -178,7 +211,7 @@ class EpisodeActions:
             wrong = unready(self.platform)
             self._pressure.sample()
             if not wrong and now_ns - began_ns >= window_ns:
-                wrong = unhealthy(self.platform, start_ns, now_ns, self.plan.rate_rps, now_ns=now_ns)
+                wrong = unhealthy(self.platform, start_ns, now_ns, self.plan.least_rate_rps, now_ns=now_ns)
                 if not wrong:
                     break
             if self._interrupted():

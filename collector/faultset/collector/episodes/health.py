@@ -45,17 +45,20 @@ def unhealthy(platform: Platform, start_ns: int, end_ns: int, rate_rps: float, *
     """Say what is wrong with the application in `[start_ns, end_ns)`; empty when it is healthy.
 
     Requests that were sent in the last second and a half before `now_ns` may still be under way and do not count.
+    Fewer requests than `rate_rps`, below which the load never falls on average, mean that the load has failed.
     """
-    wrong = unready(platform)
-    if wrong:
-        return wrong
+    return unready(platform) or unhealthy_requests(platform, start_ns, end_ns, rate_rps, now_ns=now_ns)
+
+
+def unhealthy_requests(platform: Platform, start_ns: int, end_ns: int, rate_rps: float, *, now_ns: int) -> str:
+    """Say what is wrong with the client requests of `[start_ns, end_ns)`; see `unhealthy`."""
     end_ns = min(end_ns, now_ns - SETTLE_NS)
     if end_ns <= start_ns:
         return "no requests are due yet"
     requests = requests_between(platform, start_ns, end_ns)
     planned = rate_rps * (end_ns - start_ns) / 1e9
     if len(requests) < min(0.5 * planned, planned - 4 * planned**0.5):
-        return f"only {len(requests)} of about {planned:.0f} planned requests were sent"
+        return f"only {len(requests)} of about {planned:.0f} requests that were due were sent"
     outcome = requests["outcome"].astype(str)
     failed = requests[outcome.isin(["http_error", "refused", "timeout"])]
     if len(failed) > LARGEST_ERROR_RATE * len(requests):

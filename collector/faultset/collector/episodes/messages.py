@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.ipc.messages import Message, decode_value, encode
+from faultset.collector.mitigation.attempts import MitigationResult
+from faultset.collector.mitigation.repairs import RepairOrder
 from faultset.collector.plans.plan import Plan
 
 
@@ -24,6 +26,8 @@ class EpisodeAssignment(Message):
         How many episodes the campaign runs at a time.
     settings
         Settings of the platform's host.
+    repair
+        What is done about the fault at the end of the view, instead of writing the episode.
     """
 
     plan: Plan
@@ -31,6 +35,7 @@ class EpisodeAssignment(Message):
     parent: int
     parallel: int
     settings: dict[str, Any]
+    repair: RepairOrder | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +64,8 @@ class EpisodeOutcome(Message):
         Folder with the logs and the journal of a failed episode.
     source_failures
         Name of each added source that failed, with the reason.
+    mitigation
+        What came of a repair.
     """
 
     episode: str
@@ -73,6 +80,7 @@ class EpisodeOutcome(Message):
     latent_fires: bool = False
     logs: Path | None = None
     source_failures: dict[str, str] = field(default_factory=dict)
+    mitigation: MitigationResult | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

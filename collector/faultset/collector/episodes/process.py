@@ -110,6 +110,7 @@ def _run(
         report=lambda phase, end_ns: send(PhaseReport(phase=str(phase), end_ns=end_ns)),
         interrupted=lambda: bool(stopping) or os.getppid() != assignment.parent,
         parallel=assignment.parallel,
+        repair=assignment.repair,
     )
     try:
         return runner.run()

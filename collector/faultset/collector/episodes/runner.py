@@ -15,6 +15,8 @@ from faultset.collector.episodes.records import EpisodeRecord
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
 from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.faults.registry import get_fault
+from faultset.collector.mitigation.attempts import MitigationAttempt
+from faultset.collector.mitigation.repairs import RepairOrder
 from faultset.collector.plans.plan import Plan, draw
 from faultset.collector.platforms.api.objects import ObjectNotFound
 from faultset.collector.platforms.api.platform import EpisodePlatform
@@ -22,6 +24,9 @@ from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.core.errors import FaultsetError, PlatformError, UsageError
 from faultset.core.times import SECOND_NS
+
+FELT_S = 15
+"""How long a fault that is to be repaired is in effect before, so that clients have felt it."""
 
 
 class EpisodeRunner:
@@ -39,6 +44,8 @@ class EpisodeRunner:
         How many episodes the campaign runs at a time.
     pressure
         Measures how short of CPU this machine is; measured anew when left out.
+    repair
+        What is done about the fault, in an episode that is not written.
     clock
         What gives the time and waits.
     """
@@ -55,14 +62,16 @@ class EpisodeRunner:
         interrupted: Callable[[], bool] = lambda: False,
         parallel: int = 1,
         pressure: CpuPressure | None = None,
+        repair: RepairOrder | None = None,
         clock: EpisodeClock = SYSTEM_CLOCK,
     ):
         self.plan, self.platform, self.journal = plan, platform, journal
         self.sources = sources or SourceRecorder((), root)
         fault = get_fault(plan.fault) if plan.fault else None
-        draws = draw(plan)
+        draws = draw(plan) if repair is None else draw(plan, harmless_changes=0)
         self.record = EpisodeRecord(plan=plan, fault=fault, parallel=parallel, clock=clock)
         self.machine = EpisodeMachine(plan=plan, draws=draws, repeat_s=fault.repeat_s if fault else None)
+        self.machine.mitigates = repair is not None
         self._report, self._interrupted, self._clock = report, interrupted, clock
         self._pressure = pressure or CpuPressure()
         self._watchdog = EpisodeWatchdog(platform, clock)
@@ -77,6 +86,7 @@ class EpisodeRunner:
             interrupted=interrupted,
             pressure=self._pressure,
             watchdog=self._watchdog,
+            attempt=MitigationAttempt(repair, platform) if repair else None,
             clock=clock,
         )
         self._next_check_ns = 0
@@ -90,6 +100,7 @@ class EpisodeRunner:
             Command.CHECK_REFERENCE: actions.check_reference,
             Command.CHANGE: actions.change,
             Command.INJECT: actions.inject,
+            Command.MITIGATE: actions.mitigate,
             Command.UNDO: actions.undo,
             Command.COLLECT: actions.collect,
             Command.TEARDOWN: actions.teardown,
@@ -126,6 +137,7 @@ class EpisodeRunner:
             sli_fires=bool(judgement and judgement.sli_fires),
             latent_fires=bool(judgement and judgement.latent_fires),
             source_failures=self.sources.failures,
+            mitigation=self._actions.mitigation,
         )
 
     def _perform(self, command: Command) -> tuple[Event, BaseException | None]:
@@ -166,4 +178,7 @@ class EpisodeRunner:
             if self.machine.phase is Phase.FAULT and now_ns >= self._next_check_ns:
                 self._next_check_ns = now_ns + SECOND_NS // 2
                 self._actions.confirm()
+                seen_ns = self.record.effective_ns
+                if self.machine.mitigates and seen_ns and now_ns >= seen_ns + FELT_S * SECOND_NS:
+                    return Event(now_ns=now_ns, enough=True)
             self._clock.sleep(min(0.1, max(0.0, (deadline_ns - self._clock.time_ns()) / 1e9)))

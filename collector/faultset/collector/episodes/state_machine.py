@@ -23,6 +23,7 @@ class Phase(StrEnum):
     BASELINE = "baseline"
     INJECT = "inject"
     FAULT = "fault"
+    MITIGATE = "mitigate"
     RECOVER = "recover"
     COOLDOWN = "cool-down"
     COLLECT = "collect"
@@ -39,6 +40,7 @@ class Command(StrEnum):
     CHECK_REFERENCE = "check-reference"
     CHANGE = "change"
     INJECT = "inject"
+    MITIGATE = "mitigate"
     UNDO = "undo"
     COLLECT = "collect"
     TEARDOWN = "teardown"
@@ -46,13 +48,17 @@ class Command(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What happened: `ok` and `reason` say how a command ended; an event without a command only lets time pass."""
+    """What happened: `ok` and `reason` say how a command ended; an event without a command only lets time pass.
+
+    `enough` ends the view early, which only an episode that is not written may do.
+    """
 
     now_ns: int
     command: Command | None = None
     ok: bool = True
     reason: str = ""
     interrupt: bool = False
+    enough: bool = False
 
 
 @dataclass
@@ -65,8 +71,10 @@ class EpisodeMachine:
         Where the episode is.
     warm_grace_s
         How long after the planned warm-up the application may take to become healthy, in seconds.
+    mitigates
+        Whether the application is to be repaired at the end of the view; such an episode is not written.
     view_start_ns
-        Begin of the view, known from the baseline on.
+        Beginning of the view, known from the baseline on.
     deadline_ns
         When the machine needs the next event at the latest; None while it waits for the result of a command.
     failure
@@ -77,6 +85,7 @@ class EpisodeMachine:
     draws: Draws
     repeat_s: float | None = None
     warm_grace_s: float = 60.0
+    mitigates: bool = False
     phase: Phase = Phase.NEW
     view_start_ns: int = 0
     deadline_ns: int | None = None
@@ -116,6 +125,11 @@ class EpisodeMachine:
                 return self._warm_up(event)
             case Phase.BASELINE | Phase.INJECT | Phase.FAULT:
                 return self._in_view(event)
+            case Phase.MITIGATE if event.command is Command.MITIGATE:
+                return self._undo()
+            case Phase.RECOVER if event.command is Command.UNDO and self.mitigates:
+                self.phase = Phase.TEARDOWN
+                return [Command.TEARDOWN]
             case Phase.RECOVER if event.command is Command.UNDO:
                 self.phase = Phase.COOLDOWN
                 self.deadline_ns = event.now_ns + int(self.plan.phases.cooldown_s * SECOND_NS)
@@ -172,8 +186,8 @@ class EpisodeMachine:
     def _in_view(self, event: Event) -> list[Command]:
         if event.command is Command.INJECT:
             self.phase = Phase.FAULT
-        if event.now_ns >= self.view_end_ns:
-            return self._recover()
+        if event.now_ns >= self.view_end_ns or (event.enough and self.mitigates):
+            return self._mitigate() if self.mitigates else self._undo()
         due = [command for at_ns, command in self._scheduled if at_ns <= event.now_ns]
         self._scheduled = [(at_ns, command) for at_ns, command in self._scheduled if at_ns > event.now_ns]
         if Command.INJECT in due:
@@ -183,12 +197,16 @@ class EpisodeMachine:
         self.deadline_ns = min([at_ns for at_ns, _ in self._scheduled[:1]] + [self.view_end_ns])
         return due
 
-    def _recover(self) -> list[Command]:
+    def _mitigate(self) -> list[Command]:
+        self.phase, self.deadline_ns = Phase.MITIGATE, None
+        return [Command.MITIGATE]
+
+    def _undo(self) -> list[Command]:
         self.phase, self.deadline_ns = Phase.RECOVER, None
         return [Command.UNDO]
 
     def _abandon(self, reason: str) -> list[Command]:
         self.failure = self.failure or reason
-        needs_undo = self.phase in (Phase.BASELINE, Phase.INJECT, Phase.FAULT, Phase.RECOVER)
+        needs_undo = self.phase in (Phase.BASELINE, Phase.INJECT, Phase.FAULT, Phase.MITIGATE, Phase.RECOVER)
         self.phase, self.deadline_ns, self._scheduled = Phase.TEARDOWN, None, []
         return [Command.UNDO, Command.TEARDOWN] if needs_undo else [Command.TEARDOWN]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from faultset.collector.episodes.harmless_changes import clients_may_notice
 from faultset.collector.episodes.health import HostTooBusy
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.plans.plan import Plan
@@ -127,6 +128,7 @@ def write_episode(
                 workload_entry=app.entry[0],
                 metric_roles=tuple(asdict(role) for one in added for role in one.spec.metric_roles),
                 added_tables=tuple(added_tables),
+                workload=_workload(plan),
             )
         )
         view = EpisodeView(root / EPISODES / f"{plan.episode}{INCOMPLETE}")
@@ -140,9 +142,10 @@ def write_episode(
             reference_end_ns=bounds.reference_end_ns,
             onset_ns=record.inject_start_ns or bounds.end_ns,
             end_ns=bounds.end_ns,
-            limit=threshold_for(plan.app, plan.platform, plan.step_s),
+            limit=threshold_for(plan.app, plan.platform, plan.step_s, plan.traffic.name),
+            load_varies=not plan.traffic.pattern.is_constant,
         )
-        _must_be_valid(plan, judgement, is_busy=is_busy)
+        _must_be_valid(plan, judgement, is_busy=is_busy, made=record.parameters)
         label = _label(record, bounds, platform, judgement)
         digest = run_digest(times, view_start_ns=bounds.start_ns, inject_start_ns=label["inject_start"])
         journal.note(WRITTEN, digest=digest)
@@ -152,12 +155,17 @@ def write_episode(
     return judgement
 
 
-def _must_be_valid(plan: Plan, judgement: Judgement, *, is_busy: bool) -> None:
+def _must_be_valid(plan: Plan, judgement: Judgement, *, is_busy: bool, made: Mapping[str, Any]) -> None:
     reason = judgement.void_reason
-    if not reason and is_busy and judgement.sli_fires and plan.no_fault_kind in ("plain", "sham"):
+    is_felt = plan.no_fault_kind == "disturbed" or clients_may_notice(made)
+    if not reason and is_busy and judgement.sli_fires and plan.no_fault_kind and not is_felt:
         reason = "client requests moved without a fault while the host was short of CPU"
     if reason:
         raise HostTooBusy(f"the episode says nothing about {plan.title}: {reason}; end other programs on this machine")
+
+
+def _workload(plan: Plan) -> dict[str, Any]:
+    return {"mix": plan.mix, "rate_rps": plan.rate_rps, **plan.traffic.as_record()}
 
 
 def _label(
@@ -196,7 +204,7 @@ def _label(
         "reference_end": bounds.reference_end_ns,
         "verdict": judgement.verdict if fault else "none",
         "profile": plan.profile,
-        "workload": {"mix": plan.mix, "rate_rps": plan.rate_rps},
+        "workload": _workload(plan),
         "seed": plan.seed,
         "host": {**host_load(platform).as_record(), "parallel": record.parallel, "durations_s": record.durations_s},
         "clock_offsets": {table: round(1e9 * offset_s) for table, offset_s in platform.clock_offsets_s().items()},

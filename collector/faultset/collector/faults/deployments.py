@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
+from faultset.collector.faults.pods import container_status
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.platform import Platform
 
@@ -26,6 +28,14 @@ def patch_container(platform: Platform, target: str, *, recreate: bool = False, 
     if recreate:
         change["strategy"] = RECREATE
     platform.patch("Deployment", target, {"spec": change})
+
+
+def runs_new_image(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the newest pod runs the image that was rolled out, for the `check` of a fault."""
+    status = container_status(platform, target)
+    if status.get("image", "").endswith(parameters["image"]) and "running" in status.get("state", {}):
+        return f"{target} runs {status['image']}"
+    return None
 
 
 def container_of(platform: Platform, target: str) -> dict[str, Any]:

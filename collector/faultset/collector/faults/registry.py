@@ -42,6 +42,7 @@ FaultType = Literal[
     "Dependency Problem",
 ]
 Category = Literal["functional", "symptomatic"]
+Sight = Literal["state", "events"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,9 @@ class FaultSpec:
     observe
         `observe(platform, target)` returns the state before the first injection, which `check` gets as `before`;
         for checks of counters and of how a container ended. Without it `before` is None.
+    check_sees
+        `state` when `check` says nothing once the fault is gone; `events` when it sees what has happened since
+        `observe`, for instance that a container was killed, so that one observes anew to learn whether it goes on.
     repeat_s
         Seconds after which the injection is made again, until the recovery; None when once is enough.
     also_accepted
@@ -91,6 +95,7 @@ class FaultSpec:
     inject: Inject
     check: Check
     observe: Observe | None
+    check_sees: Sight
     repeat_s: float | None
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]]
     needs: frozenset[Capability]
@@ -107,6 +112,7 @@ def fault(
     targets: Callable[[AppSpec], tuple[str, ...]],
     check: Check,
     observe: Observe | None = None,
+    check_sees: Sight = "state",
     paper_number: int | None = None,
     category: Category = "functional",
     root_cause_kind: str = "Deployment",
@@ -123,7 +129,9 @@ def fault(
         that name.
     """
     _require_permitted(name, system_level=(system_level, SystemLevel), fault_type=(fault_type, FaultType))
-    _require_permitted(name, category=(category, Category))
+    _require_permitted(name, category=(category, Category), check_sees=(check_sees, Sight))
+    if check_sees == "events" and observe is None:
+        raise ValueError(f"fault {name} has a check that sees events; give it observe, from when on they count")
     for need in needs:
         _require_permitted(name, needs=(need, Capability))
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in (NOOP, ALL):
@@ -148,6 +156,7 @@ def fault(
             inject=inject,
             check=check,
             observe=observe,
+            check_sees=check_sees,
             repeat_s=repeat_s,
             also_accepted=also_accepted,
             needs=frozenset(needs),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.faults.pods import last_end, last_error_line, pod_of, pods_of
@@ -12,6 +14,7 @@ from faultset.collector.runtime.stores.driver import EMPTY_STORE, AdminChange, S
 from faultset.collector.runtime.stores.drivers import store_driver
 from faultset.collector.runtime.stores.server import admin_command
 from faultset.collector.spec.app import AppSpec
+from faultset.core.times import SECOND_NS
 
 
 def driver_of(app: AppSpec, store: str) -> StoreDriver:
@@ -57,8 +60,28 @@ def restart_consumers(platform: Platform, store: str) -> tuple[str, ...]:
     return consumers
 
 
-def consumer_failures(platform: Platform, target: str) -> dict[str, tuple[int, int]]:
-    """Return restarts and last exit code of the pods of a store's consumers that have exited with an error."""
+@dataclass(frozen=True, kw_only=True)
+class ConsumersBefore:
+    """What is known of a store's consumers from an instant on.
+
+    Attributes
+    ----------
+    time_ns
+        The instant.
+    failures
+        Restarts and last exit code of the pods that had exited with an error.
+    """
+
+    time_ns: int
+    failures: Mapping[str, tuple[int, int]]
+
+
+def consumers_before(platform: Platform, target: str) -> ConsumersBefore:
+    """Return what a store's consumers are like at present."""
+    return ConsumersBefore(time_ns=time.time_ns(), failures=_failures(platform, target))
+
+
+def _failures(platform: Platform, target: str) -> dict[str, tuple[int, int]]:
     return {
         pod["metadata"]["name"]: (status.get("restartCount", 0), last_end(status)["exitCode"])
         for consumer in platform.app.consumers(target)
@@ -69,18 +92,19 @@ def consumer_failures(platform: Platform, target: str) -> dict[str, tuple[int, i
 
 
 def consumer_fails(
-    platform: Platform, target: str, parameters: Mapping[str, Any], before: Mapping[str, tuple[int, int]]
+    platform: Platform, target: str, parameters: Mapping[str, Any], before: ConsumersBefore
 ) -> str | None:
-    """See whether a consumer of a store has exited with an error since the injection, or starts and logs errors.
+    """See whether a consumer of a store has exited with an error since an instant, or logs errors.
 
     The injection has made the pods of consumers anew, so that what they log is about their start, or comes after it.
     """
-    for pod, (restarts, exit_code) in consumer_failures(platform, target).items():
-        if pod not in before or restarts > before[pod][0]:
+    for pod, (restarts, exit_code) in _failures(platform, target).items():
+        if pod not in before.failures or restarts > before.failures[pod][0]:
             return f"{pod} exited with code {exit_code}"
+    window_s = (time.time_ns() - before.time_ns) / SECOND_NS
     for consumer in parameters["restarted"]:
         for pod in pods_of(platform, consumer):
-            line = last_error_line(platform, pod["metadata"]["name"])
+            line = last_error_line(platform, pod["metadata"]["name"], window_s=window_s)
             if line is not None:
                 return f"{pod['metadata']['name']} logs: {line}"
     return None

@@ -15,6 +15,32 @@ def networked_services(app: AppSpec) -> tuple[str, ...]:
     return tuple(name for name in logic_services(app) if app.services[name].port)
 
 
+def called_services(app: AppSpec) -> tuple[str, ...]:
+    """Return the networked services that other services of the application call, not clients alone."""
+    called = {callee for _, callee in app.calls}
+    return tuple(name for name in networked_services(app) if name in called)
+
+
+def callers_of(app: AppSpec, service: str) -> tuple[str, ...]:
+    """Return the services that call a service."""
+    return tuple(dict.fromkeys(caller for caller, callee in app.calls if callee == service))
+
+
+def stores_of_requests(app: AppSpec) -> tuple[str, ...]:
+    """Return the stores that requests wait for: caches, and databases that somebody reads later than at its start."""
+
+    def waits(user: str) -> bool:
+        has_cache = any(app.services[store].kind == "cache" for store in app.stores(user))
+        return not app.services[user].reads_store_at_start and not has_cache
+
+    return tuple(
+        name
+        for name, service in app.services.items()
+        if (service.kind == "cache" and app.consumers(name))
+        or (service.kind == "database" and any(waits(user) for user in app.consumers(name)))
+    )
+
+
 def code_services(app: AppSpec) -> tuple[str, ...]:
     """Return all services that run the application's own code."""
     return tuple(name for name, service in app.services.items() if service.kind in ("frontend", "logic"))

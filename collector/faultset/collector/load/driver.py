@@ -6,7 +6,7 @@ announced in the entry-point group `faultset.load_drivers`; a spec names one in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -48,9 +48,7 @@ class RequestResult(NamedTuple):
 
 
 class LoadDriver(Protocol):
-    """Made once inside a running event loop, with a `LoadTarget` as the only argument."""
-
-    def __init__(self, target: LoadTarget) -> None: ...
+    """Sends requests to one target; its class is a `LoadDriverClass`."""
 
     async def send(self, request: ScheduledRequest) -> RequestResult:
         """Send a request and wait for the answer; many run at a time. May be cancelled; raises nothing else."""
@@ -61,11 +59,15 @@ class LoadDriver(Protocol):
         ...
 
 
-def driver_class(app: AppSpec) -> type[LoadDriver]:
+LoadDriverClass = Callable[[LoadTarget], LoadDriver]
+"""Called once inside a running event loop, with the target as the only argument."""
+
+
+def driver_class(app: AppSpec) -> LoadDriverClass:
     """Return the load driver of an application; raise UsageError when it is unknown or no driver."""
     return load_plugin(GROUP, app.load.driver, kind="load driver", accept=_accepted)
 
 
-def _accepted(name: str, loaded: Any) -> type[LoadDriver]:
+def _accepted(name: str, loaded: Any) -> LoadDriverClass:
     require_class(loaded, "send", "close")
     return loaded

@@ -1,16 +1,21 @@
-"""Sends requests when the schedule says so, never waiting for an answer first."""
+"""Sends requests when they are due: in an open loop without waiting for answers, or as users do who wait for them."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from faultset.collector.load.driver import LoadDriver
 from faultset.collector.load.messages import ChangeLoad, LoadStatistics, ReadStatistics
+from faultset.collector.load.patterns import SESSIONS, LoadPattern
+from faultset.collector.load.rate_curves import Arrivals
 from faultset.collector.load.results import NONE, ResultFile
 from faultset.collector.load.schedule import Schedule, ScheduledRequest
+from faultset.collector.load.sessions import Users
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +28,18 @@ class _Sent:
 
 
 class Generator:
-    """Open-loop load: requests of a schedule, each sent by a driver when it is due.
+    """The load: requests of a schedule, each sent by a driver when it is due.
 
     Parameters
     ----------
     rate_rps
         Mean number of requests per second at factor one.
+    pattern
+        How the rate moves, or that users wait for answers.
+    seed
+        Decides the pattern; the schedule has draws of its own.
+    schedule_of
+        Gives the schedule of one user of many.
     """
 
     def __init__(
@@ -38,6 +49,9 @@ class Generator:
         *,
         driver: LoadDriver,
         rate_rps: float,
+        pattern: LoadPattern,
+        seed: int,
+        schedule_of: Callable[[int], Schedule],
     ):
         self._schedule, self._results = schedule, results
         self._driver = driver
@@ -47,31 +61,47 @@ class Generator:
         self._worst_lag_s = 0.0
         self._outcomes: Counter[str] = Counter()
         self._under_way: set[asyncio.Task[None]] = set()
+        self._arrivals = Arrivals(pattern, seed)
+        self._users = None
+        if pattern.kind == SESSIONS:
+            self._users = Users(pattern, schedule_of, self._send_due, rate_rps=rate_rps, seed=seed)
 
     async def run(self) -> None:
         """Send until cancelled."""
+        if self._users is not None:
+            return await self._users.run()
         loop = asyncio.get_running_loop()
-        due, offset_ns = loop.time(), time.time_ns() - int(loop.time() * 1e9)
+        due = loop.time()
         while True:
-            request = self._schedule.next()
-            due += request.gap / (self._rate_rps * self._factor)
+            request = self._schedule.next(self._arrivals.elapsed_s)
+            due += self._arrivals.after(request.gap, self._rate_rps * self._factor)
             wait = due - loop.time()
             if wait > 0:
                 await asyncio.sleep(wait)
-            self._number += 1
-            now = loop.time()
-            self._worst_lag_s = max(self._worst_lag_s, now - due)
-            sent = _Sent(
-                number=self._number,
-                request=request,
-                scheduled=int(due * 1e9) + offset_ns,
-                sent=int(now * 1e9) + offset_ns,
-                due=due,
-            )
-            self._record(sent, NONE, NONE, "unfinished")
-            task = loop.create_task(self._send(sent))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            self._send_due(request, due)
+
+    def _send_due(self, request: ScheduledRequest, due: float) -> asyncio.Task[None]:
+        loop = asyncio.get_running_loop()
+        self._number += 1
+        now, offset_ns = loop.time(), self._offset_ns
+        self._worst_lag_s = max(self._worst_lag_s, now - due)
+        sent = _Sent(
+            number=self._number,
+            request=request,
+            scheduled=int(due * 1e9) + offset_ns,
+            sent=int(now * 1e9) + offset_ns,
+            due=due,
+        )
+        self._record(sent, NONE, NONE, "unfinished")
+        task = loop.create_task(self._send(sent))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    @functools.cached_property
+    def _offset_ns(self) -> int:
+        """What to add to the loop's clock for the time of day, as it was when the load began."""
+        return time.time_ns() - int(asyncio.get_running_loop().time() * 1e9)
 
     def _record(self, sent: _Sent, latency: int, status: int, outcome: str) -> None:
         self._results.write(
@@ -95,6 +125,8 @@ class Generator:
         if request.factor <= 0:
             raise ValueError(f"a load factor must be above zero; found {request.factor:g}")
         self._factor = request.factor
+        if self._users is not None:
+            self._users.change(request.factor)
         return request.factor
 
     def statistics(self, request: ReadStatistics | None = None) -> LoadStatistics:

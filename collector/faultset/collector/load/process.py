@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from faultset.collector.ipc.channel import serve
-from faultset.collector.load.driver import LoadDriver, LoadTarget, driver_class
+from faultset.collector.load.driver import LoadDriverClass, LoadTarget, driver_class
 from faultset.collector.load.generator import Generator
 from faultset.collector.load.http_server import serve_http
 from faultset.collector.load.messages import ChangeLoad, LoadStatistics, ReadStatistics, StopLoad
+from faultset.collector.load.regions import RegionalDriver
 from faultset.collector.load.results import ResultFile
 from faultset.collector.load.schedule import Schedule
+from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.runtime.environment import allow_many_files
 from faultset.collector.spec.app import AppSpec
@@ -39,22 +41,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--socket", type=Path, help="Unix socket for requests to change or stop the load")
     parser.add_argument("--bind", help="address from which to send")
     parser.add_argument("--http", type=int, help="port on which to serve results and take the same requests")
+    parser.add_argument("--traffic", default=CONSTANT_TRAFFIC.to_json(), help="pattern and regions as JSON")
     arguments = parser.parse_args(argv)
     random.seed()
     if arguments.rate <= 0:
         parser.error(f"--rate must be above zero; found {arguments.rate:g}")
     try:
         app = read_app(arguments.app.read_text(encoding="utf-8"), str(arguments.app))
-        schedule = Schedule(app, arguments.mix, arguments.seed)
+        traffic = Traffic.from_json(arguments.traffic)
+        schedule = Schedule(app, arguments.mix, arguments.seed, horizon_s=traffic.pattern.horizon_s)
         driver = driver_class(app)
     except FaultsetError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
     allow_many_files()
-    return asyncio.run(_run(app, schedule, driver, arguments))
+    return asyncio.run(_run(app, schedule, driver, traffic, arguments))
 
 
-async def _run(app: AppSpec, schedule: Schedule, driver: type[LoadDriver], arguments: argparse.Namespace) -> int:
+async def _run(
+    app: AppSpec, schedule: Schedule, driver: LoadDriverClass, traffic: Traffic, arguments: argparse.Namespace
+) -> int:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -62,7 +68,20 @@ async def _run(app: AppSpec, schedule: Schedule, driver: type[LoadDriver], argum
         url=arguments.target, local_address=arguments.bind, timeout_s=TIMEOUT_S, options=app.load.options
     )
     results = ResultFile(arguments.results, schedule.endpoints)
-    generator = Generator(schedule, results, driver=driver(target), rate_rps=arguments.rate)
+    seed, sender = arguments.seed, driver(target)
+
+    def schedule_of(user: int) -> Schedule:
+        return Schedule(app, arguments.mix, seed + (user + 1) * 2**32, horizon_s=traffic.pattern.horizon_s)
+
+    generator = Generator(
+        schedule,
+        results,
+        driver=RegionalDriver(sender, traffic.regions, seed) if traffic.regions else sender,
+        rate_rps=arguments.rate,
+        pattern=traffic.pattern,
+        seed=seed,
+        schedule_of=schedule_of,
+    )
     sending = asyncio.create_task(generator.run())
     sending.add_done_callback(lambda task: None if task.cancelled() else ended.set())
 

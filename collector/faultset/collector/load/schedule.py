@@ -1,4 +1,7 @@
-"""When requests are sent and what they ask for: drawn from a seed, whatever the application answers."""
+"""What requests ask for, and the draws that decide when they are sent: from a seed, whatever the application answers.
+
+A mix may change over time: `A..B` goes from mix A to mix B evenly over a length of time, and stays there.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ from typing import Literal
 import numpy as np
 
 from faultset.collector.spec.app import AppSpec
+from faultset.core.errors import UsageError
+from faultset.core.suggestions import unknown_name
+
+_TO = ".."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,19 +38,34 @@ class ScheduledRequest:
 
 
 class Schedule:
-    """Poisson arrivals of a mix of requests; the same seed gives the same arrivals at any rate."""
+    """Requests of a mix with exponential gaps; the same seed gives the same requests at any rate.
 
-    def __init__(self, app: AppSpec, mix: str, seed: int):
-        shares = app.mix(mix).shares
-        self._kinds = [app.requests[name] for name in shares]
-        self._bounds = np.cumsum(list(shares.values()))
+    Parameters
+    ----------
+    mix
+        Name of a mix, or two as `A..B`.
+    horizon_s
+        Length of the time in which the first mix becomes the second.
+    """
+
+    def __init__(self, app: AppSpec, mix: str, seed: int, *, horizon_s: float = 0.0):
+        shares = [app.mix(name).shares for name in mixes_of(mix, app)]
+        names = list(dict.fromkeys(name for part in shares for name in part))
+        self._kinds = [app.requests[name] for name in names]
+        weights = [np.array([part.get(name, 0.0) for name in names]) for part in shares]
+        self._first, self._last = (np.cumsum(part / part.sum()) for part in (weights[0], weights[-1]))
+        self._horizon_s = horizon_s if len(shares) > 1 else 0.0
         self._gaps, self._requests = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(2))
         self.endpoints = tuple(kind.endpoint for kind in self._kinds)
 
-    def next(self) -> ScheduledRequest:
-        """Draw the next arrival."""
-        point = self._requests.random() * self._bounds[-1]
-        kind = int(np.searchsorted(self._bounds, point, side="right"))
+    def next(self, elapsed_s: float = 0.0) -> ScheduledRequest:
+        """Draw the next arrival; `elapsed_s` is the time since the load began."""
+        bounds = self._last
+        if self._horizon_s:
+            done = min(1.0, elapsed_s / self._horizon_s)
+            bounds = (1 - done) * self._first + done * self._last
+        point = self._requests.random() * bounds[-1]
+        kind = int(np.searchsorted(bounds, point, side="right"))
         request = self._kinds[kind]
         parameters = request.draw(self._requests)
         in_path = {name: value for name, value in parameters.items() if f"{{{name}}}" in request.path}
@@ -55,3 +77,14 @@ class Schedule:
             parameters={name: value for name, value in parameters.items() if name not in in_path},
             body=request.body,
         )
+
+
+def mixes_of(mix: str, app: AppSpec) -> tuple[str, ...]:
+    """Return the one or two mixes that a mix's name means; raise UsageError when the application lacks one."""
+    names = (mix,) if mix in app.mixes else tuple(mix.split(_TO))
+    if len(names) > 2:
+        raise UsageError(f"a workload mix may change once, as A..B, but was given as {mix!r}")
+    for name in names:
+        if name not in app.mixes:
+            raise unknown_name("workload mix", name, app.mixes)
+    return names

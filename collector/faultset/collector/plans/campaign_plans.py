@@ -13,10 +13,12 @@ import numpy as np
 
 from faultset.collector.apps import is_path, load_app
 from faultset.collector.faults.registry import NOOP, FaultSpec
+from faultset.collector.load.patterns import CONSTANT
+from faultset.collector.load.schedule import mixes_of
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.fault_selection import chosen_faults
 from faultset.collector.plans.plan import NoFaultKind, Plan
-from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases
+from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, traffic_of
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.runtime.app_code import is_folder
 from faultset.collector.sources.registry import check_together, load_source
@@ -25,6 +27,7 @@ from faultset.core.errors import UsageError
 from faultset.core.json_text import canonical_json
 from faultset.core.suggestions import unknown_name
 
+_ALWAYS = object()
 NO_FAULT_KINDS: tuple[NoFaultKind, ...] = ("plain", "disturbed", "sham")
 FEWEST_NO_FAULT = 6
 
@@ -69,6 +72,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     host_class = load_host_class(request.platform)
     check_numbers(request)
     check_phases(request.phases, request.step_s)
+    traffic = traffic_of(request)
     check_together([load_source(name) for name in request.sources])
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 1]))
     drafts: list[_Draft] = []
@@ -87,8 +91,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
                 f"app {app.name} is deployed on a cluster, but the platform is {request.platform}; "
                 "add --platform kubernetes"
             )
-        if request.mix is not None and request.mix not in app.mixes:
-            raise unknown_name("workload mix", request.mix, app.mixes)
+        mixes_of(request.mix or app.default_mix, app)
         pairs = _pick_targets(chosen_faults(request.faults, app), app, request.targets, request.repeat, rng)
         drafts += [(app, spec.name, None, target) for spec, target in pairs]
         count = request.normal
@@ -121,6 +124,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
                 step_s=request.step_s,
                 trace_sampling=request.trace_sampling,
                 sources=request.sources,
+                traffic=traffic,
             )
         )
     return tuple(plans)
@@ -129,8 +133,12 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
 def campaign_id(request: CampaignRequest) -> str:
     """Return an id that the same request of the same code always gets, so that running it again resumes it."""
     # the text must never change, or campaigns that an earlier release began could not be resumed
-    given = [field.name for field in fields(request) if field.name != "sources" or request.sources]
+    later = {"sources": (), "load": CONSTANT, "regions": ""}
+    given = [one.name for one in fields(request) if getattr(request, one.name) != later.get(one.name, _ALWAYS)]
     values = ", ".join(f"{name}={getattr(request, name)!r}" for name in given)
+    pattern = traffic_of(request).pattern
+    if pattern.rates:
+        values += f", rates={pattern.rates!r}"
     code = canonical_json(requested_code(request))
     return hashlib.sha256(f"Request({values}) {code}".encode()).hexdigest()[:12]
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import ConfigDict
 
+from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.core.reading.documents import STRICT, checked, parse_object
@@ -39,22 +40,42 @@ class Plan:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     episode: str
+    """Id of the episode."""
     app: str
+    """Name of the application."""
     platform: str
+    """Name of the platform on which it runs."""
     fault: str | None
+    """Name of the fault; None for an episode without one."""
     no_fault_kind: NoFaultKind | None
+    """plain, disturbed or sham; None for an episode with a fault."""
     target: str | None
+    """Service that the fault is applied to; None for an episode without one."""
     seed: int
+    """What everything random follows from."""
     phases: Phases
+    """Lengths of the phases."""
     profile: str
+    """Name of the profile that the phases come from; `custom` for other lengths."""
     rate_rps: float
+    """Client requests per second."""
     mix: str
+    """Workload mix."""
     step_s: float
+    """Interval of metrics in seconds."""
     trace_sampling: float = 1.0
+    """Share of client requests whose spans are kept."""
     app_file: str | None = None
     """Where the application's description lies when it does not come with the product."""
     sources: tuple[str, ...] = ()
     """Names of the sources of telemetry that are added to those of the platform."""
+    traffic: Traffic = CONSTANT_TRAFFIC
+    """How the rate of requests moves, and from where they come."""
+
+    @property
+    def least_rate_rps(self) -> float:
+        """Requests per second below which the load never falls on average."""
+        return self.rate_rps * self.traffic.pattern.least_share
 
     @property
     def title(self) -> str:
@@ -78,7 +99,7 @@ class Draws:
     Attributes
     ----------
     onset_s
-        Begin of the fault, or of what a no-fault episode does instead, in seconds after the view's begin.
+        Beginning of the fault, or of what a no-fault episode does instead, in seconds after that of the view.
     change_s
         When the harmless changes are made, in seconds after the view's begin.
     """

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from faultset.collector.apps import load_apps
 from faultset.collector.faults.registry import ALL
+from faultset.collector.load.patterns import CONSTANT, REPLAY, parse_pattern
+from faultset.collector.load.recorded_rates import read_rates
+from faultset.collector.load.regions import parse_regions
+from faultset.collector.load.traffic import Traffic
 from faultset.collector.plans.plan import profile_phases
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.core.errors import UsageError
+
+DEFAULT_RATE_RPS = 20.0
+LOADS = {"standard": "bursty", "long": "bursty"}
+"""Load of a profile that has another than a constant one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,12 +27,22 @@ class CampaignRequest:
 
     Attributes
     ----------
+    faults
+        Names of faults, in the order in which they were asked for.
+    apps
+        Names of applications, or paths of app files.
     targets
         Services that faults may be applied to; all that are possible when empty.
+    platform
+        Name of the platform.
+    seed
+        What plans and load follow from.
     repeat
         Episodes for each fault.
     normal
         No-fault episodes; None means half as many as with a fault, at least 6.
+    phases
+        Lengths of the phases of every episode.
     profile
         Name of the profile that `phases` come from; `custom` for other lengths.
     rate_rps
@@ -36,6 +55,10 @@ class CampaignRequest:
         Share of client requests whose spans are kept.
     sources
         Sources of telemetry that are added to those of the platform.
+    load
+        How the rate of requests moves, as `faultset.collector.load.patterns` writes it.
+    regions
+        From where requests come, as `faultset.collector.load.regions` writes it.
     """
 
     faults: tuple[str, ...]
@@ -52,6 +75,8 @@ class CampaignRequest:
     step_s: float
     trace_sampling: float = 1.0
     sources: tuple[str, ...] = ()
+    load: str = CONSTANT
+    regions: str = ""
 
 
 def make_request(
@@ -68,11 +93,13 @@ def make_request(
     baseline_s: float | None = None,
     fault_s: float | None = None,
     cooldown_s: float | None = None,
-    rate_rps: float = 20.0,
+    rate_rps: float | None = None,
     mix: str | None = None,
     step_s: float = 1.0,
     trace_sampling: float = 1.0,
     sources: Sequence[str] = (),
+    load: str | None = None,
+    regions: str = "",
 ) -> CampaignRequest:
     """Return a request for a campaign; see `CampaignRequest` for what is not described here.
 
@@ -85,6 +112,10 @@ def make_request(
         the collector deploys, plug-ins among them.
     profile
         `quick` or `standard`: the lengths of the phases.
+    rate_rps
+        20 when left out; a replayed load has the rate of its file.
+    load
+        What the profile has when left out: `bursty`, of `quick` `constant`.
     warmup_s, baseline_s, fault_s, cooldown_s
         Lengths of single phases in seconds instead of the profile's.
 
@@ -96,6 +127,7 @@ def make_request(
     base = profile_phases(profile, platform)
     given = {"warmup_s": warmup_s, "baseline_s": baseline_s, "fault_s": fault_s, "cooldown_s": cooldown_s}
     phases = Phases(**{**vars(base), **{name: float(length) for name, length in given.items() if length is not None}})
+    load = LOADS.get(profile, CONSTANT) if load is None else load
     if ALL in apps:
         apps = tuple(name for name, app in load_apps().items() if app.deployed is None)
     return CampaignRequest(
@@ -108,12 +140,31 @@ def make_request(
         normal=normal,
         phases=phases,
         profile=profile if phases == base else "custom",
-        rate_rps=float(rate_rps),
+        rate_rps=_rate_of(load, rate_rps),
         mix=mix,
         step_s=float(step_s),
         trace_sampling=float(trace_sampling),
         sources=tuple(dict.fromkeys(sources)),
+        load=load,
+        regions=regions,
     )
+
+
+def traffic_of(request: CampaignRequest) -> Traffic:
+    """Return what clients do in the episodes of a campaign; raise UsageError for what cannot be read."""
+    horizon_s = request.phases.warmup_s + request.phases.view_s
+    return Traffic(
+        pattern=replace(parse_pattern(request.load), horizon_s=horizon_s), regions=parse_regions(request.regions)
+    )
+
+
+def _rate_of(load: str, rate_rps: float | None) -> float:
+    if load.partition(":")[0] != REPLAY or not load.partition(":")[2]:
+        return DEFAULT_RATE_RPS if rate_rps is None else float(rate_rps)
+    mean_rps = round(read_rates(Path(load.partition(":")[2])).mean_rps, 9)
+    if rate_rps is not None and rate_rps != mean_rps:
+        raise UsageError(f"a replayed load has the rate of its file, {mean_rps:g} on average; leave --rate out")
+    return mean_rps
 
 
 def check_numbers(request: CampaignRequest) -> None:

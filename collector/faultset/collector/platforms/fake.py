@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object, ObjectNotFound
@@ -71,12 +72,18 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         )
         return made
 
+    def replace_pods(self) -> None:
+        """Put a new pod in the place of each, as after a recovery."""
+        for key in [key for key in self.objects if key[0] == "Pod"]:
+            del self.objects[key]
+        self._reconcile()
+
     def deploy(self) -> None:
         """Apply the manifests."""
         self.calls.append(("deploy",))
         self.apply(manifests(self.app, telemetry_endpoint=f"http://telemetry:{SPANS_PORT}"))
 
-    def start_load(self, *, seed: int, rate_rps: float, mix: str) -> None:
+    def start_load(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic = CONSTANT_TRAFFIC) -> None:
         """Note it."""
         self.calls.append(("start_load", seed, rate_rps, mix))
 
@@ -184,18 +191,15 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
             wanted = deployment["spec"].get("replicas", 1)
             template = deployment["spec"]["template"]
             key = self.app.label_key
-            pods = [p for p in self.list("Pod", {key: name}) if p["spec"] == template["spec"]]
+            wanted_form = _form(template)
+            pods = [p for p in self.list("Pod", {key: name}) if _form(p) == wanted_form]
             for pod in self.list("Pod", {key: name}):
-                if (
-                    pod["spec"] != template["spec"]
-                    and pod["metadata"].get("patched") is None
-                    and deployment.get("seen")
-                ):
-                    if deployment["seen"] != template["spec"]:
+                if _form(pod) != wanted_form and pod["metadata"].get("patched") is None and deployment.get("seen"):
+                    if deployment["seen"] != wanted_form:
                         del self.objects["Pod", pod["metadata"]["name"]]
                     else:
                         pods.append(pod)
-            deployment["seen"] = copy.deepcopy(template["spec"])
+            deployment["seen"] = copy.deepcopy(wanted_form)
             for pod in pods[wanted:]:
                 del self.objects["Pod", pod["metadata"]["name"]]
             for _ in range(wanted - len(pods)):
@@ -214,6 +218,7 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
                     "metadata": {
                         "name": f"{name}-{number}",
                         "labels": dict(template["metadata"]["labels"]),
+                        "annotations": dict(template["metadata"].get("annotations") or {}),
                         "creationTimestamp": f"2026-01-01T00:01:{number:04d}Z",
                     },
                     "spec": copy.deepcopy(template["spec"]),
@@ -224,6 +229,11 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
                     },
                 }
             deployment["status"] = {"availableReplicas": wanted, "readyReplicas": wanted, "updatedReplicas": wanted}
+
+
+def _form(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a pod has in common with the template that it was made from."""
+    return {"spec": found["spec"], "annotations": found["metadata"].get("annotations") or {}}
 
 
 class _FakeUndoExecutor(UndoExecutor):

@@ -11,7 +11,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,8 +20,9 @@ from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.steps import GENERIC_STEPS
 from faultset.collector.runtime.steps.step import Step
 from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
-from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.files import parse, read_mapping, wrong_spec
+from faultset.collector.spec.steps import Place
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import suggest
 
@@ -70,10 +71,23 @@ def read_app(
             if app.deployed is None and app.services[store].store_driver is None:
                 reason = f"{store} is no store of ours: its program is not faultset-store"
                 raise wrong_spec(text, source, (*place, "stores"), reason)
+        for where, store in _brokers_needed(service):
+            driver = STORE_DRIVERS.get(app.services[store].store_driver or "")
+            if driver is not None and not driver.carries_messages:
+                reason = f"{store} carries no messages: its program {driver.name} is no broker"
+                raise wrong_spec(text, source, (*place, *where), reason)
         if service.runs is not None and service.runs not in persona_of(app).programs:
             reason = f"the application's code has no program {service.runs!r}"
             raise wrong_spec(text, source, (*place, "runs"), reason)
     return app
+
+
+def _brokers_needed(service: ServiceSpec) -> Iterator[tuple[Place, str]]:
+    for name, consumer in service.consumers.items():
+        yield ("consumers", name, "store"), consumer.store
+    for where, step in service.steps():
+        for store in step.brokers_used():
+            yield where, store
 
 
 def own_steps(code: str) -> tuple[type[Step], ...]:

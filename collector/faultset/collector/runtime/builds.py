@@ -20,7 +20,15 @@ MISDIALLING: Mapping[str, int] = MappingProxyType({"1.0.2": 27777, "1.1.1": 2707
 LEAKING: Mapping[str, float] = MappingProxyType({"1.0.4": 9.0, "1.1.3": 12.0, "1.2.2": 15.0})
 """Tags that never free what they allocate, with the MiB they allocate per second."""
 
-TAGS = tuple(sorted({*GOOD, *MISDIALLING, *LEAKING}))
+SLOWED: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {"1.0.5": (0.3, 0.4), "1.1.4": (0.6, 0.15), "1.2.3": (1.0, 0.1)}
+)
+"""Tags that wait for something at a share of the requests, with that share and the seconds."""
+
+FAILING: Mapping[str, float] = MappingProxyType({"1.0.6": 0.1, "1.1.5": 0.25, "1.2.4": 0.5})
+"""Tags that fail at a share of the requests, with that share."""
+
+TAGS = tuple(sorted({*GOOD, *MISDIALLING, *LEAKING, *SLOWED, *FAILING}))
 """All tags."""
 
 BUILD_DISTRIBUTION = "faultset-build"
@@ -40,8 +48,18 @@ class Defects:
 
     database_port: int | None = None
     leak_mib_s: float = 0.0
+    waiting_share: float = 0.0
+    wait_s: float = 0.0
+    failing_share: float = 0.0
 
 
 def defects(tag: str) -> Defects:
     """Return the defects of a tag; unknown tags have none."""
-    return Defects(database_port=MISDIALLING.get(tag), leak_mib_s=LEAKING.get(tag, 0.0))
+    share, wait_s = SLOWED.get(tag, (0.0, 0.0))
+    return Defects(
+        database_port=MISDIALLING.get(tag),
+        leak_mib_s=LEAKING.get(tag, 0.0),
+        waiting_share=share,
+        wait_s=wait_s,
+        failing_share=FAILING.get(tag, 0.0),
+    )

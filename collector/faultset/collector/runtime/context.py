@@ -9,9 +9,11 @@ from typing import Any
 
 from opentelemetry.context import Context
 
+from faultset.collector.runtime.flags import FlagValues
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.signals.logs import Log
+from faultset.collector.runtime.signals.metrics import Metrics
 from faultset.collector.runtime.signals.tracing import Tracing, fail
 from faultset.collector.runtime.stores.driver import StoreClient, StoreError
 
@@ -51,6 +53,8 @@ class ServiceContext:
     log: Log
     tracing: Tracing
     persona: Persona
+    metrics: Metrics
+    flags: FlagValues
 
     @contextmanager
     def store_span(self, request: RequestContext, store: str, name: str | None) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -48,3 +49,16 @@ def _each(source: Getter, value: Getter) -> Getter:
         return [value({**known, "item": item}) for item in source(known) or ()]
 
     return gather
+
+
+def number(value: Any) -> float:
+    """Return a finite number; 0 for anything that is none.
+
+    >>> number("2.5"), number(None), number("many"), number(float("nan"))
+    (2.5, 0.0, 0.0, 0.0)
+    """
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return found if math.isfinite(found) else 0.0

@@ -26,12 +26,15 @@ class ServedOperation:
         Place in the modelled source that log lines name.
     span
         Name of the server's span, where the spec gives one.
+    observed
+        Whether requests leave a span and a line.
     """
 
     run: Callable[[RequestContext], Awaitable[Any]]
     log: str
     location: str
     span: str | None = None
+    observed: bool = True
 
 
 def compile_operation(name: str, operation: Operation, service: ServiceContext) -> ServedOperation:
@@ -51,4 +54,6 @@ def compile_operation(name: str, operation: Operation, service: ServiceContext) 
         await steps(request)
         return request.reply
 
-    return ServedOperation(run=run, log=operation.log or name, location=location, span=operation.span)
+    return ServedOperation(
+        run=run, log=operation.log or name, location=location, span=operation.span, observed=operation.observed
+    )

@@ -18,7 +18,7 @@ from faultset.collector.runtime.operations import ServedOperation
 from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.signals.logs import Log
 from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.runtime.signals.tracing import Tracing, fail, ids_of
+from faultset.collector.runtime.signals.tracing import NO_PARENT, Tracing, fail, ids_of
 from faultset.collector.spec.routes import find_route
 
 _CLIENT_GONE = 499
@@ -45,6 +45,8 @@ def rpc_handler(
         if served is None:
             return failed(Code.UNIMPLEMENTED, persona.unknown_operation(path))
         body = await request.read()
+        if not served.observed:
+            return await _unobserved(served, body)
         span, context = tracing.server(served.span or path, request.headers, style.call)
         log.trace(served.location, f"{served.log} {ids_of(span)}")
         start, code, message = time.perf_counter(), Code.OK, ""
@@ -81,11 +83,12 @@ def http_handler(
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         method = request.method
-        route = find_route(request.path, operations)
+        route = find_route(request.path, operations, method)
         if route is None:
             log.warning(request.path, f"no operation serves {method} {request.path}")
             return web.Response(status=404, text="404 page not found\n")
-        path, served = route.operation, operations[route.operation]
+        served = operations[route.operation]
+        path = route.operation.removeprefix(f"{method} ")
         attributes = {**persona.spans.endpoint, "http.method": method, "http.url": str(request.url)}
         span, context = tracing.server(served.span or f"HTTP {method} {path}", request.headers, attributes)
         log.trace(served.location, f"{served.log} {ids_of(span)}")
@@ -117,6 +120,13 @@ def http_handler(
             return web.Response(status=500, text=f"{error}\n")
 
     return handle
+
+
+async def _unobserved(served: ServedOperation, body: bytes) -> web.Response:
+    try:
+        return _json(200, await served.run(RequestContext(values=json.loads(body), trace=NO_PARENT)))
+    except RpcError as error:
+        return _json(http_status(error.code), {"code": int(error.code), "message": error.description})
 
 
 async def _body_values(request: web.BaseRequest) -> dict[str, Any]:

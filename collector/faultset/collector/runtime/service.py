@@ -19,9 +19,13 @@ from pathlib import Path
 from aiohttp import web
 
 from faultset.collector.runtime.app_code import persona_of, read_app
+from faultset.collector.runtime.background.consumers import MessageConsumer
+from faultset.collector.runtime.background.tasks import run_task
 from faultset.collector.runtime.builds import defects
 from faultset.collector.runtime.context import ServiceContext
+from faultset.collector.runtime.defects import with_defects
 from faultset.collector.runtime.environment import Environment, allow_many_files, environment
+from faultset.collector.runtime.flags import FlagValues, follow_flags
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.names import Names
 from faultset.collector.runtime.operations import compile_operation
@@ -29,7 +33,7 @@ from faultset.collector.runtime.persona import Registration, RegistrationError, 
 from faultset.collector.runtime.request_handlers import HttpHandler, http_handler, rpc_handler
 from faultset.collector.runtime.signals.logs import Log
 from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.runtime.signals.tracing import Tracing
+from faultset.collector.runtime.signals.tracing import NO_PARENT, Tracing
 from faultset.collector.runtime.store_startup import open_databases, read_indexes, store_clients
 from faultset.collector.runtime.stores.driver import ClientContext
 from faultset.collector.spec.app import AppSpec, ServiceSpec
@@ -38,6 +42,7 @@ from faultset.core.errors import FaultsetError, UsageError
 
 _DRAIN_S = 5.0
 _LEAK_PAUSE_S = 0.25
+_FLAGS_TIMEOUT_S = 5.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,7 +112,8 @@ class _RunningService:
         )
         self.runners: list[web.ServerRunner] = []
         self.leak: list[bytearray] = []
-        self.leaking: asyncio.Task[None] | None = None
+        self.background: list[asyncio.Task[None]] = []
+        self.flags = FlagValues(app.flags, lambda line: self.log.write("info", service.location or service.name, line))
         self.caller: Caller | None = None
 
     async def start(self) -> None:
@@ -117,7 +123,7 @@ class _RunningService:
         await self._serve(METRICS_PORT, self._exposition)
         start_log.report("starting")
         if wrong.leak_mib_s:
-            self.leaking = asyncio.create_task(self._leak(wrong.leak_mib_s))
+            self.background.append(asyncio.create_task(self._leak(wrong.leak_mib_s)))
         clients = ClientContext(names=self.names, local=given.address, metrics=self.metrics, texts=self.persona)
         stores = store_clients(app, service, clients, database_port=wrong.database_port)
         await open_databases(app, service, stores, start_log, pause_s=self.persona.login_pause_s)
@@ -133,17 +139,43 @@ class _RunningService:
             max_age_s=self.persona.connection_age_s,
         )
         context = ServiceContext(
-            caller=caller, stores=stores, indexes={}, log=self.log, tracing=self.tracing, persona=self.persona
+            caller=caller,
+            stores=stores,
+            indexes={},
+            log=self.log,
+            tracing=self.tracing,
+            persona=self.persona,
+            metrics=self.metrics,
+            flags=self.flags,
         )
         self.caller = caller  # closed at the end, also where no operation calls anybody
         start_log.report("serving")
         context.indexes.update(await read_indexes(app, service, stores, start_log))
-        await self._listen(context)
+        self.flags.read_file()
+        if service.port:
+            await self._listen(context)
+        self._begin_background(context)
         await self._register()
+
+    def _begin_background(self, context: ServiceContext) -> None:
+        """Begin what no request asks for; it ends with the service."""
+        service = self.service
+        work = [run_task(name, task, context) for name, task in service.tasks.items()]
+        for name, consumer in service.consumers.items():
+            found = MessageConsumer(name, consumer, context, member=self.given.pod, group=service.name)
+            work.append(found.run())
+        if self.app.flags is not None:
+
+            async def ask(provider: str, operation: str) -> object:
+                return await context.caller.call(provider, operation, {}, NO_PARENT, timeout_s=_FLAGS_TIMEOUT_S)
+
+            work.append(follow_flags(self.app, service.name, self.flags, ask))
+        self.background += [asyncio.create_task(one) for one in work]
 
     async def _listen(self, context: ServiceContext) -> None:
         operations = {
-            name: compile_operation(name, operation, context) for name, operation in self.service.operations.items()
+            name: with_defects(compile_operation(name, operation, context), defects(self.given.build))
+            for name, operation in self.service.operations.items()
         }
         make = http_handler if self.service.kind == "frontend" else rpc_handler
         handler = make(operations, log=self.log, tracing=self.tracing, metrics=self.metrics, persona=self.persona)
@@ -196,6 +228,8 @@ class _RunningService:
 
     async def end(self) -> None:
         """Take no more requests, finish those under way, send the last spans."""
+        for task in self.background:
+            task.cancel()
         for runner in reversed(self.runners):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DRAIN_S + 1):

@@ -80,6 +80,8 @@ def _row(span: Any, service: str, pod: str | None) -> SpanRow:
                 del attributes[name]
     if span.status.message:
         attributes["otel.status_description"] = span.status.message
+    if span.links:
+        attributes["otel.links"] = [f"{link.trace_id.hex()}-{link.span_id.hex()}" for link in span.links]
     return SpanRow(
         start_ns=start_ns,
         duration_ns=min(span.end_time_unix_nano, _LATEST_NS) - start_ns,

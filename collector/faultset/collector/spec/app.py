@@ -9,11 +9,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from faultset.collector.spec.collections import Collection
-from faultset.collector.spec.steps import CalledOperation, FrozenModel, Steps, all_steps
+from faultset.collector.spec.features.background import BackgroundWork, Consumer, Task
+from faultset.collector.spec.features.flags import FlagSettings
+from faultset.collector.spec.steps import CalledOperation, FrozenModel, Place, StepModel, Steps, all_steps
 from faultset.collector.spec.workload import Mix, RequestSpec
 from faultset.core.suggestions import unknown_name
 
-Kind = Literal["frontend", "logic", "cache", "database", "infrastructure"]
+Kind = Literal["frontend", "logic", "cache", "database", "broker", "infrastructure"]
 
 
 class AppEntry(NamedTuple):
@@ -26,8 +28,12 @@ class AppEntry(NamedTuple):
 class Operation(FrozenModel):
     """What a service does for one RPC (`/geo.Geo/Nearby`) or HTTP endpoint (`/hotels`, `/product/{id}`).
 
+    The name of an endpoint may begin with a method: `POST /cart`.
+
     Attributes
     ----------
+    observed
+        Whether requests leave a span and a line.
     log
         Text of the line that every request writes; the operation's own name when left out.
     location
@@ -42,6 +48,7 @@ class Operation(FrozenModel):
     location: str = ""
     span: str | None = None
     work_ms: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    observed: bool = True
     steps: Steps
 
 
@@ -96,6 +103,10 @@ class ServiceSpec(FrozenModel):
     program
         Command of the container. An absolute path runs a program of the image (on the embedded platform: of this
         machine), about which the runtime knows nothing: it has no operations, spans or metrics of ours.
+    port
+        Where it listens; none for a service that works in the background only.
+    consumers, tasks
+        Its work in the background.
     runs
         Name of a program of the application's own code (`Persona.programs`) that takes the place of operations.
     location
@@ -126,6 +137,8 @@ class ServiceSpec(FrozenModel):
     seeds: tuple[Seed, ...] = ()
     indexes: dict[str, Index] = Field(default_factory=dict)
     operations: dict[str, Operation] = Field(default_factory=dict)
+    consumers: dict[str, Consumer] = Field(default_factory=dict)
+    tasks: dict[str, Task] = Field(default_factory=dict)
     cpu_limit: float = Field(default=1.0, ge=0.001, le=1024.0, allow_inf_nan=False)
     memory_limit_mib: int = Field(default=256, gt=0, le=1 << 20)
 
@@ -150,11 +163,22 @@ class ServiceSpec(FrozenModel):
         program, name = (*self.program, "", "")[:2]
         return name or None if program == "faultset-store" else None
 
+    @property
+    def background(self) -> dict[str, BackgroundWork]:
+        """Consumers and tasks by name."""
+        return {**self.consumers, **self.tasks}
+
+    def steps(self) -> Iterator[tuple[Place, StepModel]]:
+        """Yield the steps of operations, consumers and tasks, with their places in the service."""
+        parts = {"operations": self.operations, "consumers": self.consumers, "tasks": self.tasks}
+        for part, found in parts.items():
+            for name, work in found.items():
+                yield from all_steps(work.steps, (part, name, "steps"))
+
     def operations_called(self) -> Iterator[CalledOperation]:
-        """Yield the calls of all its operations."""
-        for operation in self.operations.values():
-            for _, step in all_steps(operation.steps):
-                yield from step.operations_called()
+        """Yield the calls of all its operations, consumers and tasks."""
+        for _, step in self.steps():
+            yield from step.operations_called()
 
 
 def _named(value: Any) -> Any:
@@ -178,6 +202,8 @@ class AppSpec(FrozenModel):
         or `persona.py`; none when it needs neither.
     registry
         Service by which services announce themselves when they start, in the way that the persona knows.
+    flags
+        Feature flags that its steps read; none when left out.
     """
 
     name: str
@@ -190,6 +216,7 @@ class AppSpec(FrozenModel):
     log_level: Literal["trace", "info"] = "trace"
     trace_sampling: float = Field(default=1.0, ge=0.0, le=1.0)
     registry: str | None = None
+    flags: FlagSettings | None = None
     load: LoadSpec = LoadSpec()
     entry: AppEntry
     services: Annotated[dict[str, ServiceSpec], BeforeValidator(_named)]

@@ -50,9 +50,22 @@ def _top_level(app: AppSpec) -> Iterator[Problem]:
     yield from _unknown(("default_mix",), app.default_mix, app.mixes)
     if app.registry is not None:
         yield from _unknown(("registry",), app.registry, app.services)
+    yield from _flags(app)
     for name, mix in app.mixes.items():
         for request in mix.shares:
             yield from _unknown(("mixes", name, "shares"), request, app.requests)
+
+
+def _flags(app: AppSpec) -> Iterator[Problem]:
+    if app.flags is None:
+        return
+    provider, operation = app.flags.provider, app.flags.operation
+    if provider is not None and operation is not None:
+        yield from _unknown(("flags", "provider"), provider, app.services)
+        if provider in app.services and app.deployed is None:
+            yield from _unknown(("flags", "operation"), operation, app.services[provider].operations)
+    for name, flag in app.flags.flags.items():
+        yield from _unknown(("flags", "flags", name, "service"), flag.service, app.services)
 
 
 def _relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
@@ -66,23 +79,29 @@ def _relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
                 yield from _unknown((*place, kind), rule.collection, app.services[rule.store].collections)
     for callee in service.callees:
         yield from _unknown((*place, "callees"), callee, app.services)
-    for name, operation in service.operations.items():
-        for inner, step in all_steps(operation.steps, (*place, "operations", name, "steps")):
-            for store in step.stores_used():
-                yield from _unknown(inner, store, service.stores)
-            for index in step.indexes_used():
-                yield from _unknown(inner, index, service.indexes)
-            for call in step.operations_called():
-                yield from _unknown(inner, call.service, app.services)
-                if call.service in app.services:
-                    yield from _unknown(inner, call.operation, app.services[call.service].operations)
+    for name, consumer in service.consumers.items():
+        yield from _unknown((*place, "consumers", name, "store"), consumer.store, service.stores)
+    for inside, step in service.steps():
+        inner = (*place, *inside)
+        for store in step.stores_used():
+            yield from _unknown(inner, store, service.stores)
+        for index in step.indexes_used():
+            yield from _unknown(inner, index, service.indexes)
+        for flag in step.flags_read():
+            yield from _unknown(inner, flag, app.flags.flags if app.flags else ())
+        for call in step.operations_called():
+            yield from _unknown(inner, call.service, app.services)
+            if call.service in app.services:
+                yield from _unknown(inner, call.operation, app.services[call.service].operations)
 
 
 def _workload(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
     place = ("services", service.name)
-    if not (service.container and service.program and service.port):
-        yield Problem(place, "it needs container, program and port, since we deploy it")
+    if not (service.container and service.program):
+        yield Problem(place, "it needs container and program, since we deploy it")
         return
+    if not service.port and (service.operations or not service.background):
+        yield Problem(place, "it needs a port, since only a service with nothing but consumers or tasks has none")
     program, *arguments = service.program
     if "/" not in program and program not in PROGRAMS and service.image is None:
         yield Problem(
@@ -130,6 +149,8 @@ def _entry(app: AppSpec) -> Iterator[Problem]:
     if entry.program[:1] != ("faultset-service",) or entry.runs is not None:
         return
     for name, request in app.requests.items():
-        if find_route(request.path, entry.operations) is None:
+        if find_route(request.path, entry.operations, request.method) is None:
             served = ", ".join(entry.operations) or "nothing"
-            yield Problem(("requests", name, "path"), f"{entry.name} does not serve {request.path}; it serves {served}")
+            yield Problem(
+                ("requests", name, "path"), f"{entry.name} does not serve {request.endpoint}; it serves {served}"
+            )

@@ -7,6 +7,7 @@ from typing import Any
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.containers import DATA_PATH, METRICS_PORT, SPEC_PATH
 from faultset.collector.spec.credentials import credential_mount, credential_secrets, credential_volume
+from faultset.collector.spec.features.flags import write_flags
 from faultset.collector.spec.files import write
 
 Manifest = dict[str, Any]
@@ -28,8 +29,9 @@ def manifests(app: AppSpec, *, telemetry_endpoint: str, image_pull: str = "IfNot
         *(_volume(app, service) for service in claims),
         *(_claim(app, service) for service in claims),
         _config(app),
+        *flag_manifests(app),
         *credential_secrets(app),
-        *(_service(app, service) for service in services),
+        *(_service(app, service) for service in services if service.port),
         *(_deployment(app, service, telemetry_endpoint, image_pull) for service in services),
     ]
 
@@ -92,6 +94,28 @@ def _config(app: AppSpec) -> Manifest:
     }
 
 
+def flag_manifests(app: AppSpec) -> list[Manifest]:
+    """Return the ConfigMap with the application's feature flags, if it has any."""
+    if app.flags is None:
+        return []
+    metadata = {"name": app.flags.config_map}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": {app.flags.file: write_flags(app.flags)},
+        }
+    ]
+
+
+def _reads_flags(app: AppSpec, service: ServiceSpec) -> bool:
+    """Say whether a service mounts the file of flags: the one that answers the others, or every one without it."""
+    if app.flags is None or service.program[:1] != ("faultset-service",):
+        return False
+    return app.flags.provider in (None, service.name)
+
+
 def _service(app: AppSpec, service: ServiceSpec) -> Manifest:
     return {
         "apiVersion": "v1",
@@ -144,12 +168,14 @@ def _container(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, imag
         mounts.append({"name": "data", "mountPath": DATA_PATH})
     if credential_volume(app, service):
         mounts.append(credential_mount())
+    if app.flags is not None and _reads_flags(app, service):
+        mounts.append({"name": "flags", "mountPath": app.flags.folder, "readOnly": True})
     return {
         "name": service.container,
         "image": service.image or app.image,
         "imagePullPolicy": image_pull,
         "command": list(service.program),
-        "ports": [{"containerPort": service.port, "protocol": "TCP"}],
+        "ports": [{"containerPort": service.port, "protocol": "TCP"}] if service.port else [],
         "env": [
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -169,4 +195,6 @@ def _volumes(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
         volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": service.claim}})
     if credentials := credential_volume(app, service):
         volumes.append(credentials)
+    if app.flags is not None and _reads_flags(app, service):
+        volumes.append({"name": "flags", "configMap": {"name": app.flags.config_map}})
     return volumes

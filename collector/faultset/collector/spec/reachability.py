@@ -20,7 +20,7 @@ def services_reached(app: AppSpec) -> dict[str, frozenset[str]]:
     entry = app.services[app.entry.service]
     reached = {}
     for request in app.requests.values():
-        found = find_route(request.path, entry.operations)
+        found = find_route(request.path, entry.operations, request.method)
         if found is None:
             reached[request.endpoint] = _all_below(app, entry.name)
         else:

@@ -1,4 +1,7 @@
-"""Paths of operations, which may have parts in braces that stand for anything but a slash: `/product/{id}`."""
+"""Paths of operations, which may have parts in braces that stand for anything but a slash: `/product/{id}`.
+
+A method before the path makes an operation of that method alone: `POST /cart`.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,19 @@ def _pattern(operation: str) -> re.Pattern[str]:
     return re.compile("".join(f"(?P<{part}>[^/]+)" if at % 2 else re.escape(part) for at, part in enumerate(parts)))
 
 
-def find_route(path: str, operations: Iterable[str]) -> Route | None:
-    """Return the operation that serves a path, one without braces before others; None when there is none."""
+def find_route(path: str, operations: Iterable[str], method: str | None = None) -> Route | None:
+    """Return the operation that serves a path, one without braces before others; None when there is none.
+
+    Parameters
+    ----------
+    method
+        Operations of that method come before those of any.
+    """
     names = tuple(operations)
+    if method is not None:
+        found = find_route(f"{method} {path}", names)
+        if found is not None:
+            return found
     if path in names:
         return Route(path, {})
     for name in names:

@@ -50,6 +50,14 @@ class StepModel(FrozenModel):
         """Return the operations of other services that the step calls."""
         return ()
 
+    def flags_read(self) -> tuple[str, ...]:
+        """Return the feature flags that the step reads."""
+        return ()
+
+    def brokers_used(self) -> tuple[str, ...]:
+        """Return those of the stores used that must be brokers of messages."""
+        return ()
+
     def names_saved(self) -> tuple[str, ...]:
         """Return the names under which the step itself keeps values for later ones: the one in the field `save`."""
         name = getattr(self, "save", None)

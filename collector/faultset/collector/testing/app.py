@@ -10,7 +10,9 @@ import numpy as np
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.runtime.app_code import persona_of, read_app
+from faultset.collector.runtime.background.rounds import compile_round
 from faultset.collector.runtime.context import ServiceContext
+from faultset.collector.runtime.flags import FlagValues
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.names import Names
 from faultset.collector.runtime.operations import compile_operation
@@ -60,7 +62,7 @@ def _check_requests(app: AppSpec) -> None:
             for _ in range(_DRAWS // len(mix.shares)):
                 drawn = request.draw(rng)
                 path = request.path.format_map(drawn)
-                served = not entry.operations or find_route(path, entry.operations)
+                served = not entry.operations or find_route(path, entry.operations, request.method)
                 assert served, f"mix {name} asks for {path}, which {entry.name} does not serve"
 
 
@@ -76,10 +78,11 @@ def _check_manifests(app: AppSpec) -> None:
     assert len(objects) == len(made), "two manifests have the same kind and name"
     for name, service in app.services.items():
         pod = objects["Deployment", name]["spec"]["template"]
-        front = objects["Service", name]["spec"]
-        assert front["selector"].items() <= pod["metadata"]["labels"].items(), f"no pod is behind Service {name}"
-        ports = {port["containerPort"] for one in pod["spec"]["containers"] for port in one["ports"]}
-        assert {port["targetPort"] for port in front["ports"]} <= ports, f"Service {name} leads to a closed port"
+        if service.port:
+            front = objects["Service", name]["spec"]
+            assert front["selector"].items() <= pod["metadata"]["labels"].items(), f"no pod is behind Service {name}"
+            ports = {port["containerPort"] for one in pod["spec"]["containers"] for port in one["ports"]}
+            assert {port["targetPort"] for port in front["ports"]} <= ports, f"Service {name} leads to a closed port"
         for volume in pod["spec"]["volumes"]:
             if "configMap" in volume:
                 assert ("ConfigMap", volume["configMap"]["name"]) in objects, (
@@ -93,9 +96,14 @@ def _check_manifests(app: AppSpec) -> None:
 async def _check_operations(app: AppSpec) -> None:
     """Compile every operation, as the start of its service does."""
     persona, names, metrics = persona_of(app), Names(None), Metrics()
-    common: dict[str, Any] = {"log": Log(persona), "persona": persona}
+    common: dict[str, Any] = {
+        "log": Log(persona),
+        "persona": persona,
+        "metrics": metrics,
+        "flags": FlagValues(app.flags),
+    }
     for name, service in app.services.items():
-        if not service.operations:
+        if not (service.operations or service.background):
             continue
         tracing = Tracing(service=name, pod=name, endpoint=None, local=None)
         ports = {other: one.port for other, one in app.services.items()}
@@ -105,4 +113,6 @@ async def _check_operations(app: AppSpec) -> None:
         context = ServiceContext(caller=caller, stores=stores, indexes={}, tracing=tracing, **common)
         for operation in service.operations:
             compile_operation(operation, service.operations[operation], context)
+        for work in service.background:
+            compile_round(work, service.background[work], context)
         await caller.close()

@@ -19,6 +19,7 @@ from faultset.collector.plans.fault_selection import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.manifests import flag_manifests
 from faultset.core.errors import UsageError, in_one_sentence
 
 T = TypeVar("T")
@@ -40,8 +41,8 @@ def check_fault(fault: str | FaultSpec, app: str | AppSpec = "hotel", *, effect:
     Its label and summary must be complete. For each target the injection must act, return parameters that JSON can
     hold, use no more of the platform than the fault declares in `needs`, and be undone by the journal. The parameters
     must be the same for the same seed, and differ between seeds when random numbers were drawn. `check` must say
-    nothing on a target without the fault, even when its containers were killed and throttled before, and must see the
-    fault after the injection and `effect`.
+    nothing on a target without the fault, even when its containers were killed and throttled before, must see the
+    fault after the injection and `effect`, and must say nothing again once it is undone.
 
     Parameters
     ----------
@@ -154,6 +155,13 @@ class _Trial:
         )
         faulty.undo()
         self._must_be_undone(faulty, untouched)
+        faulty.replace_pods()
+        since = self._observed(faulty) if self._spec.check_sees == "events" else before
+        seen = self._seen(faulty, parameters, since)
+        assert seen is None, (
+            f"the check of {self._what} sees the fault after it was undone: {seen}; if it sees what has happened "
+            'rather than what is, declare check_sees="events"'
+        )
 
     def _must_be_undone(self, platform: FakePlatform, untouched: Mapping[tuple[str, str], Any]) -> None:
         assert _objects(platform) == untouched, f"{self._what} is not undone: objects differ from those before"
@@ -161,7 +169,12 @@ class _Trial:
 
     def _platform(self) -> FakePlatform:
         self._journals.append(Journal(self._folder / f"{self._target}-{len(self._journals)}.jsonl"))
-        return self._deployed.copy(self._journals[-1])
+        made = self._deployed.copy(self._journals[-1])
+        # the samples are as old as on a platform that runs, however long ago they were made
+        late_ns = time.time_ns() - 10**9 - max((row["time"] for row in made.rows["metrics"]), default=0)
+        for row in made.rows["metrics"]:
+            row["time"] += late_ns
+        return made
 
     def _inject(self, platform: FakePlatform, seed: int) -> tuple[dict[str, Any], bool]:
         rng = np.random.default_rng(seed)
@@ -212,8 +225,8 @@ def _deployed(app: AppSpec, journal: Journal) -> FakePlatform:
 
 
 def _foreign_objects(app: AppSpec) -> list[dict[str, Any]]:
-    """Return the Deployments and Services of an application that somebody else deploys."""
-    made: list[dict[str, Any]] = []
+    """Return the Deployments and Services of an application that somebody else deploys, and its file of flags."""
+    made: list[dict[str, Any]] = flag_manifests(app)
     for name, service in app.services.items():
         labels = {app.label_key: name}
         container = {"name": name, "image": f"registry.example/{name}:1.0.0", "resources": {}}

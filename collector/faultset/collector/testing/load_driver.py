@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from faultset.collector.load.driver import LoadDriver, LoadTarget, RequestResult
+from faultset.collector.load.driver import LoadDriverClass, LoadTarget, RequestResult
 from faultset.collector.load.results import OUTCOMES
 from faultset.collector.load.schedule import ScheduledRequest
 
@@ -15,7 +15,7 @@ _TIMEOUT_S = 5.0
 
 
 def check_load_driver(
-    driver: type[LoadDriver], *, url: str, request: ScheduledRequest, options: Mapping[str, Any] | None = None
+    driver: LoadDriverClass, *, url: str, request: ScheduledRequest, options: Mapping[str, Any] | None = None
 ) -> None:
     """Check that a load driver sends requests and tells every end of them as a result.
 
@@ -36,7 +36,7 @@ def check_load_driver(
     asyncio.run(_check(driver, url, request, options or {}))
 
 
-async def _check(driver: type[LoadDriver], url: str, request: ScheduledRequest, options: Mapping[str, Any]) -> None:
+async def _check(driver: LoadDriverClass, url: str, request: ScheduledRequest, options: Mapping[str, Any]) -> None:
     made = driver(LoadTarget(url=url, local_address=None, timeout_s=_TIMEOUT_S, options=options))
     try:
         results = await asyncio.gather(*(made.send(request) for _ in range(5)))

@@ -67,6 +67,8 @@ def check_source(
             made.start()
             time.sleep(record_s)
             end_ns = time.time_ns()
+            # what was begun in the window may take a moment to be there
+            time.sleep(record_s / 2)
             try:
                 rows = checked_rows(spec, made, start_ns, end_ns)
             except ValueError as error:

@@ -1,4 +1,4 @@
-"""Limits of the latent test, drawn from episodes without a fault for each application, platform and step.
+"""Limits of the latent test, drawn from episodes without a fault for each application, platform, step and load.
 
 A limit is an order statistic: among the scores of `n` service windows without a fault, the `ceil((n + 1) * 0.99)`-th
 smallest, which one more window of the same kind exceeds with a chance of 1 % at most. Fewer than `LEAST_WINDOWS`
@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict
 from scipy import stats
 
+from faultset.collector.load.patterns import CONSTANT
 from faultset.collector.plans.plan import Plan, draw
 from faultset.collector.verdicts.latent import service_scores
 from faultset.core.reading.documents import STRICT, checked, parse_object
@@ -53,6 +54,8 @@ class Calibration:
     step_s: float
     """Seconds between samples."""
     windows: tuple[Window, ...]
+    load: str = CONSTANT
+    """Traffic of the clients, by its name: telemetry of varying load moves without a fault."""
 
     @property
     def episodes(self) -> int:
@@ -99,7 +102,7 @@ def measured(datasets: Iterable[Dataset]) -> list[Calibration]:
     which the SLI test stayed silent, because otherwise the host was too busy for the episode to be called healthy. An
     episode that is in two datasets counts once.
     """
-    found: dict[tuple[str, str, float], dict[str, list[Window]]] = defaultdict(dict)
+    found: dict[tuple[str, str, float, str], dict[str, list[Window]]] = defaultdict(dict)
     for dataset in datasets:
         for episode in dataset.episodes:
             evidence = read_evidence(dataset.path(episode))
@@ -115,7 +118,7 @@ def measured(datasets: Iterable[Dataset]) -> list[Calibration]:
             view = dataset.view(episode)
             onset_ns = view.view[0] + int(draw(plan).onset_s * 1e9)
             scores = service_scores(view.wide(plan.step_s), reference_end_ns=view.reference[1], onset_ns=onset_ns)
-            found[plan.app, plan.platform, plan.step_s][episode] = [
+            found[plan.app, plan.platform, plan.step_s, plan.traffic.name][episode] = [
                 Window(episode=episode, service=one.service, series=one.series, score=round(one.score, 2))
                 for one in scores
             ]
@@ -124,13 +127,14 @@ def measured(datasets: Iterable[Dataset]) -> list[Calibration]:
             app=app,
             platform=platform,
             step_s=step_s,
+            load=load,
             windows=tuple(
                 sorted(
                     (window for windows in episodes.values() for window in windows), key=lambda window: -window.score
                 )
             ),
         )
-        for (app, platform, step_s), episodes in sorted(found.items())
+        for (app, platform, step_s, load), episodes in sorted(found.items())
     ]
 
 
@@ -161,8 +165,7 @@ def shipped() -> tuple[Calibration, ...]:
     return tuple(from_json(text, "calibration.json"))
 
 
-def threshold_for(app: str, platform: str, step_s: float) -> float | None:
+def threshold_for(app: str, platform: str, step_s: float, load: str = CONSTANT) -> float | None:
     """Return the limit of the latent test; None where it was not calibrated."""
-    return next(
-        (one.threshold for one in shipped() if (one.app, one.platform, one.step_s) == (app, platform, step_s)), None
-    )
+    wanted = (app, platform, step_s, load)
+    return next((one.threshold for one in shipped() if (one.app, one.platform, one.step_s, one.load) == wanted), None)

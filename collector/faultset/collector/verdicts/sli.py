@@ -3,7 +3,8 @@
 Per endpoint three tests compare the healthy reference with the time after the onset: error rate (Fisher exact and
 at least one percentage point), latency (Mann-Whitney and a p95 ratio of at least 1.5), completed requests (below
 70 % of the schedule). The family of all tests is held at 0.01 by Holm's method. Sample sizes make almost any
-p-value small, so the effect limits decide.
+p-value small, so the effect limits decide. Where the rate of requests changes by itself, latencies are compared at like
+load; see `like_load`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from faultset.collector.verdicts.like_load import LOAD, compare
 from faultset.core.times import SECOND_NS
 
 LEVEL = 0.01
@@ -53,12 +55,12 @@ def _is_error(requests: pd.DataFrame, end_ns: int) -> np.ndarray:
     return np.isin(outcome, ("http_error", "refused", "timeout")) | stale
 
 
-def _latency(requests: pd.DataFrame, end_ns: int) -> np.ndarray:
-    """Latencies in ns; a request that hangs counts with the time it has waited so far."""
+def _latency(requests: pd.DataFrame, end_ns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Latencies in ns, and of which requests; one that hangs counts with the time it has waited so far."""
     latency = requests["latency_ns"].to_numpy(dtype="float64", na_value=np.nan)
     waited = end_ns - requests["scheduled"].astype("int64").to_numpy().astype("float64")
     latency = np.where(np.isnan(latency), np.where(waited > UNFINISHED_AFTER_NS, waited, np.nan), latency)
-    return latency[~np.isnan(latency)]
+    return latency[~np.isnan(latency)], ~np.isnan(latency)
 
 
 def fisher_worse(table: list[list[int]]) -> float:
@@ -88,11 +90,19 @@ def _raw_tests(
         p = fisher_worse(table)
         counts = f"{table[0][0]}/{len(before)} errors before, {table[1][0]}/{len(after)} after"
         yield endpoint, "error-rate", float(effect), p, bool(effect >= LEAST_ERROR_EFFECT), counts
-        slow_before, slow_after = _latency(before, reference_end_ns), _latency(after, end_ns)
+        slow_before, kept_before = _latency(before, reference_end_ns)
+        slow_after, kept_after = _latency(after, end_ns)
+        compared = None
         if len(slow_before) >= 5 and len(slow_after) >= 5:
-            p95 = np.quantile(slow_before, 0.95), np.quantile(slow_after, 0.95)
-            ratio = float(p95[1] / max(p95[0], 1.0))
-            p = float(stats.mannwhitneyu(slow_after, slow_before, alternative="greater").pvalue)
+            if LOAD in healthy.columns:
+                loads = before[LOAD].to_numpy()[kept_before], after[LOAD].to_numpy()[kept_after]
+                compared = compare(slow_before, slow_after, *loads)
+            else:
+                p = float(stats.mannwhitneyu(slow_after, slow_before, alternative="greater").pvalue)
+                compared = float(np.quantile(slow_before, 0.95)), float(np.quantile(slow_after, 0.95)), p
+        if compared:
+            *p95, p = compared
+            ratio = p95[1] / max(p95[0], 1.0)
             words = f"p95 {p95[0] / 1e6:.1f} ms before, {p95[1] / 1e6:.1f} ms after"
             yield endpoint, "latency", ratio, p, ratio >= LEAST_LATENCY_RATIO, words
         settled = after[end_ns - after["scheduled"].astype("int64") > UNFINISHED_AFTER_NS]
@@ -111,7 +121,8 @@ def sli_tests(
     Parameters
     ----------
     requests
-        The `requests` table as seen at `end_ns`: what was unanswered then is `unfinished`.
+        The `requests` table as seen at `end_ns`: what was unanswered then is `unfinished`. A column `load` says at
+        what load each was sent; without it all count as sent at the same.
     """
     scheduled = requests["scheduled"].astype("int64")
     healthy = requests[(scheduled >= start_ns) & (scheduled < reference_end_ns)]

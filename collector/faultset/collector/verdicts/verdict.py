@@ -9,10 +9,11 @@ from typing import Any
 import pandas as pd
 
 from faultset.collector.verdicts.latent import LatentScore, service_scores
+from faultset.collector.verdicts.like_load import with_load
 from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_tests
 from faultset.collector.verdicts.validity import void_reason
 
-UNCALIBRATED = "not calibrated for this application, platform and step"
+UNCALIBRATED = "not calibrated for this application, platform, step and load"
 """How the detail of a latent test ends that says nothing."""
 
 
@@ -51,6 +52,7 @@ def judge(
     onset_ns: int,
     end_ns: int,
     limit: float | None,
+    load_varies: bool = False,
 ) -> Judgement:
     """Test client requests and the targets' telemetry after the onset against the healthy reference.
 
@@ -64,7 +66,10 @@ def judge(
         For each endpoint the services that its requests can reach; one that is missing may reach all.
     limit
         Score above which a service's telemetry counts as moved; None where the latent test is not calibrated.
+    load_varies
+        Whether the rate of requests changes by itself, so that latencies are compared at like load.
     """
+    requests = with_load(requests) if load_varies else requests
     seen = as_seen_at(requests, end_ns)
     window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns, "end_ns": end_ns}
     tests = sli_tests(seen, **window)

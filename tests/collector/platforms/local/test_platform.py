@@ -231,7 +231,7 @@ def test_what_is_changed_by_a_command_is_undone_by_a_command(shop):
     shop.platform.exec(
         shop.pod("cart-db"),
         admin_command("mongodb", 27017, "remove-account", password=False),
-        undo=admin_command("mongodb", 27017, "restore-account", password=False),
+        undo=admin_command("mongodb", 27017, "create-account", password=False),
     )
     assert "app" not in shop.store("ACL", "USERS")
     shop.platform.delete("Pod", shop.pod("cart-db"), grace_period_s=0)

@@ -51,7 +51,7 @@ def test_a_call_that_did_not_arrive_is_repeated() -> None:
     late = RpcError(Code.DEADLINE_EXCEEDED, "late")
     service = Service(REFUSED, late, {"x": 1})
     assert service.do(retries=2, timeout_s=0.5) == {"reply": {"x": 1}}
-    assert service.given == [{"span": "/o", "timeout_s": 0.5}] * 3
+    assert service.given == [{"span": "/o", "timeout_s": 0.5, "at": None}] * 3
     assert service.lines == []
 
 

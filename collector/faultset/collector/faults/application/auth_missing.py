@@ -16,7 +16,7 @@ from faultset.collector.faults.stores import (
     account_of,
     administer,
     consumer_fails,
-    consumer_failures,
+    consumers_before,
     flush_caches,
     restart_consumers,
 )
@@ -32,7 +32,8 @@ from faultset.collector.runtime.stores.driver import REQUIRE_PASSWORD
     paper_number=1,
     targets=databases_without_password,
     check=consumer_fails,
-    observe=consumer_failures,
+    observe=consumers_before,
+    check_sees="events",
     also_accepted=consumer_names,
     needs=("exec", "runtime"),
 )

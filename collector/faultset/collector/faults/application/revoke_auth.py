@@ -11,7 +11,7 @@ from faultset.collector.faults.stores import (
     account_of,
     administer,
     consumer_fails,
-    consumer_failures,
+    consumers_before,
     flush_caches,
     restart_consumers,
 )
@@ -27,7 +27,8 @@ from faultset.collector.runtime.stores.driver import REVOKE_RIGHTS
     paper_number=3,
     targets=databases_with_password,
     check=consumer_fails,
-    observe=consumer_failures,
+    observe=consumers_before,
+    check_sees="events",
     also_accepted=consumer_names,
     needs=("exec", "runtime"),
 )

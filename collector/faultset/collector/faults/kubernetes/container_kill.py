@@ -37,6 +37,7 @@ def was_killed(platform: Platform, target: str, parameters: Mapping[str, Any], b
     targets=logic_services,
     check=was_killed,
     observe=restarts,
+    check_sees="events",
     root_cause_kind="Pod",
     repeat_s=12.0,
     needs=("kill",),

@@ -13,10 +13,16 @@ from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Platform
 
 
-def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the pod is gone and another has its place."""
-    names = [pod["metadata"]["name"] for pod in pods_of(platform, target)]
-    return f"{names[-1]} has replaced {parameters['pod']}" if names and parameters["pod"] not in names else None
+def pod_names(platform: Platform, target: str) -> tuple[str, ...]:
+    """Return the names of the target's pods."""
+    return tuple(pod["metadata"]["name"] for pod in pods_of(platform, target))
+
+
+def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any], before: tuple[str, ...]) -> str | None:
+    """See whether a pod of before is gone and another has its place."""
+    names = pod_names(platform, target)
+    gone, new = [name for name in before if name not in names], [name for name in names if name not in before]
+    return f"{new[-1]} has replaced {gone[-1]}" if gone and new else None
 
 
 @fault(
@@ -26,6 +32,8 @@ def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any],
     category="symptomatic",
     targets=logic_services,
     check=was_replaced,
+    observe=pod_names,
+    check_sees="events",
     root_cause_kind="Pod",
     repeat_s=4.0,
 )

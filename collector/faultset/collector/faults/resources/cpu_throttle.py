@@ -37,6 +37,7 @@ def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any],
     targets=logic_services,
     check=is_throttled,
     observe=throttled_periods,
+    check_sees="events",
     root_cause_kind="Pod",
     needs=("resize",),
 )

@@ -9,10 +9,13 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.core.errors import PlatformError
 
-Capability = Literal["loss", "delay", "partition", "kill", "exec", "resize", "runtime"]
+Capability = Literal[
+    "loss", "delay", "partition", "bandwidth", "abort", "reset", "hold", "kill", "exec", "resize", "runtime"
+]
 """What a fault can declare that it needs.
 
-`loss`, `delay` and `partition` impair the network of a pod (`NetworkImpairer`), `kill` ends a container's process
+`loss`, `delay`, `partition` and `bandwidth` impair the network of a pod, `abort`, `reset` and `hold` single requests to
+it (all `NetworkImpairer`), `kill` ends a container's process
 (`ContainerKiller`), `exec` runs a command in a pod (`CommandExecutor`), `resize` changes the resources of a running
 pod through its object, and `runtime` wants an application of our own programs, which know builds and admin commands.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from faultset.collector.ipc.messages import Message
 
@@ -29,7 +29,90 @@ class Partition(Message):
     """Drop every packet from and to a pod."""
 
 
-Impairment = Loss | Delay | Partition
+@dataclass(frozen=True, kw_only=True)
+class Bandwidth(Message):
+    """Let a pod send so many bytes a second at most; what is more waits."""
+
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfRequests(Message):
+    """A share of the HTTP requests to a pod.
+
+    Attributes
+    ----------
+    caller
+        Only those of this service; of all when empty.
+    path
+        Only those to this path; to all when empty.
+    rise_s
+        Time over which the share rises from zero; at once when zero.
+    on_s, off_s
+        How long it comes and goes; it stays when one of them is zero.
+    """
+
+    share: float
+    caller: str = ""
+    path: str = ""
+    rise_s: float = 0.0
+    on_s: float = 0.0
+    off_s: float = 0.0
+
+    def share_at(self, elapsed_s: float) -> float:
+        """Return the share so many seconds after the begin.
+
+        >>> Abort(share=0.4, rise_s=10.0).share_at(5.0)
+        0.2
+        """
+        if self.on_s and self.off_s and elapsed_s % (self.on_s + self.off_s) >= self.on_s:
+            return 0.0
+        return self.share * min(1.0, elapsed_s / self.rise_s) if self.rise_s else self.share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Abort(_OfRequests):
+    """Answer requests with status 503, before they reach the pod."""
+
+    act: Literal["abort"] = "abort"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reset(_OfRequests):
+    """Cut the connection when a request begins, before it reaches the pod."""
+
+    act: Literal["reset"] = "reset"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hold(_OfRequests):
+    """Hold requests up for a time before they reach the pod."""
+
+    latency_s: float
+
+
+Impairment = Loss | Delay | Partition | Bandwidth | Abort | Reset | Hold
+
+
+def scaled(impairment: Impairment, intensity: float) -> Impairment:
+    """Return an impairment at an intensity above zero and up to one.
+
+    >>> scaled(Loss(probability=0.4), 0.5)
+    Loss(probability=0.2)
+    """
+    match impairment:
+        case Loss():
+            return dataclasses.replace(impairment, probability=impairment.probability * intensity)
+        case Delay():
+            return dataclasses.replace(
+                impairment, latency_s=impairment.latency_s * intensity, jitter_s=impairment.jitter_s * intensity
+            )
+        case Bandwidth():
+            return dataclasses.replace(impairment, bytes_per_s=impairment.bytes_per_s / intensity)
+        case Abort() | Reset() | Hold():
+            return dataclasses.replace(impairment, share=impairment.share * intensity)
+        case Partition():
+            return impairment
 
 
 def impairment_record(impairment: Impairment) -> dict[str, Any]:

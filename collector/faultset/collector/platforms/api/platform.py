@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
@@ -61,8 +62,8 @@ class EpisodePlatform(Platform, Protocol):
         """Apply the application's manifests and start telemetry; return without waiting for readiness."""
         ...
 
-    def start_load(self, *, seed: int, rate_rps: float, mix: str) -> None:
-        """Start the open-loop load against the application's entry."""
+    def start_load(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic = CONSTANT_TRAFFIC) -> None:
+        """Start the load against the application's entry; `traffic` says how the rate moves and where clients are."""
         ...
 
     def step_load(self, factor: float) -> None:

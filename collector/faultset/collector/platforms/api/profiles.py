@@ -9,13 +9,17 @@ from dataclasses import dataclass
 class Phases:
     """Lengths of an episode's phases in seconds.
 
-    The view is baseline plus fault; the reference window is its healthy begin.
+    The view is baseline plus fault; the reference window is the first part of the view, in which no fault can be.
     """
 
     warmup_s: float
+    """Load before the view begins."""
     baseline_s: float
+    """Healthy part of the view, on average: the onset is drawn around its end."""
     fault_s: float
+    """Faulty part of the view, on average."""
     cooldown_s: float
+    """Load after the recovery."""
 
     @property
     def view_s(self) -> float:
@@ -24,9 +28,11 @@ class Phases:
 
     @property
     def reference_s(self) -> float:
-        """Length of the window at the begin of the view in which no fault can be."""
+        """Length of the window at the beginning of the view in which no fault can be."""
         return 0.8 * self.baseline_s
 
 
 QUICK = Phases(warmup_s=8.0, baseline_s=45.0, fault_s=45.0, cooldown_s=5.0)
 STANDARD = Phases(warmup_s=30.0, baseline_s=180.0, fault_s=180.0, cooldown_s=30.0)
+LONG = Phases(warmup_s=60.0, baseline_s=1500.0, fault_s=1800.0, cooldown_s=60.0)
+"""An hour, for faults that grow over minutes."""

@@ -69,7 +69,7 @@ class Journal:
         self._write({"seq": seq, "state": "done", "time_ns": time.time_ns()})
 
     def note(self, what: str, visible: Sequence[str] = (), **details: Any) -> None:
-        """Record something that changes nothing, such as the begin of a phase; `visible` as in `operation`."""
+        """Record something that changes nothing, such as the beginning of a phase; `visible` as in `operation`."""
         seq, self._next = self._next, self._next + 1
         record = {"seq": seq, "state": "note", "time_ns": time.time_ns(), "verb": what, "args": details}
         self._write({**record, "visible": list(visible)})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from faultset.collector.platforms.api.platform import EpisodePlatform
-from faultset.collector.platforms.api.profiles import QUICK, Phases
+from faultset.collector.platforms.api.profiles import LONG, QUICK, Phases
 from faultset.collector.platforms.api.requirements import Requirement
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.kubernetes.api.client import Api
@@ -24,7 +24,7 @@ STANDARD_ON_CLUSTER = Phases(warmup_s=30.0, baseline_s=300.0, fault_s=300.0, coo
 class KubernetesHost:
     """See `PlatformHost`, and `ClusterSettings` for the parameters."""
 
-    profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD_ON_CLUSTER}
+    profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD_ON_CLUSTER, "long": LONG}
     runs_code_of_folders: ClassVar[bool] = False
     runs_deployed_apps: ClassVar[bool] = True
 

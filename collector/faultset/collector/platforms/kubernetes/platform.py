@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from faultset.collector.agent.protocol import VOLUME_ROOT
+from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object
@@ -134,15 +135,15 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
                 self.teardown()
             raise
 
-    def start_load(self, *, seed: int, rate_rps: float, mix: str) -> None:
-        """Start the open-loop load against the application's entry."""
+    def start_load(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic = CONSTANT_TRAFFIC) -> None:
+        """Start the load against the application's entry."""
         self._heartbeat.worst_delay_s = 0.0
         if self._inside is not None:
             self._inside.prepare(pod for pod in self._objects.list("Pod") if self._is_of_app(pod))
         self._impairer.start()
         if self._agents is not None:
             self._agents.host_load(reset=True)
-        self._load.start(target=self._entry_url(), seed=seed, rate_rps=rate_rps, mix=mix)
+        self._load.start(target=self._entry_url(), seed=seed, rate_rps=rate_rps, mix=mix, traffic=traffic)
         self._load_wanted = True
 
     def _entry_url(self) -> str:

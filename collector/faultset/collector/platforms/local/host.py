@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from faultset.collector.platforms.api.platform import EpisodePlatform
-from faultset.collector.platforms.api.profiles import QUICK, STANDARD, Phases
+from faultset.collector.platforms.api.profiles import LONG, QUICK, STANDARD, Phases
 from faultset.collector.platforms.api.requirements import Requirement, unmet
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.spec.app import AppSpec
@@ -17,7 +17,7 @@ from faultset.core.errors import PlatformError
 class LocalHost:
     """See `PlatformHost`; processes die with their collector, so that there is never anything to undo afterwards."""
 
-    profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD}
+    profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD, "long": LONG}
     runs_code_of_folders: ClassVar[bool] = True
     runs_deployed_apps: ClassVar[bool] = False
 

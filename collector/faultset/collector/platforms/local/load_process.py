@@ -9,6 +9,7 @@ from pathlib import Path
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.ipc.helper_processes import is_stopped, tail
 from faultset.collector.load.messages import ChangeLoad, StopLoad
+from faultset.collector.load.traffic import Traffic
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
 from faultset.collector.platforms.local.node.messages import RunJob, SignalJob
 from faultset.collector.spec.app import AppSpec
@@ -42,7 +43,7 @@ class Load:
         self._pid = 0
         self._wanted = False
 
-    def start(self, *, seed: int, rate_rps: float, mix: str) -> None:
+    def start(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic) -> None:
         """Begin to send; raise PlatformError when the load does not come up."""
         if self._channel is not None:
             raise PlatformError("the load runs already; stop it first")
@@ -54,6 +55,7 @@ class Load:
             "mix": mix,
             "rate": rate_rps,
             "seed": seed,
+            "traffic": traffic.to_json(),
             "target": f"http://{entry}:{self._app.entry.port}",
             "results": self.results,
             "socket": socket,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.load.source import RequestSource
+from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object
@@ -94,7 +95,7 @@ class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         )
         self._plane = plane
         try:
-            plane.addresses.check_ports({service.port for service in self.app.services.values()} | {SPANS_PORT})
+            plane.addresses.check_ports({one.port for one in self.app.services.values() if one.port} | {SPANS_PORT})
             plane.start()
             programs = {"redis-server": redis.server, "redis-cli": redis.cli}
             write_scripts(self.folder / "bin", {name: path for name, path in programs.items() if path})
@@ -105,13 +106,13 @@ class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
             self.teardown()
             raise
 
-    def start_load(self, *, seed: int, rate_rps: float, mix: str) -> None:
-        """Start the open-loop load against the application's entry; from now on containers take time to start."""
+    def start_load(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic = CONSTANT_TRAFFIC) -> None:
+        """Start the load against the application's entry; from now on containers take time to start."""
         plane = self._running()
         plane.worst_delay_s = 0.0
         with plane.lock:
             plane.cluster.context.start_times = AS_ON_A_CLUSTER
-        self._must_load().start(seed=seed, rate_rps=rate_rps, mix=mix)
+        self._must_load().start(seed=seed, rate_rps=rate_rps, mix=mix, traffic=traffic)
 
     def step_load(self, factor: float) -> None:
         """Change the load to `factor` times its planned rate, from now on; nothing happens without a load."""

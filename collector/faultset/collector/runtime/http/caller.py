@@ -14,7 +14,7 @@ from opentelemetry.trace import Span
 
 from faultset.collector.runtime.http.connections import MAX_AGE_S, Connections
 from faultset.collector.runtime.http.error_texts import ErrorTexts
-from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.http.names import Names, UnknownHostError
 from faultset.collector.runtime.http.status import Code, FailedDial, RpcError, response_class
 from faultset.collector.runtime.signals.metrics import NO_RESPONSE, Metrics
 from faultset.collector.runtime.signals.tracing import SpanStyle, Tracing, context_of, fail, headers_of
@@ -50,7 +50,7 @@ class Caller:
         self._spans = spans or SpanStyle()
         self._texts = texts
         self._ports = ports
-        self._names = names
+        self.names = names
         self._tracing = tracing
         self._metrics = metrics
         self._connections = Connections(
@@ -69,6 +69,7 @@ class Caller:
         *,
         span: str | None = None,
         timeout_s: float | None = None,
+        at: str | None = None,
     ) -> Any:
         """Return the reply of an operation; raise RpcError.
 
@@ -80,6 +81,8 @@ class Caller:
             Name of the call's span; it has none without.
         timeout_s
             How long to wait for the answer; for ever without.
+        at
+            `HOST:PORT` that is dialled in place of the service's own.
         """
         made = None
         if span is not None:
@@ -87,11 +90,10 @@ class Caller:
         start, answered, code = time.perf_counter(), NO_RESPONSE, Code.OK
         try:
             headers = headers_of(context if made is None else context_of(made))
-            answered, text = await self._post_in_time(service, operation, body, headers, timeout_s)
-            reply = json.loads(text)
+            answered, text = await self._post_in_time(at or service, operation, body, headers, timeout_s)
             if answered == "200":
-                return reply
-            raise RpcError(Code(reply["code"]), reply["message"])
+                return json.loads(text)
+            raise _failure(text)
         except RpcError as error:
             code = error.code
             self._note_failure(made, str(error))
@@ -124,12 +126,12 @@ class Caller:
             raise RpcError(Code.DEADLINE_EXCEEDED, self._texts.call_timed_out(timeout_s)) from None
 
     async def _post(self, service: str, operation: str, body: Any, headers: Mapping[str, str]) -> tuple[str, str]:
-        port = self._ports[service]
+        host, port = self._address(service)
         try:
             async with (
                 self._connections.session() as session,
                 session.post(
-                    f"http://{service}:{port}{operation}",
+                    f"http://{host}:{port}{operation}",
                     data=json.dumps(body).encode(),
                     headers={"Content-Type": "application/json", **headers},
                 ) as response,
@@ -142,12 +144,28 @@ class Caller:
         except (aiohttp.ClientError, ConnectionError):
             raise RpcError(Code.UNAVAILABLE, self._texts.call_failed(None)) from None
 
+    def _address(self, service: str) -> tuple[str, int]:
+        """Return host and port of a service, or those that are given in its place."""
+        host, colon, port = service.partition(":")
+        return (host, int(port)) if colon else (service, self._ports[service])
+
     def _unreachable(self, service: str, error: OSError) -> RpcError:
-        port = self._ports[service]
-        address = f"{self._names.last.get(service, service)}:{port}"
+        host, port = self._address(service)
+        address = f"{self.names.last.get(host, host)}:{port}"
+        if isinstance(error, UnknownHostError):
+            error = UnknownHostError(host)  # as it was given: on the way it has lost its capitals
         text = self._texts.dial_failed(service, self._texts.connection_failed(error, address))
         return RpcError(Code.UNAVAILABLE, text, FailedDial(service, port, error))
 
     async def close(self) -> None:
         """Close idle connections."""
         await self._connections.close()
+
+
+def _failure(text: str) -> RpcError:
+    """Return the failure that an answer tells; a frontend tells its own as plain text."""
+    try:
+        reply = json.loads(text)
+        return RpcError(Code(reply["code"]), str(reply["message"]))
+    except (ValueError, KeyError, TypeError):
+        return RpcError(Code.UNKNOWN, text.strip())

@@ -12,7 +12,10 @@ class Code(enum.IntEnum):
     OK = 0
     CANCELED = 1
     UNKNOWN = 2
+    INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    FAILED_PRECONDITION = 9
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
@@ -22,15 +25,28 @@ _NAMES = {
     Code.OK: "OK",
     Code.CANCELED: "Canceled",
     Code.UNKNOWN: "Unknown",
+    Code.INVALID_ARGUMENT: "InvalidArgument",
     Code.DEADLINE_EXCEEDED: "DeadlineExceeded",
+    Code.NOT_FOUND: "NotFound",
+    Code.FAILED_PRECONDITION: "FailedPrecondition",
     Code.UNIMPLEMENTED: "Unimplemented",
     Code.INTERNAL: "Internal",
     Code.UNAVAILABLE: "Unavailable",
 }
-_CLASSES = {Code.OK: "2xx", Code.CANCELED: "4xx", Code.UNKNOWN: "0xx"}
+_CLASSES = {
+    Code.OK: "2xx",
+    Code.CANCELED: "4xx",
+    Code.INVALID_ARGUMENT: "4xx",
+    Code.NOT_FOUND: "4xx",
+    Code.FAILED_PRECONDITION: "4xx",
+    Code.UNKNOWN: "0xx",
+}
 _HTTP = {
     Code.OK: 200,
     Code.CANCELED: 499,
+    Code.INVALID_ARGUMENT: 400,
+    Code.NOT_FOUND: 404,
+    Code.FAILED_PRECONDITION: 400,
     Code.UNIMPLEMENTED: 501,
     Code.UNAVAILABLE: 503,
     Code.DEADLINE_EXCEEDED: 504,

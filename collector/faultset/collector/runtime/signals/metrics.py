@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import generate_latest
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 NO_RESPONSE = "0"
 """Status code of a request that got no answer at all."""
+
+Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 
 
 class Metrics:
@@ -46,10 +50,30 @@ class Metrics:
             ["http_request_method"],
             registry=self.registry,
         )
+        self._named: dict[str, Counter | Gauge | Histogram] = {}
         self.server = lru_cache(maxsize=None)(server.labels)
         self.client = lru_cache(maxsize=None)(client.labels)
         self.database = lru_cache(maxsize=None)(database.labels)
         self.active = lru_cache(maxsize=None)(active.labels)
+
+    def counter(self, name: str, labels: Sequence[str], text: str) -> Counter:
+        """Return a counter of that name, the same for every caller; its name in Prometheus ends in `_total`."""
+        return self._get(Counter, name, labels, text)
+
+    def gauge(self, name: str, labels: Sequence[str], text: str) -> Gauge:
+        """Return a gauge of that name, the same for every caller."""
+        return self._get(Gauge, name, labels, text)
+
+    def histogram(self, name: str, labels: Sequence[str], text: str) -> Histogram:
+        """Return a histogram of that name in seconds, the same for every caller."""
+        return self._get(Histogram, name, labels, text, buckets=BUCKETS)
+
+    def _get(self, kind: type[Metric], name: str, labels: Sequence[str], text: str, **options: Any) -> Metric:
+        if name not in self._named:
+            self._named[name] = kind(name, text, tuple(labels), registry=self.registry, **options)
+        found = self._named[name]
+        assert isinstance(found, kind), f"{name} is a metric of two kinds"
+        return found
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +16,14 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from requests.adapters import HTTPAdapter
 
 _PROPAGATOR = TraceContextTextMapPropagator()
-_ROOT = Context()
+NO_PARENT = Context()
+"""Context under which a trace begins."""
+
 _FLUSH_S = 3.0
 
 
@@ -115,13 +118,40 @@ class Tracing:
 
     def server(self, name: str, headers: Any, attributes: dict[str, Any]) -> tuple[Span, Context]:
         """Start the span of an incoming request, under the caller's if it says so, and its context."""
-        parent = _PROPAGATOR.extract(headers, _ROOT)
+        parent = _PROPAGATOR.extract(headers, NO_PARENT)
         span = self._tracer.start_span(name, parent, SpanKind.SERVER, attributes)
         return span, context_of(span)
 
     def client(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
         """Start the span of an outgoing request."""
         return self._tracer.start_span(name, parent, SpanKind.CLIENT, attributes)
+
+    def internal(self, name: str, parent: Context) -> Span:
+        """Start the span of a part of an operation."""
+        return self._tracer.start_span(name, parent, SpanKind.INTERNAL)
+
+    def producer(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
+        """Start the span of a message that is published."""
+        return self._tracer.start_span(name, parent, SpanKind.PRODUCER, attributes)
+
+    def consumer(
+        self, name: str, headers: Mapping[str, str], attributes: dict[str, Any], *, linked: bool
+    ) -> tuple[Span, Context]:
+        """Start the span of a message that is processed, and its context.
+
+        Parameters
+        ----------
+        headers
+            Those that came with the message; they name the publisher's span, if it had one.
+        linked
+            Whether the span begins a trace with a link to the publisher's, rather than being a child of it.
+        """
+        sent = _PROPAGATOR.extract(headers, NO_PARENT)
+        origin = trace.get_current_span(sent).get_span_context()
+        links = [Link(origin)] if linked and origin.is_valid else None
+        parent = NO_PARENT if linked else sent
+        span = self._tracer.start_span(name, parent, SpanKind.CONSUMER, attributes, links=links)
+        return span, context_of(span)
 
     def flush(self) -> None:
         """Send what is left, for a short while at most."""
@@ -132,7 +162,7 @@ class Tracing:
 
 def context_of(span: Span) -> Context:
     """Return the context under which spans are children of a span."""
-    return trace.set_span_in_context(span, _ROOT)
+    return trace.set_span_in_context(span, NO_PARENT)
 
 
 def headers_of(context: Context) -> dict[str, str]:
@@ -140,6 +170,11 @@ def headers_of(context: Context) -> dict[str, str]:
     headers: dict[str, str] = {}
     _PROPAGATOR.inject(headers, context)
     return headers
+
+
+def span_of(context: Context) -> Span:
+    """Return the span of a context; one that records nothing when it has none."""
+    return trace.get_current_span(context)
 
 
 def ids_of(span: Span) -> str:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from faultset.collector.runtime.steps.basic import Call, Require, Respond, Work
 from faultset.collector.runtime.steps.caching import CachedDocuments
 from faultset.collector.runtime.steps.documents import FindDocuments, WriteDocuments
+from faultset.collector.runtime.steps.flags import Chance, ReadFlag, ReadFlags
 from faultset.collector.runtime.steps.flow import ForEach, Parallel, When
+from faultset.collector.runtime.steps.messaging import Publish
+from faultset.collector.runtime.steps.outcomes import Fail, Wait, WriteLine
 from faultset.collector.runtime.steps.sorted_sets import PushSorted, RangeSorted
 from faultset.collector.runtime.steps.step import Step
+from faultset.collector.runtime.steps.telemetry import Annotate, Count, InSpan
 from faultset.collector.runtime.steps.values import FindText, SetValues, UniqueId
 
 GENERIC_STEPS: tuple[type[Step], ...] = (
@@ -25,6 +29,16 @@ GENERIC_STEPS: tuple[type[Step], ...] = (
     WriteDocuments,
     PushSorted,
     RangeSorted,
+    Publish,
+    ReadFlag,
+    ReadFlags,
+    Chance,
+    Wait,
+    WriteLine,
+    InSpan,
+    Annotate,
+    Count,
+    Fail,
     Respond,
 )
 

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import time
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -79,6 +79,10 @@ class Call(Step):
     """Line at level error that is logged when the call fails; `{error}` stands for the reason."""
     error_message: str | None = None
     """Reason with which the request fails, with `{error}`; that of the call when left out."""
+    on_error: Literal["fail", "ignore"] = "fail"
+    """Whether a call that fails fails the request, or does nothing more; nothing is saved then."""
+    at: str | None = Field(default=None, pattern=r"^[A-Za-z0-9.-]+:\d+$")
+    """`HOST:PORT` that is dialled in place of the service's own; its own when left out."""
 
     def operations_called(self) -> tuple[CalledOperation, ...]:
         """Return the one operation."""
@@ -93,7 +97,13 @@ class Call(Step):
             for left in range(self.retries, -1, -1):
                 try:
                     return await service.caller.call(
-                        self.service, self.operation, body, request.trace, span=span, timeout_s=self.timeout_s
+                        self.service,
+                        self.operation,
+                        body,
+                        request.trace,
+                        span=span,
+                        timeout_s=self.timeout_s,
+                        at=self.at,
                     )
                 except RpcError as error:
                     if not left or error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
@@ -111,6 +121,8 @@ class Call(Step):
                     service.log.write(*line)
                 if not lines and self.error_log is not None:
                     service.log.error(location, self.error_log.replace("{error}", error.description))
+                if self.on_error == "ignore":
+                    return
                 if self.error_message is None:
                     raise
                 raise RpcError(error.code, self.error_message.replace("{error}", error.description)) from None

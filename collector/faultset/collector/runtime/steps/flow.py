@@ -90,7 +90,7 @@ class ForEach(Step):
 
     keyword = "for_each"
     items: Any
-    """The list; an absent one is empty."""
+    """The list; an absent one is empty, and a whole number stands for that many rounds."""
     name: str = "item"
     """Name of the element in the steps, for instance `$item`."""
     at_most: int = Field(ge=1)
@@ -122,7 +122,8 @@ class ForEach(Step):
                     await steps(inner)
                     return kept_of(inner.values)
 
-            items = list(items_of(request.values) or ())[: self.at_most]
+            given = items_of(request.values) or ()
+            items = list(range(min(given, self.at_most)) if isinstance(given, int) else given)[: self.at_most]
             if self.at_once == 1:
                 kept = [await one(item) for item in items]
             else:

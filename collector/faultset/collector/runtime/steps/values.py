@@ -7,7 +7,7 @@ import os
 import re
 import string
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -17,7 +17,8 @@ from faultset.collector.runtime.expressions import getter
 from faultset.collector.runtime.steps.step import Step
 
 
-def _template(text: str) -> str:
+def check_template(text: str) -> str:
+    """Return a text with names in braces; raise ValueError when it is none."""
     try:
         parts = list(string.Formatter().parse(text))
     except ValueError as error:
@@ -42,7 +43,7 @@ class SetValues(Step):
     keyword = "set"
     values: dict[str, Any] = Field(default_factory=dict)
     """The values by name."""
-    texts: dict[str, Annotated[str, AfterValidator(_template)]] = Field(default_factory=dict)
+    texts: dict[str, Annotated[str, AfterValidator(check_template)]] = Field(default_factory=dict)
     """Texts by name; in them `{a.b}` stands for the value `$a.b`, nothing for an absent one."""
 
     def names_saved(self) -> tuple[str, ...]:
@@ -52,7 +53,7 @@ class SetValues(Step):
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that keeps them."""
         values = {name: getter(value) for name, value in self.values.items()}
-        texts = {name: _compiled(text) for name, text in self.texts.items()}
+        texts = {name: text_of(text) for name, text in self.texts.items()}
 
         def handle(request: RequestContext) -> None:
             request.values.update({name: value(request.values) for name, value in values.items()})
@@ -103,17 +104,18 @@ class FindText(Step):
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that finds."""
-        text_of, pattern = getter(self.text), re.compile(self.pattern)
+        value_of, pattern = getter(self.text), re.compile(self.pattern)
         group = 1 if pattern.groups else 0
 
         def handle(request: RequestContext) -> None:
-            text = str(text_of(request.values) or "")
+            text = str(value_of(request.values) or "")
             request.values[self.save] = list(dict.fromkeys(match[group] for match in pattern.finditer(text)))
 
         return handle
 
 
-def _compiled(text: str) -> Any:
+def text_of(text: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return a function that fills in a text with names in braces."""
     parts = [(literal, name) for literal, name, _, _ in string.Formatter().parse(text)]
     compiled = [(literal, getter(f"${name}") if name else None) for literal, name in parts]
 

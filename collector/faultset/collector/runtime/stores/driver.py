@@ -38,8 +38,17 @@ class Account(NamedTuple):
     password: str
 
 
-AdminAction = Literal["revoke-rights", "remove-account", "require-password", "restore-account", "empty-store"]
-"""What a store's administrator does to the application's account, or to what is stored."""
+AdminAction = Literal[
+    "grant-rights",
+    "revoke-rights",
+    "create-account",
+    "remove-account",
+    "set-password",
+    "require-password",
+    "empty-store",
+]
+"""What a store's administrator does to the application's account, or to what is stored: each does one thing, so that
+none of them puts right whatever may be wrong."""
 
 
 class AdminChange(NamedTuple):
@@ -49,14 +58,14 @@ class AdminChange(NamedTuple):
     undo: AdminAction
 
 
-REVOKE_RIGHTS = AdminChange("revoke-rights", "restore-account")
+REVOKE_RIGHTS = AdminChange("revoke-rights", "grant-rights")
 """The application's account may log in but run no command."""
-REMOVE_ACCOUNT = AdminChange("remove-account", "restore-account")
+REMOVE_ACCOUNT = AdminChange("remove-account", "create-account")
 """The application's account no longer exists."""
-REQUIRE_PASSWORD = AdminChange("require-password", "restore-account")
+REQUIRE_PASSWORD = AdminChange("require-password", "set-password")
 """The application's account needs a password that nobody knows."""
-REWRITE_ACCOUNT = AdminChange("restore-account", "restore-account")
-"""The application's account is given the rights and the password that it has."""
+REWRITE_PASSWORD = AdminChange("set-password", "set-password")
+"""The application's account is given the password that it has."""
 EMPTY_STORE = AdminChange("empty-store", "empty-store")
 """Everything that is stored is deleted; to take it back deletes it again."""
 
@@ -185,11 +194,14 @@ class StoreDriver(ABC):
         Where the server listens.
     keeps_data
         Whether it has a volume; one without begins empty.
+    carries_messages
+        Whether it is a broker: its clients publish and consume.
     """
 
     name: ClassVar[str]
     port: ClassVar[int]
     keeps_data: ClassVar[bool]
+    carries_messages: ClassVar[bool] = False
 
     @abstractmethod
     def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:

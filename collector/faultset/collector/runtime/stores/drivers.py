@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from faultset.collector.runtime.stores.driver import StoreDriver
+from faultset.collector.runtime.stores.kafka import KafkaDriver
 from faultset.collector.runtime.stores.memcached import MemcachedDriver
 from faultset.collector.runtime.stores.mongodb import MongoDriver
+from faultset.collector.runtime.stores.postgresql import PostgresDriver
 from faultset.collector.runtime.stores.redis_cache import RedisCacheDriver
+from faultset.collector.runtime.stores.valkey import ValkeyDriver
 from faultset.core.suggestions import unknown_name
 
 STORE_DRIVERS: dict[str, StoreDriver] = {
-    driver.name: driver for driver in (MongoDriver(), MemcachedDriver(), RedisCacheDriver())
+    driver.name: driver
+    for driver in (
+        MongoDriver(),
+        MemcachedDriver(),
+        RedisCacheDriver(),
+        KafkaDriver(),
+        PostgresDriver(),
+        ValkeyDriver(),
+    )
 }
 
 

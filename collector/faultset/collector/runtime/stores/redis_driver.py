@@ -33,6 +33,7 @@ _REMOVED_COMMANDS = ("CONFIG", "MODULE", "DEBUG", "SAVE", "BGSAVE", "REPLICAOF",
 """Commands that nobody needs, not even the administrator: they write files, load code or reach other machines."""
 
 _TIMEOUT_S = 10.0
+_OF_AN_ACCOUNT = ("grant-rights", "revoke-rights", "set-password", "require-password")
 
 
 class RedisPrograms(NamedTuple):
@@ -72,9 +73,12 @@ class RedisDriver(RedisClientTraits):
     ----------
     options
         Options of the server.
+    extra_rights
+        Rights of the application's account beyond those that all kinds have, as words of `ACL SETUSER`.
     """
 
     options: ClassVar[MappingProxyType[str, str]]
+    extra_rights: ClassVar[tuple[str, ...]] = ()
 
     def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
         """Write the accounts, at once; the file holds digests of the passwords only."""
@@ -84,7 +88,7 @@ class RedisDriver(RedisClientTraits):
             file.write(
                 "user default off resetpass resetkeys resetchannels -@all\n"
                 f"user {ADMINISTRATOR} on {_digest(credentials.administrator)} ~* &* +@all\n"
-                f"user {account} on {_digest(credentials.application)} {' '.join(_RIGHTS)}\n"
+                f"user {account} on {_digest(credentials.application)} {' '.join(self._rights)}\n"
             )
         draft.rename(folder / "users.acl")
 
@@ -114,16 +118,22 @@ class RedisDriver(RedisClientTraits):
         """Do something as administrator; a change of accounts is also saved, so that it survives a restart."""
         import redis
 
-        words = _words(action, account, credentials)
+        words = _words(action, account, credentials, self._rights)
         client = redis.Redis(
             host=address,
             port=port,
             username=ADMINISTRATOR,
             password=credentials.administrator,
             protocol=2,
+            decode_responses=True,
             socket_timeout=_TIMEOUT_S,
         )
         try:
+            is_there = account in client.acl_users()
+            if action == "create-account" and is_there:
+                return
+            if action in _OF_AN_ACCOUNT and not is_there:
+                raise PlatformError(f"the store at {address}:{port} has no account {account}; create it first")
             client.execute_command(*words)
             if words[0] == "ACL":
                 client.execute_command("ACL", "SAVE")
@@ -132,22 +142,30 @@ class RedisDriver(RedisClientTraits):
         finally:
             client.close()
 
+    @property
+    def _rights(self) -> tuple[str, ...]:
+        return (*_RIGHTS, *self.extra_rights)
+
     def client(self, store: StoreAddress, context: ClientContext) -> StoreClient:
         """Return a client that speaks Redis."""
         return RedisClient(self, store, context)
 
 
-def _words(action: AdminAction, account: str, credentials: Credentials) -> tuple[str, ...]:
+def _words(action: AdminAction, account: str, credentials: Credentials, rights: tuple[str, ...]) -> tuple[str, ...]:
     """Return the command of Redis for an action."""
     match action:
+        case "grant-rights":
+            return ("ACL", "SETUSER", account, *rights)
         case "revoke-rights":
             return ("ACL", "SETUSER", account, "-@all")
+        case "create-account":
+            return ("ACL", "SETUSER", account, "reset", "on", _digest(credentials.application), *rights)
         case "remove-account":
             return ("ACL", "DELUSER", account)
         case "require-password":
             return ("ACL", "SETUSER", account, "resetpass", _digest(secrets.token_hex()))
-        case "restore-account":
-            return ("ACL", "SETUSER", account, "reset", "on", _digest(credentials.application), *_RIGHTS)
+        case "set-password":
+            return ("ACL", "SETUSER", account, "resetpass", _digest(credentials.application))
         case "empty-store":
             return ("FLUSHALL",)
 

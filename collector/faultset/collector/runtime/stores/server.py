@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     roles = parser.add_subparsers(dest="role", required=True)
     for name, driver in STORE_DRIVERS.items():
         kind = "a database that keeps its data on its volume" if driver.keeps_data else "a cache that keeps nothing"
+        kind = "a broker of messages" if driver.carries_messages else kind
         store = roles.add_parser(name, help=kind)
         store.add_argument("--auth", action="store_true", help="let clients in with a password only")
     admin = roles.add_parser("admin", help="do something as administrator of the store of this pod")

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.collector.cli.doctor import doctor
+from faultset.collector.faults.registry import faults
 from faultset.collector.platforms.api.requirements import Requirement, unmet
 from faultset.collector.platforms.kubernetes import host
 from faultset.collector.platforms.kubernetes.api.permissions import check_permissions
@@ -183,5 +184,7 @@ def test_doctor_names_the_faults_that_cannot_be_made_once_for_each_reason(doctor
     assert done.exit_code == 0, done.output
     row = {row["check"]: row for row in json.loads(done.output)}["faults"]
     assert (row["ok"], row["needed"]) == (False, False)
-    assert row["found"].startswith("17 of 20 can be made")
-    assert "not container-kill, network-delay: no netem; not cpu-throttle: no resize" in row["found"]
+    delayed = [spec.name for spec in faults().values() if spec.needs & {"delay", "kill"}]
+    assert {"container-kill", "network-delay"} <= set(delayed)
+    assert row["found"].startswith(f"{len(faults()) - len(delayed) - 1} of {len(faults())} can be made")
+    assert f"not {', '.join(delayed)}: no netem; not cpu-throttle: no resize" in row["found"]

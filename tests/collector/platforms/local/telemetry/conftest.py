@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -10,6 +11,8 @@ import pytest
 from prometheus_client import CollectorRegistry, start_http_server
 
 _addresses = itertools.count(1)
+_process = 1 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+"""Tests run in several processes at a time, which share the machine's addresses."""
 
 METRICS_PORT = 9464
 
@@ -17,7 +20,7 @@ METRICS_PORT = 9464
 @pytest.fixture
 def free_ip() -> Callable[[], str]:
     """Return addresses that nothing else uses."""
-    return lambda: f"127.4.{next(_addresses)}.1"
+    return lambda: f"127.4.{next(_addresses)}.{_process}"
 
 
 @pytest.fixture

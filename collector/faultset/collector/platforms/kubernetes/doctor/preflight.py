@@ -28,6 +28,9 @@ RUNTIME_TAG = "1.0.0"
 _TIMEOUT_S = 60.0
 
 
+_OF_PROXIES = ("bandwidth", "abort", "reset", "hold")
+
+
 class Forbidden(PlatformError):
     """The cluster does not let the node agent run."""
 
@@ -48,7 +51,7 @@ def unsupported_needs(api: Api, repository: str = REPOSITORY) -> tuple[dict[str,
     PlatformError
         The agent's image is missing, or it does not start for another reason.
     """
-    unsupported: dict[str, str] = {}
+    unsupported = {need: f"{need} needs a proxy in front of every pod, which a cluster has not" for need in _OF_PROXIES}
     if not _can_resize(api):
         unsupported["resize"] = (
             "the cluster cannot change the resources of a running pod (pods/resize, Kubernetes 1.33 and later)"

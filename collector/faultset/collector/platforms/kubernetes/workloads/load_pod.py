@@ -14,6 +14,7 @@ from faultset.collector.ipc.messages import decode, encode
 from faultset.collector.load.http_server import LOAD_PORT
 from faultset.collector.load.messages import ChangeLoad, LoadStatistics
 from faultset.collector.load.source import RequestSource
+from faultset.collector.load.traffic import Traffic
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import USER_ID
@@ -50,7 +51,7 @@ class LoadPod:
     def _api(self) -> Api:
         return self._control.api
 
-    def start(self, *, target: str, seed: int, rate_rps: float, mix: str) -> None:
+    def start(self, *, target: str, seed: int, rate_rps: float, mix: str, traffic: Traffic) -> None:
         """Begin to send to a base URL; raise PlatformError when the load does not come up."""
         self._control.apply(
             {
@@ -65,6 +66,7 @@ class LoadPod:
             "mix": mix,
             "rate": rate_rps,
             "seed": seed,
+            "traffic": traffic.to_json(),
             "target": target,
             "results": _RESULTS,
             "http": LOAD_PORT,

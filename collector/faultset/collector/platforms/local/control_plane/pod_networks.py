@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faultset.collector.platforms.api.impairments import Delay, Impairment, Loss, Partition
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
-from faultset.collector.platforms.local.relay.messages import ReadCounters
+from faultset.collector.platforms.local.relay.messages import ReadCounters, ReadDisturbed
 
 _COUNTED: dict[type[Impairment], tuple[str, ...]] = {
     Delay: ("transmit_packets",),
@@ -41,5 +41,7 @@ class PodNetworks:
             return max(0, self._counted(pod, impairment) - self._plane.packets_before[pod])
 
     def _counted(self, pod: str, impairment: Impairment) -> int:
+        if type(impairment) not in _COUNTED:
+            return self._plane.call("relay", ReadDisturbed()).get(pod, 0)
         counters = self._plane.call("relay", ReadCounters()).get(pod)
         return sum(getattr(counters, name) for name in _COUNTED[type(impairment)]) if counters else 0

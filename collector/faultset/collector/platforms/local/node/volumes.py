@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from faultset.collector.platforms.local.controllers.commands import Mount
+from faultset.collector.runtime.mounts import VARIABLE as MOUNTS
 from faultset.collector.spec.containers import DATA_PATH, SPEC_PATH
 from faultset.core.files import replace_text
 
@@ -45,7 +47,7 @@ class Volumes:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.symlink_to(volume)
         paths = {mount.path: self._place(pod, container, mount.path) for mount in mounts}
-        made = {}
+        made = {MOUNTS: json.dumps({path: str(place) for path, place in paths.items()})}
         if _SPEC_FOLDER in paths:
             made["FAULTSET_APP"] = str(paths[_SPEC_FOLDER] / _SPEC_FILE)
         if DATA_PATH in paths:

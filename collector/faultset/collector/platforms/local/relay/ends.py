@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from random import Random
 
+from faultset.collector.platforms.api.impairments import Abort, Hold, Reset
 from faultset.collector.platforms.local.relay.pods import Pod, drop
+from faultset.collector.platforms.local.relay.requests import REFUSAL
 from faultset.collector.platforms.local.relay.schedule import (
     CLEAR,
     PACKET_BYTES,
@@ -42,7 +44,7 @@ class End(asyncio.Protocol):
     """The socket at one end: what arrives here was sent by `pod` and goes to `other`."""
 
     __slots__ = (
-        "_flow", "_held", "_held_bytes", "_loop", "_on_early_close", "_on_end", "_pauses", "_rng",
+        "_flow", "_held", "_held_bytes", "_late", "_loop", "_on_early_close", "_on_end", "_pauses", "_rng",
         "_timer", "finished", "lost", "other", "pod", "transport",
     )  # fmt: skip
 
@@ -66,6 +68,7 @@ class End(asyncio.Protocol):
         self._pauses = _Pause.SET_UP
         self._on_early_close: Callable[[], None] | None = None
         self._on_end = on_end
+        self._late: list[bytes | _Close] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -107,6 +110,8 @@ class End(asyncio.Protocol):
         self._forget()
 
     def data_received(self, data: bytes) -> None:
+        if (self.other.pod.rules or self._late is not None) and self._on_end is None and self._meets_rule(data):
+            return
         if self._flow is None and self._on_early_close is None:
             pod, other = self.pod, self.other
             if pod.link is CLEAR and other.pod.link is CLEAR:
@@ -121,12 +126,47 @@ class End(asyncio.Protocol):
                 return
         self._send(data)
 
+    def _meets_rule(self, data: bytes) -> bool:
+        """Do to a request of a client what a rule says; return whether there is nothing more to do with the data."""
+        if self._late is not None:
+            self._late.append(data)
+            return True
+        if self._on_early_close is not None:
+            return False
+        pod = self.other.pod
+        for rule in pod.rules:
+            if not rule.concerns(self.pod.name, data, self._rng, self._loop.time()):
+                continue
+            pod.disturbed += 1
+            match rule.impairment:
+                case Hold(latency_s=latency_s):
+                    self._late = [data]
+                    self._loop.call_later(latency_s, self._let_pass)
+                case Abort():
+                    self.transport.write(REFUSAL)
+                    self.lost = True
+                    self.transport.close()
+                    self.other.reset()
+                case Reset():
+                    self.reset()
+                    self.other.reset()
+            return True
+        return False
+
+    def _let_pass(self) -> None:
+        late, self._late = self._late, None
+        for item in late or ():
+            if not self.lost:
+                self._send(item)
+
     def eof_received(self) -> bool:
         self._pauses |= _Pause.FINISHED
         if self._on_end is not None:
             self._on_end()
         if self._on_early_close is not None:
             self._on_early_close()
+        elif self._late is not None:
+            self._late.append(_Close.FINISH)
         else:
             self._send(_Close.FINISH)
         return True
@@ -166,7 +206,8 @@ class End(asyncio.Protocol):
                 return
             self._flow = Flow(self._rng)
         self._hold(item, size)
-        self._count(self._flow.send(self._loop.time(), packets(size), self._road()))
+        now_s = self._loop.time()
+        self._count(self._flow.send(now_s, packets(size), self._road(), self.pod.queue_s(now_s, size)))
         self._advance()
 
     def _hold(self, item: bytes | _Close, size: int) -> None:

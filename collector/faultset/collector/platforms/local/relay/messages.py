@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from faultset.collector.ipc.messages import Message, Request
-from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
+from faultset.collector.platforms.api.impairments import Abort, Bandwidth, Delay, Hold, Loss, Partition, Reset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class PodImpairment(Message):
     """An impairment of the network of one pod."""
 
     pod: str
-    impairment: Loss | Delay | Partition
+    impairment: Loss | Delay | Partition | Bandwidth | Abort | Reset | Hold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,11 @@ class PodCounters(Message):
     transmit_packets: int
     receive_packets_dropped: int
     transmit_packets_dropped: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadDisturbed(Request[dict[str, int]]):
+    """Return how many requests to, or packets of, each pod a rule has met since the pod's first configuration."""
 
 
 @dataclass(frozen=True, kw_only=True)

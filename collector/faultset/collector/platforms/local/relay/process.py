@@ -13,8 +13,14 @@ from random import Random
 from faultset.collector.ipc.channel import serve
 from faultset.collector.platforms.local.relay.forwards import Forward
 from faultset.collector.platforms.local.relay.listening_sockets import ListeningSockets
-from faultset.collector.platforms.local.relay.messages import ConfigureRelay, PodCounters, ReadCounters, RelayState
-from faultset.collector.platforms.local.relay.pods import Pod, link_of
+from faultset.collector.platforms.local.relay.messages import (
+    ConfigureRelay,
+    PodCounters,
+    ReadCounters,
+    ReadDisturbed,
+    RelayState,
+)
+from faultset.collector.platforms.local.relay.pods import Pod, link_of, rules_of
 from faultset.collector.platforms.local.relay.schedule import CLEAR
 from faultset.core.processes import die_with_parent
 
@@ -43,12 +49,15 @@ class Relay:
         if wanted.seed is not None and wanted.seed != self._seed:
             self._seed = wanted.seed
             self._rng.seed(wanted.seed)
+        now_s = asyncio.get_running_loop().time()
         impaired = {one.pod for one in wanted.impairments}
         links = {name: link_of(one.impairment for one in wanted.impairments if one.pod == name) for name in impaired}
         for name in self._pods.keys() - set(wanted.pods.values()):
             self._pods.pop(name).link = CLEAR
         for name in wanted.pods.values():
-            self._pods.setdefault(name, Pod(name)).link = links.get(name, CLEAR)
+            pod = self._pods.setdefault(name, Pod(name))
+            pod.link = links.get(name, CLEAR)
+            pod.rules = rules_of((one.impairment for one in wanted.impairments if one.pod == name), pod.rules, now_s)
         self._by_ip = {ip: self._pods[name] for ip, name in wanted.pods.items()}
         routes = {(route.ip, route.port): route for route in wanted.routes}
         for address in self._forwards.keys() - routes.keys():
@@ -60,6 +69,10 @@ class Relay:
     def counters(self, request: ReadCounters) -> dict[str, PodCounters]:
         """Return the counters of every configured pod since it was first configured."""
         return {name: pod.counters() for name, pod in self._pods.items()}
+
+    def disturbed(self, request: ReadDisturbed) -> dict[str, int]:
+        """Return how many requests or packets rules have met, for each pod."""
+        return {name: pod.disturbed for name, pod in self._pods.items()}
 
     async def close(self) -> None:
         """Stop listening and probing."""
@@ -97,7 +110,9 @@ class Relay:
 async def run(socket_path: Path, seed: int = 0) -> None:
     """Serve requests on a Unix socket until cancelled."""
     relay = Relay(seed)
-    server = await serve(socket_path, {ConfigureRelay: relay.configure, ReadCounters: relay.counters})
+    server = await serve(
+        socket_path, {ConfigureRelay: relay.configure, ReadCounters: relay.counters, ReadDisturbed: relay.disturbed}
+    )
     async with server:
         try:
             await server.serve_forever()

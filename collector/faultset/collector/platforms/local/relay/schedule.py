@@ -34,12 +34,15 @@ class Link:
         Time a packet takes, uniform within `latency_s` plus or minus `jitter_s`.
     cut
         Whether nothing gets through at all.
+    bytes_per_s
+        What the pod may send at most; zero without a limit.
     """
 
     loss: float = 0.0
     latency_s: float = 0.0
     jitter_s: float = 0.0
     cut: bool = False
+    bytes_per_s: float = 0.0
 
     def towards(self, receiver: Link) -> Link:
         """Return the link to a pod with a link of its own: only a cut there stops what arrives."""
@@ -71,6 +74,7 @@ def packets(size: int) -> int:
 class _Chunk:
     missing: int
     arrival_s: float = 0.0
+    queued_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,9 +106,9 @@ class Flow:
     def __len__(self) -> int:
         return len(self._chunks)
 
-    def send(self, now_s: float, count: int, link: Link) -> FlowStep:
-        """Put one chunk of `count` packets on the link."""
-        chunk = _Chunk(missing=count)
+    def send(self, now_s: float, count: int, link: Link, queued_s: float = 0.0) -> FlowStep:
+        """Put one chunk of `count` packets on the link, which waits `queued_s` before it."""
+        chunk = _Chunk(missing=count, queued_s=queued_s)
         self._chunks.append(chunk)
         lost = self._transmit(chunk, now_s, link)
         if lost and self._retry_at_s is None:
@@ -144,6 +148,6 @@ class Flow:
     def _transmit(self, chunk: _Chunk, now_s: float, link: Link) -> int:
         chunk.missing = link.lost(self._rng, chunk.missing)
         if not chunk.missing:
-            chunk.arrival_s = max(now_s + link.travel_s(self._rng), self._last_arrival_s)
+            chunk.arrival_s = max(now_s + chunk.queued_s + link.travel_s(self._rng), self._last_arrival_s)
             self._last_arrival_s = chunk.arrival_s
         return chunk.missing

@@ -1,0 +1,250 @@
+"""The steps that the Astronomy Shop needs and no other application."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import threading
+import time
+import uuid
+from typing import Any
+
+from faultset.collector.apps.astronomy.products import PRODUCTS, RATES
+from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
+from faultset.collector.runtime.expressions import getter
+from faultset.collector.runtime.http.names import UnknownHostError
+from faultset.collector.runtime.http.status import Code, RpcError
+from faultset.collector.runtime.steps import Step
+
+_CONNECT_RETRIES, _RETRY_PAUSE_S = 30, 0.05
+_BUSY_THREADS, _BUSY_S = 4, 1.0
+_GARBAGE, _COLLECTIONS = 300_000, 10
+_RECOMMENDED = 5
+
+
+class ListProducts(Step):
+    """Give all products."""
+
+    keyword = "products"
+    save: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves a list."""
+
+        def handle(request: RequestContext) -> None:
+            request.values[self.save] = list(PRODUCTS.values())
+
+        return handle
+
+
+class FindProduct(Step):
+    """Give one product; nothing is saved as that when there is none of the identity."""
+
+    keyword = "product"
+    id: Any
+    save: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves a mapping."""
+        id_of = getter(self.id)
+
+        def handle(request: RequestContext) -> None:
+            request.values[self.save] = PRODUCTS.get(str(id_of(request.values)))
+
+        return handle
+
+
+class ConvertPrice(Step):
+    """Convert a price from dollars."""
+
+    keyword = "convert_price"
+    price: Any
+    currency: Any
+    save: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves the price; an unknown currency fails the request."""
+        price_of, currency_of = getter(self.price), getter(self.currency)
+
+        def handle(request: RequestContext) -> None:
+            currency = currency_of(request.values) or "USD"
+            if currency not in RATES:
+                raise RpcError(Code.INVALID_ARGUMENT, f"unknown currency {currency}")
+            price = float(price_of(request.values) or 0.0)
+            request.values[self.save] = round(price / RATES["USD"] * RATES[currency], 2)
+
+        return handle
+
+
+class NewId(Step):
+    """Make an identity that nothing else has."""
+
+    keyword = "new_id"
+    save: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves one."""
+
+        def handle(request: RequestContext) -> None:
+            request.values[self.save] = str(uuid.uuid4())
+
+        return handle
+
+
+class AddToCart(Step):
+    """Add a product to the items of a cart."""
+
+    keyword = "add_to_cart"
+    cart: Any
+    product: Any
+    quantity: Any
+    save: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves the new list of items."""
+        cart_of, product_of, quantity_of = getter(self.cart), getter(self.product), getter(self.quantity)
+
+        def handle(request: RequestContext) -> None:
+            cart = cart_of(request.values) or {}
+            items = {one["product_id"]: one["quantity"] for one in cart.get("items", ())}
+            product = str(product_of(request.values))
+            items[product] = items.get(product, 0) + int(quantity_of(request.values) or 1)
+            request.values[self.save] = [{"product_id": one, "quantity": count} for one, count in items.items()]
+
+        return handle
+
+
+class Advertise(Step):
+    """Choose advertisements: one for each category that is asked for, or two of any."""
+
+    keyword = "advertise"
+    categories: Any
+    save: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves a list."""
+        categories_of = getter(self.categories)
+
+        def handle(request: RequestContext) -> None:
+            wanted = set(categories_of(request.values) or ())
+            found = [one for one in PRODUCTS.values() if wanted & set(one["categories"])]
+            chosen = found or random.sample(list(PRODUCTS.values()), 2)
+            request.values[self.save] = [
+                {"redirect_url": f"/product/{one['id']}", "text": f"{one['name']} for sale."} for one in chosen
+            ]
+
+        return handle
+
+
+class Recommend(Step):
+    """Choose products other than those that are looked at.
+
+    With a leaking cache half of the calls add to a list of identities a quarter of its length, as the original's flag
+    `recommendationCacheFailure` does, and every call goes through all of it.
+    """
+
+    keyword = "recommend"
+    products: Any
+    exclude: Any
+    leaks: Any
+    missed: Any
+    save: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves a list of identities."""
+        products_of, exclude_of = getter(self.products), getter(self.exclude)
+        leaks_of, missed_of = getter(self.leaks), getter(self.missed)
+        cached: list[str] = []
+
+        def handle(request: RequestContext) -> None:
+            values, known = request.values, set(exclude_of(request.values) or ())
+            if leaks_of(values):
+                if missed_of(values):
+                    cached.extend(one["id"] for one in products_of(values) or ())
+                    # texts of their own, as each answer of the catalogue brings them
+                    cached.extend("".join((one, " "))[:-1] for one in cached[: len(cached) // 4])
+                offered = set(cached) or set(PRODUCTS)
+            else:
+                offered = {one["id"] for one in products_of(values) or ()}
+            candidates = sorted(offered - known)
+            values[self.save] = random.sample(candidates, min(_RECOMMENDED, len(candidates)))
+
+        return handle
+
+
+class BusyThreads(Step):
+    """Keep four threads busy for the next second, unless they are already."""
+
+    keyword = "busy_threads"
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that starts them."""
+        threads: list[threading.Thread] = []
+
+        def burn() -> None:
+            end = time.monotonic() + _BUSY_S
+            while time.monotonic() < end:
+                sum(range(1000))
+
+        def handle(request: RequestContext) -> None:
+            threads[:] = [thread for thread in threads if thread.is_alive()]
+            while len(threads) < _BUSY_THREADS:
+                thread = threading.Thread(target=burn, daemon=True)
+                thread.start()
+                threads.append(thread)
+
+        return handle
+
+
+class CollectGarbage(Step):
+    """Fill the memory with objects and collect garbage ten times, during which the process answers nobody."""
+
+    keyword = "collect_garbage"
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that does."""
+
+        def handle(request: RequestContext) -> None:
+            garbage: list[list[int]] = [[number] for number in range(_GARBAGE)]
+            for _ in range(_COLLECTIONS):
+                gc.collect()
+            garbage.clear()
+
+        return handle
+
+
+class UseBadHost(Step):
+    """Try thirty times to reach a store at a host that does not exist, then fail."""
+
+    keyword = "use_bad_host"
+    host: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that fails the request."""
+
+        async def handle(request: RequestContext) -> None:
+            for _ in range(_CONNECT_RETRIES):
+                try:
+                    await service.caller.names.address(self.host)
+                except (UnknownHostError, OSError):
+                    await asyncio.sleep(_RETRY_PAUSE_S)
+            service.log.error(location, "Wasn't able to connect to redis")
+            raise RpcError(Code.FAILED_PRECONDITION, "Can't access cart storage.")
+
+        return handle
+
+
+STEPS = (
+    ListProducts,
+    FindProduct,
+    ConvertPrice,
+    NewId,
+    AddToCart,
+    Advertise,
+    Recommend,
+    BusyThreads,
+    CollectGarbage,
+    UseBadHost,
+)
+"""All of them."""

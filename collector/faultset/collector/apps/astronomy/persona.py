@@ -1,0 +1,159 @@
+"""The persona of the Astronomy Shop's services: programs in a dozen languages, each with its own shape of log lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from types import MappingProxyType
+
+from faultset.collector.runtime.http.names import UnknownHostError
+from faultset.collector.runtime.http.status import RpcError
+from faultset.collector.runtime.persona import Event, Line, Persona
+from faultset.collector.runtime.signals.logs import Level, timestamp
+from faultset.collector.runtime.signals.tracing import SpanStyle
+
+_IDS = re.compile(r" ?trace_id=([0-9a-f]{32}) span_id=([0-9a-f]{16})$")
+_PINO: dict[Level, int] = {"trace": 10, "info": 30, "warning": 40, "error": 50, "fatal": 60, "panic": 60}
+_DOTNET: dict[Level, str] = {
+    "trace": "trce", "info": "info", "warning": "warn", "error": "fail", "fatal": "crit", "panic": "crit",
+}  # fmt: skip
+_WORDS: dict[Level, str] = {
+    "trace": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "fatal": "FATAL", "panic": "FATAL",
+}  # fmt: skip
+
+_LINES: dict[Event, tuple[Line, ...]] = {
+    "login-failed": (Line("fatal", "{location}", "cannot use {store}: {error}"),),
+    "filling-failed": (Line("fatal", "{location}", "cannot use {store}: {error}"),),
+    "serving": (Line("info", "{location}", "service {service} listens on port {port}"),),
+    "port-taken": (Line("fatal", "{location}", "cannot listen on port {taken_port}: {error}"),),
+}
+
+
+class AstronomyPersona(Persona):
+    """Lines as the loggers of the original's languages shape them, and the texts of gRPC in Go."""
+
+    lines = MappingProxyType(_LINES)
+    spans = SpanStyle(call_component=None, endpoint_component=None)
+
+    def format_line(self, time_s: float, level: Level, location: str, message: str) -> str:
+        """Return a line in the shape of the language that the location's service is written in."""
+        service, _, place = location.partition("/")
+        found = _IDS.search(message)
+        text = message[: found.start()] if found else message
+        ids = {"trace_id": found[1], "span_id": found[2]} if found else {}
+        shape = _SHAPES.get(service, _text)
+        return shape(time_s, level, service, place or service, text, ids)
+
+    def format_failure(self, error: RpcError) -> str:
+        """Return the body of a failed request: the description, as the frontend passes it on."""
+        return error.description
+
+    def connection_failed(self, error: BaseException | None, address: str) -> str:
+        """Return the text of Go's dialler."""
+        match error:
+            case UnknownHostError():
+                return f"dial tcp: lookup {error.host}: no such host"
+            case ConnectionRefusedError():
+                return f"dial tcp {address}: connect: connection refused"
+            case TimeoutError():
+                return f"dial tcp {address}: i/o timeout"
+            case _:
+                return f"dial tcp {address}: {error}"
+
+    def call_failed(self, reason: str | None) -> str:
+        """Return the text of gRPC's transport."""
+        if reason is None:
+            return "error reading from server: EOF"
+        return f'connection error: desc = "transport: Error while dialing: {reason}"'
+
+
+Shape = Callable[[float, Level, str, str, str, dict[str, str]], str]
+
+
+def _logrus(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+    return json.dumps({"message": text, "severity": _WORDS[level].lower(), "timestamp": timestamp(time_s), **ids})
+
+
+def _pino(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+    about = {"pid": os.getpid(), "hostname": os.environ.get("POD_NAME", service), "service.name": service}
+    return json.dumps({"level": _PINO[level], "time": int(time_s * 1000), **about, **ids, "msg": text})
+
+
+def _zap(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+    about = {"level": _WORDS[level].lower(), "ts": timestamp(time_s), "caller": place}
+    return json.dumps({**about, "msg": text, "component": service, **ids})
+
+
+def _tracing(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+    about = {"timestamp": timestamp(time_s), "level": _WORDS[level]}
+    return json.dumps({**about, "fields": {"message": text}, "target": f"{service}::{place}", **ids})
+
+
+def _log4j(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+    return f"{_clock(time_s)} {_WORDS[level]} {place} - {text}{_suffix(ids)}"
+
+
+def _python(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+    known = ids or {"trace_id": "0", "span_id": "0"}
+    context = f"[trace_id={known['trace_id']} span_id={known['span_id']} resource.service.name={service}]"
+    return f"{_clock(time_s)} {_WORDS[level]} [main] [{place}] {context} - {text}"
+
+
+def _dotnet(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+    return f"{_DOTNET[level]}: {place}[0] {text}{_suffix(ids)}"
+
+
+def _ruby(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+    word, moment = _WORDS[level], _fine(time_s)
+    return f"{word[0]}, [{moment} #{os.getpid()}]  {word} -- : {text}{_suffix(ids)}"
+
+
+def _monolog(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+    return f"[{_fine(time_s)}+00:00] {service}.{_WORDS[level]}: {text}{_suffix(ids)}"
+
+
+def _envoy(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+    word = {"WARN": "warning", "FATAL": "critical"}.get(_WORDS[level], _WORDS[level].lower())
+    return f"[{_clock(time_s).replace(',', '.')}][{os.getpid()}][{word}][{place}] {text}{_suffix(ids)}"
+
+
+def _text(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+    word = {"DEBUG": "TRACE", "FATAL": "ERROR"}.get(_WORDS[level], _WORDS[level])
+    return f"{timestamp(time_s)} [{word}] {place}: {text}{_suffix(ids)}"
+
+
+def _suffix(ids: dict[str, str]) -> str:
+    return "".join(f" {name}={value}" for name, value in ids.items())
+
+
+def _clock(time_s: float) -> str:
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(time_s))},{int(time_s * 1000) % 1000:03d}"
+
+
+def _fine(time_s: float) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(time_s))}.{int(time_s * 1_000_000) % 1_000_000:06d}"
+
+
+_SHAPES: dict[str, Shape] = {
+    "accounting": _dotnet,
+    "ad": _log4j,
+    "cart": _dotnet,
+    "checkout": _logrus,
+    "email": _ruby,
+    "flagd": _zap,
+    "fraud-detection": _log4j,
+    "frontend-proxy": _envoy,
+    "load-generator": _python,
+    "payment": _pino,
+    "product-catalog": _logrus,
+    "quote": _monolog,
+    "recommendation": _python,
+    "shipping": _tracing,
+}
+"""Shapes of lines by service; the others write plain text."""
+
+PERSONA = AstronomyPersona()
+"""The one that services use."""

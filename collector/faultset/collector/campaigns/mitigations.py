@@ -1,0 +1,216 @@
+"""Mitigation campaigns: each planned fault met with each repair, every attempt in an episode of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict
+
+from faultset.collector.campaigns.output_folder import remove_abandoned, remove_lost_episode
+from faultset.collector.campaigns.scheduler import CampaignProgress, run_episodes
+from faultset.collector.episodes.working_folders import FAILED, RUNNING
+from faultset.collector.faults.registry import get_fault
+from faultset.collector.faults.unsupported import unsupported_faults
+from faultset.collector.ipc.messages import encode
+from faultset.collector.mitigation.attempts import MitigationResult
+from faultset.collector.mitigation.repairs import RepairOrder
+from faultset.collector.plans.code import campaign_code
+from faultset.collector.plans.plan import Plan
+from faultset.collector.platforms.hosts import open_host
+from faultset.core.errors import DataError, PlatformError, UsageError
+from faultset.core.files import replace_text, translate_resource_errors
+from faultset.core.json_text import canonical_json
+from faultset.core.locks.folder_lock import LOCK, locked
+from faultset.core.reading.documents import STRICT, read_document
+
+MITIGATIONS = "mitigations"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mitigation:
+    """One attempt to repair an application after one injection, as its file holds it.
+
+    Attributes
+    ----------
+    id
+        Follows from everything else that is planned and from the code, so that the same attempt is made once.
+    plan
+        What was injected; its `episode` is the attempt's id.
+    order
+        What was done about it.
+    code
+        Which code was run.
+    result
+        What came of it; None while it was not made, or when it failed for another reason.
+    failure
+        Why there is no result; empty when there is one.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    id: str
+    plan: Plan
+    order: RepairOrder
+    code: dict[str, str] = field(default_factory=dict)
+    result: MitigationResult | None = None
+    failure: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MitigationCampaign:
+    """What came of a mitigation campaign."""
+
+    root: Path
+    mitigations: tuple[Mitigation, ...]
+    interrupted: bool
+    wall_s: float
+
+    def raise_for_failures(self) -> None:
+        """Raise PlatformError that names the first attempt that could not be made, if there is one."""
+        failed = [one for one in self.mitigations if one.failure]
+        if failed:
+            raise PlatformError(
+                f"{len(failed)} of {len(self.mitigations)} attempts could not be made; first, {failed[0].plan.title}: "
+                f"{failed[0].failure}; run the same command again to retry them"
+            )
+
+
+def plan_mitigations(plans: Sequence[Plan], orders: Callable[[Plan], Sequence[RepairOrder]]) -> tuple[Mitigation, ...]:
+    """Return one attempt for each plan and repair.
+
+    Raises
+    ------
+    UsageError
+        A plan has no fault.
+    """
+    made = []
+    for plan in plans:
+        if plan.fault is None or plan.target is None:
+            raise UsageError(f"episode {plan.episode} has no fault to repair; name one with a fault")
+        code = campaign_code([get_fault(plan.fault)], (plan.app_file or plan.app,), plan.platform, plan.sources)
+        for order in orders(plan):
+            # where files of the commands lie is no part of what is done
+            text = encode(replace(order, folder=None)).decode()
+            known = [replace(plan, episode="").to_json(), text, canonical_json(code), version("faultset")]
+            name = hashlib.sha256("\n".join(known).encode()).hexdigest()[:12]
+            made.append(Mitigation(id=name, plan=replace(plan, episode=name), order=order, code=code))
+    return tuple(made)
+
+
+def mitigate(
+    planned: Sequence[Mitigation],
+    *,
+    out: str | Path,
+    jobs: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    progress: Callable[[CampaignProgress], None] = lambda state: None,
+    notify: Callable[[str], None] = _log.info,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> MitigationCampaign:
+    """Make the attempts that a folder does not have yet: deploy, inject, repair, judge, undo, remove.
+
+    Parameters
+    ----------
+    planned
+        What `plan_mitigations` returned; all on one platform.
+    out
+        Folder of the results, one file each in `mitigations/`; made when it does not exist.
+    jobs, settings, progress, notify, should_stop
+        As in `collect`.
+
+    Raises
+    ------
+    UsageError
+        The attempts are planned for several platforms, or there are none.
+    DataError
+        `out` holds something else, or a result in it is damaged.
+    PlatformError
+        Episodes cannot run here, or a fault cannot be injected.
+    """
+    root = Path(out)
+    platforms = {one.plan.platform for one in planned}
+    if len(platforms) != 1:
+        raise UsageError(f"mitigations run on one platform; found {', '.join(sorted(platforms)) or 'nothing to do'}")
+    host = open_host(platforms.pop(), dict(settings or {}))
+    _check_folder(root)
+    for sentence in host.check():
+        notify(sentence)
+    refused = unsupported_faults(host, {one.plan.fault: get_fault(one.plan.fault or "") for one in planned}.values())
+    for fault, reason in refused.items():
+        raise PlatformError(f"fault {fault} cannot be injected here: {reason}")
+    began = time.monotonic()
+    with translate_resource_errors(root):
+        (root / MITIGATIONS).mkdir(parents=True, exist_ok=True)
+        with locked(root, "mitigate", notify=notify) as lock:
+            for sentence in remove_abandoned(root, lambda platform: host).left:
+                notify(sentence)
+            present = {one.id: found for one in planned if (found := _read(root, one)) is not None}
+            due = [one for one in planned if one.id not in present]
+            jobs = jobs or host.episode_capacity()
+            notify(f"{len(due)} attempts to make, {len(present)} there already, at most {jobs} at a time, into {root}")
+            made = dict(present)
+
+            def take(state: CampaignProgress) -> None:
+                ended = {result.episode: result for result in state.finished}
+                for one in due:
+                    if one.id in ended and one.id not in made:
+                        outcome = ended[one.id].outcome
+                        made[one.id] = replace(one, result=outcome.mitigation, failure=outcome.failure)
+                        if outcome.mitigation is not None and not outcome.failure:
+                            _write(root, made[one.id])
+                progress(state)
+
+            run_episodes(
+                [one.plan for one in due],
+                root,
+                jobs=jobs,
+                settings=host.settings,
+                progress=take,
+                should_stop=should_stop,
+                remove_lost=lambda episode: remove_lost_episode(root, episode, host),
+                repairs={one.id: one.order for one in due},
+                lock=lock,
+            )
+    return MitigationCampaign(
+        root=root,
+        mitigations=tuple(made[one.id] for one in planned if one.id in made),
+        interrupted=should_stop(),
+        wall_s=time.monotonic() - began,
+    )
+
+
+def read_mitigations(root: str | Path) -> tuple[Mitigation, ...]:
+    """Return all attempts whose results a folder holds; raise DataError when one is damaged."""
+    return tuple(_document(path, Path(root)) for path in sorted((Path(root) / MITIGATIONS).glob("*.json")))
+
+
+def _check_folder(root: Path) -> None:
+    if root.exists() and not root.is_dir():
+        raise DataError(f"--out must be a folder, but {root} is a file; name another")
+    content = {path.name for path in root.iterdir()} if root.exists() else set()
+    if content - {MITIGATIONS, RUNNING, FAILED, LOCK}:
+        other = min(content - {MITIGATIONS, RUNNING, FAILED, LOCK})
+        raise DataError(f"{root} holds {other!r} and is no folder of mitigations; name an empty or new one with --out")
+
+
+def _read(root: Path, planned: Mitigation) -> Mitigation | None:
+    path = root / MITIGATIONS / f"{planned.id}.json"
+    return _document(path, root) if path.exists() else None
+
+
+def _document(path: Path, root: Path) -> Mitigation:
+    return read_document(path, Mitigation, below=root)
+
+
+def _write(root: Path, made: Mitigation) -> None:
+    from pydantic import TypeAdapter
+
+    replace_text(root / MITIGATIONS / f"{made.id}.json", TypeAdapter(Mitigation).dump_json(made, indent=1).decode())

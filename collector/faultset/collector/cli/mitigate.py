@@ -1,0 +1,207 @@
+"""`faultset mitigate`: meet a live fault with a repair, and judge whether the application is healthy again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from faultset.collector.cli.cluster import cluster_options, platform_settings
+from faultset.collector.cli.collect import JobLimit, interrupts, names
+from faultset.core.completion import complete_names
+from faultset.core.console import DURATION, command
+from faultset.core.errors import UsageError
+from faultset.core.output import json_option, show_json, show_records
+
+if TYPE_CHECKING:
+    from faultset.collector.campaigns.mitigations import Mitigation, MitigationCampaign
+    from faultset.collector.mitigation.repairs import RepairOrder
+    from faultset.collector.plans.plan import Plan
+
+
+@command("mitigate")
+@click.argument("plan", required=False, metavar="[PLAN|EPISODE]", type=click.Path(path_type=Path))
+@click.option(
+    "--faults",
+    metavar="NAMES",
+    shell_complete=complete_names("faultset.faults", "all"),
+    help="Faults to inject, joined by commas, or all; instead of a plan.",
+)
+@click.option(
+    "--apps", metavar="NAMES", shell_complete=complete_names("faultset.apps", "all"), help="Applications to run."
+)
+@click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn, balanced, when left out.")
+@click.option(
+    "--commands",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File with the repair: one kubectl command a line.",
+)
+@click.option(
+    "--repairs",
+    metavar="NAMES",
+    help="Repairs that stand beside yours: do-nothing, restart-target, restart-everything, true-undo, or all.  "
+    "[default: all, or none with --commands]",
+)
+@click.option("--within", type=DURATION, default=90.0, show_default="90s", help="Time for the application to recover.")
+@click.option("--sustain", type=DURATION, default=10.0, show_default="10s", help="How long it must stay healthy.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("faultset-mitigations"),
+    show_default=True,
+    help="Folder of the results.",
+)
+@click.option("--platform", default="local", show_default=True, help="Where the applications run.")
+@click.option(
+    "-j", "--jobs", type=JobLimit(), default="auto", show_default=True, help="Attempts at a time at most, or auto."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides targets and load.")
+@click.option("--rate", type=float, default=20.0, show_default=True, help="Requests per second.")
+@cluster_options
+@json_option
+def mitigate(
+    plan: Path | None,
+    faults: str | None,
+    apps: str | None,
+    targets: str | None,
+    commands: Path | None,
+    repairs: str | None,
+    within: float,
+    sustain: float,
+    out: Path,
+    platform: str,
+    jobs: int | None,
+    seed: int,
+    rate: float,
+    as_json: bool,
+    **given: str | None,
+) -> None:
+    """Deploy an application, inject a fault, repair it by commands, and judge what became of it.
+
+    The repair has succeeded when the fault's own check finds nothing, client requests are healthy for a sustained
+    time, every object asks for what it asked for before, and nothing is missing. Everything is undone and removed
+    afterwards. PLAN is a file with one plan of a campaign; EPISODE is the folder of a collected episode, whose fault is
+    injected again. Running the same command again goes on where it stopped.
+
+    \b
+    Example:
+      faultset mitigate --faults target-port --apps hotel --commands repair.txt
+      faultset mitigate data/episodes/53f1501ed880 --commands repair.txt --repairs do-nothing,true-undo
+      faultset mitigate --faults all --apps hotel --out mitigations/
+    """
+    from faultset.collector.campaigns.mitigations import mitigate as make_attempts
+    from faultset.collector.campaigns.mitigations import plan_mitigations
+    from faultset.collector.cli.progress import show_progress
+
+    if (plan is None) == (faults is None):
+        raise UsageError("either a PLAN or an EPISODE, or --faults with --apps, says what is injected; give one")
+    plans = (
+        _planned(plan)
+        if plan is not None
+        else _drawn(names(faults or ""), names(apps or ""), names(targets or ""), platform, seed, rate)
+    )
+    planned = plan_mitigations(plans, _orders(commands, repairs, within, sustain))
+    with interrupts() as received, show_progress() as progress:
+        campaign = make_attempts(
+            planned,
+            out=out,
+            jobs=jobs,
+            settings=platform_settings(**given),
+            progress=progress,
+            notify=lambda sentence: click.echo(sentence, err=True),
+            should_stop=lambda: bool(received),
+        )
+    if campaign.interrupted:
+        done = sum(not one.failure for one in campaign.mitigations)
+        click.echo(f"stopped with {done} of {len(planned)} attempts; run the same command again to go on", err=True)
+        raise KeyboardInterrupt
+    _show(campaign, as_json)
+    campaign.raise_for_failures()
+
+
+def _planned(path: Path) -> tuple[Plan, ...]:
+    from faultset.collector.plans.recorded_plans import read_plan
+
+    return (read_plan(path),)
+
+
+def _drawn(
+    faults: Sequence[str], apps: Sequence[str], targets: Sequence[str], platform: str, seed: int, rate_rps: float
+) -> tuple[Plan, ...]:
+    from faultset.collector.mitigation.phases import MITIGATION_PHASES
+    from faultset.collector.plans.campaign_plans import plan_campaign
+    from faultset.collector.plans.requests import make_request
+
+    if not apps:
+        raise UsageError("which application? name it with --apps, for instance --apps hotel")
+    request = make_request(
+        faults=faults,
+        apps=apps,
+        targets=targets,
+        platform=platform,
+        seed=seed,
+        normal=0,
+        profile="quick",
+        rate_rps=rate_rps,
+        **vars(MITIGATION_PHASES),
+    )
+    return tuple(sorted(plan_campaign(request), key=lambda one: (one.app, one.fault or "")))
+
+
+def _orders(commands: Path | None, repairs: str | None, within_s: float, sustain_s: float) -> Any:
+    from faultset.collector.mitigation.repairs import REPAIRS, commands_order, repair_order
+
+    chosen = names(repairs) if repairs is not None else () if commands else REPAIRS
+    chosen = REPAIRS if "all" in chosen else chosen
+    own = [commands_order(commands, within_s=within_s, sustain_s=sustain_s)] if commands else []
+    for name in chosen:
+        repair_order(name, "", within_s=within_s, sustain_s=sustain_s)
+    if not own and not chosen:
+        raise UsageError("no repair: give a file with --commands, or names with --repairs")
+
+    def orders(plan: Plan) -> list[RepairOrder]:
+        beside = [repair_order(name, plan.target or "", within_s=within_s, sustain_s=sustain_s) for name in chosen]
+        return [*own, *beside]
+
+    return orders
+
+
+def _show(campaign: MitigationCampaign, as_json: bool) -> None:
+    if as_json:
+        from pydantic import TypeAdapter
+
+        from faultset.collector.campaigns.mitigations import Mitigation
+
+        show_json([TypeAdapter(Mitigation).dump_python(one, mode="json") for one in campaign.mitigations])
+        return
+    show_records([_row(one) for one in campaign.mitigations], columns=_COLUMNS)
+    done = [one for one in campaign.mitigations if one.result is not None]
+    repaired = sum(one.result.success for one in done if one.result)
+    click.echo(f"{repaired} of {len(done)} attempts repaired the application; results in {campaign.root}/mitigations")
+
+
+_COLUMNS = {
+    "app": "app",
+    "fault": "fault",
+    "target": "target",
+    "repair": "repair",
+    "outcome": "outcome",
+    "mitigated_s": "TTM s",
+    "wrong": "still wrong",
+}
+
+
+def _row(one: Mitigation) -> dict[str, Any]:
+    result = one.result
+    wrong = [part for part in result.parts if not part.ok] if result else []
+    return {
+        "app": one.plan.app,
+        "fault": one.plan.fault,
+        "target": one.plan.target,
+        "repair": one.order.name,
+        "outcome": "not made" if result is None else "repaired" if result.success else "not repaired",
+        "mitigated_s": result.mitigated_s if result else None,
+        "wrong": one.failure or "; ".join(f"{part.part}: {part.detail}" for part in wrong),
+    }

@@ -1,0 +1,99 @@
+"""`faultset try-fault`: one fault on a live application, within a minute."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from faultset.collector.cli.cluster import cluster_options, platform_settings
+from faultset.core.completion import complete_names
+from faultset.core.console import command
+from faultset.core.output import json_option, show_records
+
+
+@command("try-fault")
+@click.argument("name", shell_complete=complete_names("faultset.faults"))
+@click.option("--app", default="hotel", show_default=True, help="Application: a name or a path.")
+@click.option("--target", help="Service to apply the fault to; drawn when left out.")
+@click.option("--platform", default="local", show_default=True, help="local or kubernetes.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides target and parameters.")
+@cluster_options
+@json_option
+def try_fault(
+    name: str,
+    app: str,
+    target: str | None,
+    platform: str,
+    seed: int,
+    context: str | None,
+    prometheus_url: str | None,
+    jaeger_url: str | None,
+    image: str | None,
+    as_json: bool,
+) -> None:
+    """Deploy an application, inject one fault, see whether it takes effect, undo it, and remove the application.
+
+    Nothing is recorded. `faultset doctor --fault NAME` tries a fault in memory instead.
+
+    \b
+    Example:
+      faultset try-fault slow-store --app hotel
+      faultset try-fault http-abort --app social --target text-service
+    """
+    import numpy as np
+
+    from faultset.collector.apps import load_app
+    from faultset.collector.episodes.trial import try_on_platform
+    from faultset.collector.faults.registry import get_fault
+    from faultset.collector.faults.unsupported import unsupported_faults
+    from faultset.collector.plans.fault_selection import unavailable_reason
+    from faultset.collector.platforms.hosts import open_host
+    from faultset.collector.platforms.journal.journal import Journal
+    from faultset.core.errors import PlatformError, UsageError
+    from faultset.core.suggestions import unknown_name
+
+    spec, loaded = get_fault(name), load_app(app)
+    if reason := unavailable_reason(spec, loaded):
+        raise UsageError(f"fault {name} {reason}; name another application with --app")
+    possible = spec.targets(loaded)
+    if target is not None and target not in possible:
+        raise unknown_name(f"target of {name} in {loaded.name}", target, possible)
+    settings = platform_settings(context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image)
+    host = open_host(platform, settings)
+    if reason := unsupported_faults(host, [spec]).get(name):
+        raise UsageError(f"fault {name} cannot be made on platform {platform}: {reason}")
+    host.check()
+    chosen = target or str(np.random.default_rng(seed).choice(possible))
+    with tempfile.TemporaryDirectory(prefix="faultset-try-") as folder:
+        journal = Journal(Path(folder) / "journal.jsonl")
+        made = host.create_platform(loaded, Path(folder), journal, episode=f"try-{seed}", seed=seed, step_s=1.0)
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            trial = try_on_platform(spec, chosen, made, seed=seed, say=lambda sentence: click.echo(sentence, err=True))
+        finally:
+            made.teardown()
+            journal.close()
+    failed, sent = trial.failed
+    row = {
+        "fault": name,
+        "target": chosen,
+        "parameters": trial.parameters,
+        "in effect after": None if trial.confirmed_s is None else f"{trial.confirmed_s:g} s",
+        "evidence": trial.evidence or "",
+        "failed requests": f"{failed} of {sent}",
+        "ready again after": f"{trial.recovered_s:g} s",
+    }
+    show_records([row], columns=list(row), as_json=as_json)
+    if trial.evidence is None:
+        raise PlatformError(
+            f"fault {name} on {chosen} was injected and undone, but its check found nothing; correct the fault's "
+            "check, or try another target with --target"
+        )
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

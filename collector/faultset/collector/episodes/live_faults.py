@@ -1,0 +1,100 @@
+"""The fault of an episode under way, as an attempt to repair the application meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from faultset.collector.episodes.clock import EpisodeClock
+from faultset.collector.episodes.health import requests_between, unhealthy_requests
+from faultset.collector.episodes.records import EpisodeRecord
+from faultset.collector.episodes.state_machine import EpisodeMachine
+from faultset.collector.episodes.watchdog import EpisodeWatchdog
+from faultset.collector.mitigation.attempts import LiveFault
+from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.verdicts.sli import sli_tests
+from faultset.core.errors import PlatformError
+from faultset.core.times import SECOND_NS
+
+_LONGEST_PAUSE_S = 0.25
+
+
+def live_fault(
+    record: EpisodeRecord,
+    machine: EpisodeMachine,
+    platform: EpisodePlatform,
+    *,
+    inject: Callable[[], None],
+    interrupted: Callable[[], bool],
+    watchdog: EpisodeWatchdog,
+    clock: EpisodeClock,
+) -> LiveFault:
+    """Return the fault that an episode has injected, at the end of its view.
+
+    Parameters
+    ----------
+    inject
+        Makes the injection again, as a fault that is repeated wants it until it is undone.
+    interrupted
+        Whether the episode is to end.
+    """
+    assert record.fault is not None
+    assert record.plan.target is not None
+    assert record.inject_start_ns is not None
+    end_ns = min(clock.time_ns(), machine.view_end_ns)
+    tests = sli_tests(
+        requests_between(platform, machine.view_start_ns, end_ns),
+        start_ns=machine.view_start_ns,
+        reference_end_ns=machine.reference_end_ns,
+        onset_ns=record.inject_start_ns,
+        end_ns=end_ns,
+    )
+    repetition = _Repetition(clock, record.fault.repeat_s)
+
+    def sleep(seconds: float) -> None:
+        until_ns = clock.monotonic_ns() + round(seconds * SECOND_NS)
+        while True:
+            if interrupted():
+                raise PlatformError("interrupted during the repair")
+            watchdog.check()
+            if repetition.is_due():
+                inject()
+            left_ns = until_ns - clock.monotonic_ns()
+            if left_ns <= 0:
+                return
+            clock.sleep(min(_LONGEST_PAUSE_S, left_ns / SECOND_NS))
+
+    def undo() -> None:
+        repetition.end()
+        platform.undo()
+
+    return LiveFault(
+        fault=record.fault,
+        target=record.plan.target,
+        parameters=record.parameters,
+        before=record.before,
+        onset_ns=record.inject_start_ns,
+        manifest=any(test.fires for test in tests),
+        unhealthy_requests=lambda start_ns, end_ns: unhealthy_requests(
+            platform, start_ns, end_ns, record.plan.least_rate_rps, now_ns=clock.time_ns()
+        ),
+        undo=undo,
+        sleep=sleep,
+        clock=clock.time_ns,
+    )
+
+
+class _Repetition:
+    """When an injection that is made again and again is due, until it is undone."""
+
+    def __init__(self, clock: EpisodeClock, repeat_s: float | None):
+        self._clock, self._pause_ns = clock, round((repeat_s or 0.0) * SECOND_NS)
+        self._next_ns = clock.monotonic_ns() + self._pause_ns if repeat_s else None
+
+    def is_due(self) -> bool:
+        if self._next_ns is None or self._clock.monotonic_ns() < self._next_ns:
+            return False
+        self._next_ns = self._clock.monotonic_ns() + self._pause_ns
+        return True
+
+    def end(self) -> None:
+        self._next_ns = None

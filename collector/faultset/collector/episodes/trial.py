@@ -1,0 +1,93 @@
+"""A fault tried once on a real platform: injected, confirmed, undone, and looked at again. Nothing is recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.episodes.health import requests_between, unready
+from faultset.collector.faults.registry import FaultSpec
+from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.core.errors import PlatformError
+
+WARM_S = 6.0
+CONFIRM_S = 25.0
+RECOVER_S = 40.0
+_FAILED = ("http_error", "refused", "timeout")
+
+
+@dataclass
+class FaultTrial:
+    """What was seen of a fault.
+
+    Attributes
+    ----------
+    evidence
+        What its check said; None when it said nothing in time.
+    confirmed_s, recovered_s
+        Seconds from the injection to that, and from the undo until the application was ready again.
+    failed
+        Requests that failed from the injection to the undo, and all of that time.
+    """
+
+    target: str
+    parameters: dict[str, Any] = field(default_factory=dict[str, Any])
+    evidence: str | None = None
+    confirmed_s: float | None = None
+    recovered_s: float | None = None
+    failed: tuple[int, int] = (0, 0)
+
+
+def try_on_platform(
+    spec: FaultSpec,
+    target: str,
+    platform: EpisodePlatform,
+    *,
+    seed: int,
+    rate_rps: float = 10.0,
+    say: Callable[[str], None] = lambda sentence: None,
+    warm_s: float = WARM_S,
+    confirm_s: float = CONFIRM_S,
+    poll_s: float = 0.5,
+) -> FaultTrial:
+    """Deploy the application, send load, inject the fault, wait for its check, undo it and wait for the application.
+
+    The platform is torn down by the caller, also when this raises.
+
+    Raises
+    ------
+    PlatformError
+        The application does not become ready, before or after; or the check still sees the fault after the undo.
+    """
+    trial = FaultTrial(target=target)
+    platform.deploy()
+    platform.wait(lambda: not unready(platform), timeout_s=platform.ready_timeout_s, what="the application to be ready")
+    platform.start_load(seed=seed, rate_rps=rate_rps, mix=platform.app.default_mix)
+    say(f"{platform.app.name} is ready; {spec.name} on {target} follows in {warm_s:g} s")
+    time.sleep(warm_s)
+    before = spec.observe(platform, target) if spec.observe else None
+    begun_ns = time.time_ns()
+    trial.parameters = dict(spec.inject(platform, target, np.random.default_rng(seed)))
+    say(f"injected: {trial.parameters}")
+    deadline_ns = begun_ns + int(confirm_s * 1e9)
+    while trial.evidence is None and time.time_ns() < deadline_ns:
+        time.sleep(poll_s)
+        trial.evidence = spec.check(platform, target, trial.parameters, before)
+    if trial.evidence is not None:
+        trial.confirmed_s = round((time.time_ns() - begun_ns) / 1e9, 1)
+        say(f"in effect after {trial.confirmed_s:g} s: {trial.evidence}")
+        time.sleep(min(warm_s, 5.0))
+    outcomes = requests_between(platform, begun_ns, time.time_ns())["outcome"].astype(str)
+    trial.failed = (int(outcomes.isin(_FAILED).sum()), len(outcomes))
+    undone_ns = time.time_ns()
+    platform.undo()
+    platform.wait(lambda: not unready(platform), timeout_s=RECOVER_S, what="the application to be ready again")
+    trial.recovered_s = round((time.time_ns() - undone_ns) / 1e9, 1)
+    # a counter of what has happened may go on saying that it has; what is in effect must end
+    if not spec.observe and (seen := spec.check(platform, target, trial.parameters, before)):
+        raise PlatformError(f"fault {spec.name} on {target} is not undone, its check still sees it: {seen}")
+    return trial

@@ -1,0 +1,25 @@
+"""Charges that the payment service refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.flags.settings import FLAG_CHECK, service_of_flag, turn_on
+from faultset.collector.faults.registry import fault
+from faultset.collector.platforms.api.platform import Platform
+
+FLAG = "paymentFailure"
+
+
+@fault(
+    "payment-failure",
+    system_level="Application",
+    fault_type="Authentication Issue",
+    targets=service_of_flag(FLAG),
+    check=FLAG_CHECK,
+)
+def payment_failure(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Let at least half of the charges fail with an invalid token."""
+    return turn_on(platform, FLAG, str(rng.choice(["100%", "90%", "75%", "50%"])))

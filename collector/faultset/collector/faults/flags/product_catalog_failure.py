@@ -1,0 +1,25 @@
+"""One product that cannot be shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.flags.settings import FLAG_CHECK, service_of_flag, turn_on
+from faultset.collector.faults.registry import fault
+from faultset.collector.platforms.api.platform import Platform
+
+FLAG = "productCatalogFailure"
+
+
+@fault(
+    "product-catalog-failure",
+    system_level="Application",
+    fault_type="Code Defect",
+    targets=service_of_flag(FLAG),
+    check=FLAG_CHECK,
+)
+def product_catalog_failure(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Make requests for one of the ten products fail."""
+    return turn_on(platform, FLAG, "on")

@@ -1,0 +1,33 @@
+"""A pod that may send little at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.network.evidence import is_impaired
+from faultset.collector.faults.pods import pod_of
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.targets import called_services
+from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
+from faultset.collector.platforms.api.impairments import Bandwidth
+from faultset.collector.platforms.api.platform import Platform
+
+
+@fault(
+    "bandwidth-limit",
+    system_level="Operating System",
+    fault_type="Network/Storage Issue",
+    category="symptomatic",
+    targets=called_services,
+    check=is_impaired,
+    root_cause_kind="Pod",
+    needs=("bandwidth",),
+)
+def bandwidth_limit(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Let the pod send a few kilobytes a second, so that its answers queue."""
+    pod = pod_of(platform, target)
+    bytes_per_s = float(rng.integers(2000, 6000))
+    require(platform, NetworkImpairer).impair(pod, Bandwidth(bytes_per_s=bytes_per_s))
+    return {"pod": pod, "bytes_per_s": bytes_per_s}

@@ -1,0 +1,34 @@
+"""Connections from one caller that are cut in the midst of their work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.network.evidence import is_impaired
+from faultset.collector.faults.network.requests import draw_requests
+from faultset.collector.faults.pods import pod_of
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.targets import called_services
+from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
+from faultset.collector.platforms.api.impairments import Reset
+from faultset.collector.platforms.api.platform import Platform
+
+
+@fault(
+    "connection-reset",
+    system_level="Operating System",
+    fault_type="Network/Storage Issue",
+    category="symptomatic",
+    targets=called_services,
+    check=is_impaired,
+    root_cause_kind="Pod",
+    needs=("reset",),
+)
+def connection_reset(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Cut a share of the connections of one caller to a service when a request begins."""
+    pod = pod_of(platform, target)
+    drawn = draw_requests(platform.app, target, rng)
+    require(platform, NetworkImpairer).impair(pod, Reset(**drawn))
+    return {"pod": pod, **drawn}

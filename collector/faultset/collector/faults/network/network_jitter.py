@@ -1,0 +1,33 @@
+"""Packets of a pod that take now a short, now a long time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.network.evidence import is_impaired
+from faultset.collector.faults.pods import pod_of
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.targets import logic_services
+from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
+from faultset.collector.platforms.api.impairments import Delay
+from faultset.collector.platforms.api.platform import Platform
+
+
+@fault(
+    "network-jitter",
+    system_level="Operating System",
+    fault_type="Network/Storage Issue",
+    category="symptomatic",
+    targets=logic_services,
+    check=is_impaired,
+    root_cause_kind="Pod",
+    needs=("delay",),
+)
+def network_jitter(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Hold back each packet that the pod sends for another time, from none to twice the mean."""
+    pod = pod_of(platform, target)
+    latency_s = round(float(rng.uniform(0.04, 0.15)), 3)
+    require(platform, NetworkImpairer).impair(pod, Delay(latency_s=latency_s, jitter_s=latency_s))
+    return {"pod": pod, "latency_s": latency_s}

@@ -1,0 +1,1 @@
+"""Faults of stores that answer, but badly."""

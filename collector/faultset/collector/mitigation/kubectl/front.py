@@ -1,0 +1,96 @@
+"""Commands carried out on a platform, whatever becomes of them. Nothing here starts a process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import click
+
+from faultset.collector.ipc.messages import Message
+from faultset.collector.mitigation.kubectl.command_lines import split_line
+from faultset.collector.mitigation.kubectl.errors import CommandRefused
+from faultset.collector.mitigation.kubectl.session import KubectlSession
+from faultset.collector.mitigation.kubectl.verbs import kubectl, sleep
+from faultset.core.errors import PlatformError, UsageError
+
+LARGEST_OUTPUT = 20_000
+_PROGRAMS: dict[str, click.Command] = {"kubectl": kubectl, "sleep": sleep}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandResult(Message):
+    """What came of a command.
+
+    Attributes
+    ----------
+    line
+        The command as it was given.
+    status
+        `done`; `refused` when it may not be given here and nothing was done; `failed` when the platform said no.
+    output
+        What kubectl would print, shortened to its last 20,000 characters.
+    """
+
+    line: str
+    status: Literal["done", "refused", "failed"]
+    output: str
+    took_s: float
+
+
+class Kubectl:
+    """Carries out commands on a platform.
+
+    Parameters
+    ----------
+    session
+        The platform, and what may be done on it.
+    """
+
+    def __init__(self, session: KubectlSession):
+        self._session = session
+
+    def run(self, line: str) -> CommandResult:
+        """Carry out one command; whatever becomes of it is in the result."""
+        began_ns = self._session.clock()
+        status: Literal["done", "refused", "failed"]
+        try:
+            program, words = _program_of(line)
+            output = program.main(words, prog_name=program.name, standalone_mode=False, obj=self._session)
+            status = "done"
+        except click.ClickException as error:
+            output, status = f"error: {' '.join(error.format_message().split())}", "refused"
+        except UsageError as error:
+            output, status = f"error: {error}", "refused"
+        except PlatformError as error:
+            output, status = str(error), "failed"
+        took_s = round((self._session.clock() - began_ns) / 1e9, 3)
+        return CommandResult(line=line, status=status, output=str(output or "")[-LARGEST_OUTPUT:], took_s=took_s)
+
+
+def check_line(line: str) -> None:
+    """Raise CommandRefused when a line is no command that can be parsed; nothing is carried out."""
+    try:
+        program, words = _program_of(line)
+        _parse(program, words)
+    except click.ClickException as error:
+        raise CommandRefused(" ".join(error.format_message().split())) from None
+
+
+def _parse(program: click.Command, words: list[str], parent: click.Context | None = None) -> None:
+    with program.make_context(program.name or "", list(words), parent=parent) as context:
+        if isinstance(program, click.Group):
+            rest = [*context._protected_args, *context.args]
+            if not rest:
+                raise click.UsageError(f"which command? known are {', '.join(program.commands)}")
+            _, command, rest = program.resolve_command(context, rest)
+            assert command is not None
+            _parse(command, rest, context)
+
+
+def _program_of(line: str) -> tuple[click.Command, list[str]]:
+    words = split_line(line)
+    if not words or words[0] not in _PROGRAMS:
+        known = ", ".join(_PROGRAMS)
+        raise CommandRefused(f"a command begins with one of {known}; found {words[0] if words else 'nothing'!r}")
+    return _PROGRAMS[words[0]], words[1:]

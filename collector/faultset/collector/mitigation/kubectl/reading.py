@@ -1,0 +1,136 @@
+"""Commands that look: get, describe, logs, top."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faultset.collector.faults.resources.cpu_use import counter_now, cpu_cores
+from faultset.collector.mitigation.kubectl.documents import description, document, event_table
+from faultset.collector.mitigation.kubectl.errors import CommandRefused
+from faultset.collector.mitigation.kubectl.kinds import WORKLOADS, full_name, references
+from faultset.collector.mitigation.kubectl.session import KubectlSession
+from faultset.collector.mitigation.kubectl.tables import aligned, table
+from faultset.collector.platforms.api.objects import Object
+from faultset.core.errors import PlatformError
+from faultset.core.times import SECOND_NS
+
+EVENTS_WINDOW_S = 3600.0
+LOGS_WINDOW_S = 3600.0
+MOST_LINES = 2000
+
+
+def get(session: KubectlSession, words: tuple[str, ...], *, form: str, selector: str | None) -> str:
+    """Return objects as a table, or as `json`, `yaml`, `name` or `wide`."""
+    named = references(words)
+    if selector is not None and any(name for _, name in named):
+        raise CommandRefused("a name and a selector exclude each other; leave one out")
+    kinds = list(dict.fromkeys(kind for kind, _ in named))
+    if kinds == ["Event"]:
+        return event_table(_events(session), session.clock()) if form in ("", "wide") else _refuse_events()
+    found = {kind: _found(session, kind, [name for one, name in named if one == kind], selector) for kind in kinds}
+    objects = [one for kind in kinds for one in found[kind]]
+    if not objects:
+        return "No resources found"
+    if form == "name":
+        return "\n".join(full_name(one["kind"], one["metadata"]["name"]) for one in objects)
+    if form in ("json", "yaml"):
+        return document(objects, form, single=len(named) == 1 and named[0][1] is not None)
+    parts = []
+    for kind in kinds:
+        if found[kind]:
+            prefix = full_name(kind, "") if len(kinds) > 1 else ""
+            parts.append(table(kind, found[kind], session.clock(), wide=form == "wide", prefix=prefix))
+    return "\n\n".join(parts)
+
+
+def describe(session: KubectlSession, words: tuple[str, ...], *, selector: str | None) -> str:
+    """Return objects in full, each with its events."""
+    named = references(words)
+    parts = []
+    for kind in dict.fromkeys(kind for kind, _ in named):
+        for found in _found(session, kind, [name for one, name in named if one == kind], selector):
+            name = found["metadata"]["name"]
+            about = [event for event in _events(session) if (event["kind"], event["name"]) == (kind, name)]
+            parts.append(description(found, about, session.clock()))
+    return "\n\n\n".join(parts) or "No resources found"
+
+
+def logs(session: KubectlSession, word: str, *, tail: int | None, since_s: float | None) -> str:
+    """Return the newest lines that a pod, or the newest pod of a workload, has logged."""
+    pod = pod_named(session, word)
+    now_ns = session.clock()
+    start_ns = now_ns - int((since_s or LOGS_WINDOW_S) * SECOND_NS)
+    lines: list[str] = []
+    for batch in session.platform.sources["logs"].snapshot(start_ns, now_ns):
+        mine = pa.Table.from_batches([batch]).select(["pod", "level", "message"])
+        mine = mine.set_column(0, "pod", mine["pod"].cast(pa.string())).filter(pc.field("pod") == pod)
+        for level, message in zip(mine["level"].to_pylist(), mine["message"].to_pylist(), strict=True):
+            lines.append(f"{level.upper()} {message}" if level else message)
+    return "\n".join(lines[-min(MOST_LINES, tail if tail is not None else MOST_LINES) :] if tail != 0 else [])
+
+
+def top(session: KubectlSession, words: tuple[str, ...], *, selector: str | None) -> str:
+    """Return the CPU and memory that pods use."""
+    if not words or words[0] not in ("pod", "pods", "po"):
+        raise CommandRefused("top pods is known; give pods, and names if wanted")
+    pods = _found(session, "Pod", list(words[1:]) or [None], selector)
+    rows = [["NAME", "CPU(cores)", "MEMORY(bytes)"]]
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        cores = cpu_cores(session.platform, name)
+        memory = counter_now(session.platform, name, "container_memory_working_set_bytes")
+        rows.append([name, f"{round(1000 * cores)}m", f"{round(memory / 2**20)}Mi"])
+    return aligned(rows)
+
+
+def pod_named(session: KubectlSession, word: str) -> str:
+    """Return the pod that a word names: `POD`, `pod/POD`, or `deployment/NAME` for the newest pod of a workload."""
+    if "/" not in word:
+        return session.get("Pod", word)["metadata"]["name"]
+    ((kind, name),) = references((word,))
+    assert name is not None
+    if kind == "Pod":
+        return session.get("Pod", name)["metadata"]["name"]
+    if kind not in (*WORKLOADS, "Service"):
+        raise CommandRefused(f"pods of {word} are not known; name a pod, a deployment or a service")
+    found = session.get(kind, name)
+    labels = found["spec"]["selector"]
+    pods = session.platform.list("Pod", labels.get("matchLabels", labels) if kind != "Service" else labels)
+    alive = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    if not alive:
+        raise PlatformError(f"error: no pods of {word} are there")
+    return max(alive, key=lambda pod: pod["metadata"].get("creationTimestamp") or "")["metadata"]["name"]
+
+
+def labels_of(selector: str | None) -> dict[str, str] | None:
+    """Return the labels of a selector of the form `key=value,key=value`."""
+    if selector is None:
+        return None
+    pairs = [pair.replace("==", "=").partition("=") for pair in selector.split(",")]
+    if not all(key and sign and not key.endswith("!") for key, sign, _ in pairs):
+        raise CommandRefused(f"a selector is key=value, or several joined by commas; found {selector!r}")
+    return {key: value for key, _, value in pairs}
+
+
+def _found(session: KubectlSession, kind: str, names: list[str | None], selector: str | None) -> list[Object]:
+    if None in names:
+        return list(session.platform.list(kind, labels_of(selector)))
+    return [session.get(kind, name) for name in names if name is not None]
+
+
+def _events(session: KubectlSession) -> list[Mapping[str, Any]]:
+    now_ns = session.clock()
+    rows: list[Mapping[str, Any]] = []
+    for batch in session.platform.sources["events"].snapshot(now_ns - int(EVENTS_WINDOW_S * SECOND_NS), now_ns):
+        made = pa.Table.from_batches([batch])
+        rows += made.set_column(made.column_names.index("time"), "time", made["time"].cast(pa.int64())).to_pylist()
+    newest = {(row["kind"], row["name"], row["reason"], row["message"]): row for row in rows}
+    return sorted(newest.values(), key=lambda row: row["time"])
+
+
+def _refuse_events() -> str:
+    raise CommandRefused("events are shown as a table only; leave -o out")

@@ -1,0 +1,78 @@
+"""What commands act on: the platform, and the objects of the application within it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from faultset.collector.mitigation.kubectl.changes import merge_patch
+from faultset.collector.mitigation.kubectl.errors import CommandRefused
+from faultset.collector.mitigation.kubectl.kinds import WRITABLE, full_name, plural
+from faultset.collector.platforms.api.objects import Object, ObjectNotFound
+from faultset.collector.platforms.api.platform import Platform
+from faultset.core.errors import PlatformError
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubectlSession:
+    """A platform as an operator of its application sees it.
+
+    Attributes
+    ----------
+    namespaces
+        Names under which the application's namespace is known; every other is refused.
+    known
+        Kind and name of the objects that the application had before the fault; nothing else may be made.
+    folder
+        Where the files of `apply -f` lie; None when there are none.
+    clock
+        Returns the time in nanoseconds since 1970.
+    sleep
+        Waits, in seconds; raises when the episode is interrupted.
+    """
+
+    platform: Platform
+    namespaces: frozenset[str]
+    known: frozenset[tuple[str, str]]
+    folder: Path | None
+    clock: Callable[[], int]
+    sleep: Callable[[float], None]
+
+    def check_namespace(self, namespace: str | None) -> None:
+        """Raise CommandRefused for the namespace of somebody else."""
+        if namespace is not None and namespace not in self.namespaces:
+            raise CommandRefused(
+                f"namespace {namespace} is not the application's; leave -n out, or give {min(self.namespaces)}"
+            )
+
+    def get(self, kind: str, name: str) -> Object:
+        """Return one object; raise PlatformError with the API server's words when there is none."""
+        try:
+            return self.platform.get(kind, name)
+        except ObjectNotFound:
+            raise PlatformError(f'Error from server (NotFound): {plural(kind)} "{name}" not found') from None
+
+    def change(self, current: Object, wanted: Mapping[str, Any], done: str) -> str:
+        """Make one object of another, and return what kubectl says of it."""
+        kind, name = current["kind"], current["metadata"]["name"]
+        self.must_be_writable(kind)
+        for field in ("apiVersion", "kind"):
+            if wanted.get(field) != current[field]:
+                raise CommandRefused(f"{field} of {full_name(kind, name)} cannot be changed; leave it as it is")
+        if wanted.get("metadata", {}).get("name") != name:
+            raise CommandRefused(f"the name of {full_name(kind, name)} cannot be changed; leave it as it is")
+        if not isinstance(wanted.get("spec", {}), Mapping):
+            raise CommandRefused(f"the spec of {full_name(kind, name)} must be a mapping")
+        change = merge_patch(current, wanted)
+        change.pop("status", None)
+        if not change:
+            return f"{full_name(kind, name)} {done} (no change)"
+        self.platform.patch(kind, name, change)
+        return f"{full_name(kind, name)} {done}"
+
+    def must_be_writable(self, kind: str) -> None:
+        """Raise CommandRefused for kinds that no command may change."""
+        if kind not in WRITABLE:
+            raise CommandRefused(f"{plural(kind)} are not the application's; only what belongs to it may be changed")

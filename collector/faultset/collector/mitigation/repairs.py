@@ -1,0 +1,111 @@
+"""Repairs: what is done about a fault, by commands or by the undo of the injection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from faultset.collector.ipc.messages import Message
+from faultset.collector.mitigation.kubectl.command_lines import read_command_lines
+from faultset.collector.mitigation.kubectl.errors import CommandRefused
+from faultset.collector.mitigation.kubectl.front import check_line
+from faultset.core.errors import UsageError
+from faultset.core.suggestions import unknown_name
+
+DO_NOTHING, RESTART_TARGET, RESTART_EVERYTHING, TRUE_UNDO = (
+    "do-nothing",
+    "restart-target",
+    "restart-everything",
+    "true-undo",
+)
+COMMANDS = "commands"
+"""Name of a repair by commands from a file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairOrder(Message):
+    """A repair, and how it is judged.
+
+    Attributes
+    ----------
+    commands
+        One command a line, as an operator would give them.
+    folder
+        Where files of `kubectl apply -f` lie.
+    undoes
+        Whether the injection is undone instead, which every fault must be repaired by.
+    within_s
+        How long after its begin the application may take to become healthy.
+    sustain_s
+        How long it must be healthy without a break.
+    """
+
+    name: str
+    commands: tuple[str, ...] = ()
+    folder: Path | None = None
+    undoes: bool = False
+    within_s: float = 90.0
+    sustain_s: float = 10.0
+
+
+_COMMANDS_OF: dict[str, Callable[[str], tuple[str, ...]]] = {
+    DO_NOTHING: lambda target: (),
+    RESTART_TARGET: lambda target: (f"kubectl rollout restart deployment/{target}",),
+    RESTART_EVERYTHING: lambda target: ("kubectl rollout restart deployment",),
+    TRUE_UNDO: lambda target: (),
+}
+REPAIRS = tuple(_COMMANDS_OF)
+"""Names of the repairs that stand beside every other."""
+
+
+def repair_order(name: str, target: str, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
+    """Return one of the repairs of `REPAIRS` for a target.
+
+    Raises
+    ------
+    UsageError
+        There is no repair of that name, or a length of time cannot be meant.
+    """
+    if name not in _COMMANDS_OF:
+        raise unknown_name("repair", name, REPAIRS)
+    _check_lengths(within_s, sustain_s)
+    return RepairOrder(
+        name=name,
+        commands=_COMMANDS_OF[name](target),
+        undoes=name == TRUE_UNDO,
+        within_s=within_s,
+        sustain_s=sustain_s,
+    )
+
+
+def commands_order(file: Path, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
+    """Return the repair by the commands of a file.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read, or holds a line that is no command; the sentence has the line's number.
+    """
+    _check_lengths(within_s, sustain_s)
+    lines = read_command_lines(file)
+    for number, line in lines:
+        try:
+            check_line(line)
+        except CommandRefused as error:
+            raise UsageError(f"{file}, line {number}: {error}") from None
+    return RepairOrder(
+        name=COMMANDS,
+        commands=tuple(line for _, line in lines),
+        folder=file.absolute().parent,
+        within_s=within_s,
+        sustain_s=sustain_s,
+    )
+
+
+def _check_lengths(within_s: float, sustain_s: float) -> None:
+    if not 2.0 <= sustain_s <= within_s <= 3600.0:
+        raise UsageError(
+            "a repair is judged within 2 s to an hour, and healthy for at least 2 s of it; "
+            f"found {within_s:g} s and {sustain_s:g} s"
+        )

@@ -1,0 +1,122 @@
+"""Consumers of messages, for as long as their service runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from faultset.collector.runtime.background.rounds import Started, compile_round
+from faultset.collector.runtime.context import ServiceContext
+from faultset.collector.runtime.stores.broker import BrokerClient, BrokerMessage
+from faultset.collector.runtime.stores.driver import StoreError
+from faultset.collector.spec.features.background import Consumer
+
+BODY, PARENT = "body", "traceparent"
+"""Fields of a message: its content as JSON, and the publisher's span."""
+
+_WAIT_S = 1.0
+_LAG_S = 1.0
+_PAUSE_S = 1.0
+
+
+class MessageConsumer:
+    """One member of a group.
+
+    Parameters
+    ----------
+    name
+        Name of the consumer in the spec.
+    member
+        Name that no other member has: that of the pod.
+    group
+        Name of the group, for a consumer that does not say it.
+    """
+
+    def __init__(self, name: str, consumer: Consumer, service: ServiceContext, *, member: str, group: str):
+        broker = service.stores[consumer.store]
+        assert isinstance(broker, BrokerClient)
+        self._consumer, self._service, self._broker = consumer, service, broker
+        self._member, self._group = member, consumer.group or group
+        self._location = consumer.location or name
+        self._run_round = compile_round(name, consumer, service)
+        labels, metrics = ("topic", "group"), service.metrics
+        system = broker.driver.name
+        about = (consumer.topic, self._group)
+        self._lag = metrics.gauge(
+            f"{system}_consumer_group_lag", labels, "Messages that the group has not acknowledged."
+        ).labels(*about)
+        self._consumed = metrics.counter(
+            "messaging_client_consumed_messages", ("messaging_system", "destination", "group"), "Messages taken."
+        ).labels(system, *about)
+        self._duration = metrics.histogram(
+            "messaging_process_duration_seconds",
+            ("messaging_system", "destination", "group"),
+            "Duration of the processing of messages.",
+        ).labels(system, *about)
+        self._claimed_at = self._measured_at = 0.0
+
+    async def run(self) -> None:
+        """Take, process and acknowledge messages for ever; a broker that fails is tried again every second."""
+        joined, silent = False, True
+        while True:
+            try:
+                if not joined:
+                    await self._broker.join(self._consumer.topic, self._group)
+                    joined = True
+                for message in await self._next():
+                    await self._process(message)
+                    await self._measure_lag()
+                await self._measure_lag()
+                silent = True
+            except StoreError as error:
+                joined = False  # a broker that has lost its data has lost the group as well
+                if silent:
+                    self._service.log.error(self._location, str(error))
+                silent = False
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _measure_lag(self) -> None:
+        if time.monotonic() - self._measured_at >= _LAG_S:
+            self._lag.set(await self._broker.lag(self._consumer.topic, self._group))
+            self._measured_at = time.monotonic()
+
+    async def _next(self) -> list[BrokerMessage]:
+        consumer, about = self._consumer, (self._consumer.topic, self._group, self._member)
+        if time.monotonic() - self._claimed_at > consumer.redeliver_after_s / 2:
+            self._claimed_at = time.monotonic()
+            found = await self._broker.take_over(*about, count=consumer.batch, idle_s=consumer.redeliver_after_s)
+            if found:
+                return found
+        return await self._broker.take(*about, count=consumer.batch, wait_s=_WAIT_S)
+
+    async def _process(self, message: BrokerMessage) -> None:
+        start = time.perf_counter()
+        done = await self._run_round(_values(message), self._span(message))
+        self._duration.observe(time.perf_counter() - start)
+        self._consumed.inc()
+        if done or self._consumer.on_failure == "skip":
+            await self._broker.acknowledge(self._consumer.topic, self._group, [message.identity])
+
+    def _span(self, message: BrokerMessage) -> Started | None:
+        consumer = self._consumer
+        if consumer.span is None:
+            return None
+        attributes = {
+            "messaging.system": self._broker.driver.name,
+            "messaging.destination.name": consumer.topic,
+            "messaging.consumer.group.name": self._group,
+            "messaging.message.id": message.identity,
+            "peer.service": consumer.store,
+        }
+        headers = {PARENT: message.fields.get(PARENT, "")}
+        return self._service.tracing.consumer(consumer.span, headers, attributes, linked=consumer.trace == "link")
+
+
+def _values(message: BrokerMessage) -> dict[str, Any]:
+    try:
+        content = json.loads(message.fields.get(BODY, "{}"))
+    except ValueError:
+        content = None
+    return content if isinstance(content, dict) else {}

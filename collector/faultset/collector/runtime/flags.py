@@ -1,0 +1,79 @@
+"""Values of feature flags, as the steps of a service see them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from faultset.collector.runtime.http.status import RpcError
+from faultset.collector.runtime.mounts import WatchedText, mounted
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.features.flags import FlagSettings, values_in
+
+Ask = Callable[[str, str], Awaitable[Any]]
+"""Calls an operation of a service without a span."""
+
+
+class FlagValues:
+    """The values of an application's flags: those of the spec until a file or a provider says otherwise.
+
+    Parameters
+    ----------
+    report
+        Called with a sentence when the values have changed or the file cannot be understood.
+    """
+
+    def __init__(self, settings: FlagSettings | None, report: Callable[[str], None] = lambda line: None):
+        self._defaults = {} if settings is None else settings.defaults()
+        self._current: dict[str, Any] = dict(self._defaults)
+        self._file = None if settings is None else WatchedText(mounted(settings.path))
+        self._seen: str | None = None
+        self._report = report
+
+    def value(self, name: str) -> Any:
+        """Return the value of a flag."""
+        return self._current.get(name, self._defaults.get(name))
+
+    def all(self) -> dict[str, Any]:
+        """Return the values of all flags."""
+        return {**self._defaults, **self._current}
+
+    def replace(self, values: Mapping[str, Any]) -> None:
+        """Take over values, and say which have changed."""
+        before = self.all()
+        self._current = dict(values)
+        for name, value in self.all().items():
+            if value != before.get(name):
+                self._report(f"flag {name} is now {value}")
+
+    def read_file(self) -> None:
+        """Take over the values of the file if it has changed; one that is missing or wrong changes nothing."""
+        text = None if self._file is None else self._file.read()
+        if text is None or text == self._seen:
+            return
+        self._seen = text
+        try:
+            self.replace(values_in(text))
+        except ValueError as error:
+            self._report(f"the file of flags cannot be understood and changes nothing: {error}")
+
+
+async def follow_flags(app: AppSpec, service: str, values: FlagValues, ask: Ask) -> None:
+    """Keep the values up to date for ever: from the file, or from the provider if the application has one."""
+    settings = app.flags
+    if settings is None:
+        return
+    while True:
+        if settings.provider in (None, service):
+            values.read_file()
+        else:
+            assert settings.provider is not None
+            assert settings.operation is not None
+            try:
+                answer = await ask(settings.provider, settings.operation)
+                if isinstance(answer, Mapping):
+                    values.replace(answer)
+            except RpcError:
+                pass  # what was known last holds, as in clients of flagd that cache
+        await asyncio.sleep(settings.poll_s)

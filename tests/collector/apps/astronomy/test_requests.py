@@ -1,0 +1,113 @@
+"""All programs of the Astronomy Shop at once: orders, messages about them, and what its flags do."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from span_receiver import ReceivedSpan, Receiver
+from stage import Process, Stage
+
+ORDER = {"userId": "shopper-1", "userCurrency": "USD", "email": "shopper-1@example.com"}
+AS_KNOWN_S = 5.0
+"""Within which every service has heard of a flag."""
+
+
+@pytest.fixture
+def running(shop: Stage) -> dict[str, Process]:
+    """Every program, listening."""
+    return shop.start_all()
+
+
+def checkout(shop: Stage) -> tuple[int, str]:
+    status, _ = shop.ask("/api/cart", "POST", 20.0, userId="shopper-1", productId="L9ECAV7KIM", quantity="2")
+    assert status == 200
+    return shop.ask("/api/checkout", "POST", 20.0, **ORDER)
+
+
+def trace_of(shop: Stage, receiver: Receiver, name: str, count: int) -> list[ReceivedSpan]:
+    """Return the spans of the first trace that has one of a name, once there are so many."""
+
+    def found() -> list[ReceivedSpan]:
+        traces = [span.trace for span in receiver.spans if span.name == name]
+        return [span for span in receiver.spans if traces and span.trace == traces[0]]
+
+    shop.wait(lambda: len(found()) >= count, f"{count} spans with {name}")
+    return found()
+
+
+def test_an_order_is_paid_shipped_mailed_and_told_to_both_consumers(
+    shop: Stage, running: dict[str, Process], receiver: Receiver
+) -> None:
+    status, body = checkout(shop)
+    assert status == 200
+    order = json.loads(body)["order"]
+    assert order["items"] == [{"product_id": "L9ECAV7KIM", "quantity": 2, "cost": 21.95}]
+    assert json.loads(shop.ask("/api/cart", "GET", 20.0, sessionId="shopper-1")[1])["items"] == []
+    shop.wait(lambda: shop.redis("postgresql", "HLEN", "otel.orders") == "1", "accounting writes the order")
+    shop.wait(lambda: order["order_id"] in running["fraud-detection"].log, "fraud-detection reads the order")
+
+    spans = trace_of(shop, receiver, "oteldemo.CheckoutService/PlaceOrder", 36)
+    names = {(span.service, span.name) for span in spans}
+    assert {
+        ("frontend-proxy", "ingress"),
+        ("checkout", "prepareOrderItemsAndShippingQuoteFromCart"),
+        ("payment", "charge"),
+        ("quote", "calculate-quote"),
+        ("email", "send_email"),
+        ("cart", "HMSET"),
+        ("checkout", "orders publish"),
+        ("accounting", "order-consumed"),
+        ("accounting", "INSERT otel.order"),
+    } <= names
+    (published,) = [span for span in spans if span.name == "orders publish"]
+    assert published.kind == "producer"
+    (consumed,) = [span for span in spans if span.name == "order-consumed"]
+    assert (consumed.kind, consumed.parent) == ("consumer", published.span)
+    (linked,) = trace_of(shop, receiver, "orders process", 1)
+    assert linked.links == (f"{published.trace}-{published.span}",)
+    assert linked.trace != published.trace
+
+
+def test_flags_are_read_again_and_reach_the_services_through_flagd(shop: Stage, running: dict[str, Process]) -> None:
+    assert checkout(shop)[0] == 200
+    shop.set_flag("paymentFailure", "100%")
+    shop.set_flag("productCatalogFailure", "on")
+    shop.set_flag("kafkaQueueProblems", "on")
+    shop.wait(lambda: "flag paymentFailure is now 1.0" in running["payment"].log, "payment hears of its flag")
+    shop.wait(lambda: "kafkaQueueProblems is now 100" in running["checkout"].log, "checkout hears of its flag")
+    status, body = checkout(shop)
+    assert status == 500
+    assert "could not charge the card: Payment request failed. Invalid token." in body
+    assert '"level": 40' in running["payment"].log
+    shop.wait(lambda: "productCatalogFailure" in running["product-catalog"].log, "product-catalog hears of its flag")
+    assert shop.ask("/api/products/OLJCESPC7Z")[0] == 500
+    assert shop.ask("/api/products/66VCHSJNUP")[0] == 200
+
+    shop.set_flag("paymentFailure", "off")
+    shop.wait(lambda: "flag paymentFailure is now 0.0" in running["payment"].log, "payment hears of its flag again")
+    status, _ = checkout(shop)
+    assert status == 200
+    assert "overloading queue now" in running["checkout"].log
+    address = shop.addresses["fraud-detection"]
+
+    def lag() -> float:
+        import urllib.request
+
+        with urllib.request.urlopen(f"http://{address}:9464/metrics", timeout=5) as answer:
+            found = re.search(r"^kafka_consumer_group_lag\{.*\} (\S+)$", answer.read().decode(), re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    shop.wait(lambda: lag() > 50, "messages pile up before fraud-detection")
+    assert "sleeping 1 second" in running["fraud-detection"].log
+
+
+def test_payment_at_a_bad_address_fails_orders_while_payment_is_well(shop: Stage, running: dict[str, Process]) -> None:
+    shop.set_flag("paymentUnreachable", "on")
+    shop.wait(lambda: "paymentUnreachable is now True" in running["checkout"].log, "checkout hears of its flag")
+    status, body = checkout(shop)
+    assert status == 500
+    assert "lookup badAddress: no such host" in body
+    assert "Charge request received" not in running["payment"].log
+    assert "failed to charge card: could not charge the card: rpc error: code = Unavailable" in running["checkout"].log

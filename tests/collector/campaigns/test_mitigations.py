@@ -1,0 +1,114 @@
+"""Mitigation campaigns: what is planned, what is made again, what a folder may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faultset.collector.campaigns import mitigations
+from faultset.collector.campaigns.episode_processes import EpisodeResult
+from faultset.collector.campaigns.mitigations import Mitigation, mitigate, plan_mitigations, read_mitigations
+from faultset.collector.campaigns.scheduler import CampaignProgress
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.mitigation.attempts import MitigationResult
+from faultset.collector.mitigation.oracle import PartReading
+from faultset.collector.mitigation.phases import MITIGATION_PHASES
+from faultset.collector.mitigation.repairs import REPAIRS, RepairOrder, repair_order
+from faultset.collector.plans.campaign_plans import plan_campaign
+from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.requests import make_request
+from faultset.core.errors import DataError, PlatformError, UsageError
+
+
+def plans(*faults: str, normal: int = 0) -> tuple[Plan, ...]:
+    request = make_request(faults=faults, apps=["hotel"], normal=normal, profile="quick", **vars(MITIGATION_PHASES))
+    return plan_campaign(request)
+
+
+def orders(plan: Plan) -> list[RepairOrder]:
+    return [repair_order(name, plan.target or "") for name in REPAIRS]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Episodes that were run; those with the fault scale-to-zero fail."""
+    run: list[str] = []
+
+    def run_episodes(
+        planned: Sequence[Plan], root: Path, *, progress: Any, repairs: Mapping[str, RepairOrder], **options: Any
+    ) -> None:
+        finished = []
+        for plan in planned:
+            run.append(plan.episode)
+            order = repairs[plan.episode]
+            result = MitigationResult(
+                repair=order.name,
+                success=order.undoes,
+                parts=(PartReading(part="fault", ok=order.undoes, detail="" if order.undoes else "still there"),),
+                commands=(),
+                manifest=True,
+                mitigated_s=20.5 if order.undoes else None,
+                repair_s=1.5 if order.undoes else None,
+            )
+            fails = plan.fault == "scale-to-zero"
+            outcome = EpisodeOutcome(
+                episode=plan.episode, failure="the host was busy" if fails else "", mitigation=None if fails else result
+            )
+            finished.append(EpisodeResult(plan=plan, outcome=outcome, attempts=1, wall_s=1.0))
+            progress(CampaignProgress(running={}, finished=finished, waiting=0))
+
+    monkeypatch.setattr(mitigations, "run_episodes", run_episodes)
+    return run
+
+
+def test_every_plan_meets_every_repair_under_an_id_that_follows_from_both() -> None:
+    planned = plan_mitigations(plans("target-port", "pod-kill"), orders)
+    assert len(planned) == len({one.id for one in planned}) == 8
+    assert planned == plan_mitigations(plans("target-port", "pod-kill"), orders)
+    assert {one.plan.episode for one in planned} == {one.id for one in planned}
+    other = plan_mitigations(
+        plans("target-port", "pod-kill"), lambda plan: [repair_order("do-nothing", "", within_s=60)]
+    )
+    assert not {one.id for one in other} & {one.id for one in planned}
+
+
+def test_an_episode_without_a_fault_cannot_be_repaired() -> None:
+    with pytest.raises(UsageError, match="has no fault to repair"):
+        plan_mitigations(plans("target-port", normal=1), orders)
+
+
+def test_an_attempt_is_made_once_and_its_result_is_read_again(tmp_path: Path, made: list[str]) -> None:
+    planned = plan_mitigations(plans("target-port"), orders)
+    first = mitigate(planned, out=tmp_path / "out")
+    assert sorted(made) == sorted(one.id for one in planned)
+    assert [one.result.success for one in first.mitigations if one.result] == [False, False, False, True]
+    again = mitigate(planned, out=tmp_path / "out")
+    assert len(made) == len(planned), "nothing is made twice"
+    assert again.mitigations == first.mitigations
+    assert sorted(one.id for one in read_mitigations(tmp_path / "out")) == sorted(made)
+
+
+def test_an_attempt_that_cannot_be_made_is_named_and_made_again(tmp_path: Path, made: list[str]) -> None:
+    planned = plan_mitigations(plans("scale-to-zero"), lambda plan: [repair_order("true-undo", "")])
+    for _ in range(2):
+        campaign = mitigate(planned, out=tmp_path / "out")
+        with pytest.raises(PlatformError, match="1 of 1 attempts could not be made; first, scale-to-zero on"):
+            campaign.raise_for_failures()
+    assert len(made) == 2
+
+
+def test_a_damaged_result_and_a_foreign_folder_are_refused(tmp_path: Path, made: list[str]) -> None:
+    planned: tuple[Mitigation, ...] = plan_mitigations(plans("target-port"), orders)
+    mitigate(planned, out=tmp_path / "out")
+    (tmp_path / "out" / "mitigations" / f"{planned[0].id}.json").write_text('{"id": 3}')
+    with pytest.raises(DataError, match="restore the file"):
+        mitigate(planned, out=tmp_path / "out")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("x")
+    with pytest.raises(DataError, match=r"holds 'thesis\.tex' and is no folder of mitigations"):
+        mitigate(planned, out=tmp_path / "other")
+    with pytest.raises(UsageError, match="nothing to do"):
+        mitigate((), out=tmp_path / "new")

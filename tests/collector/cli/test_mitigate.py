@@ -1,0 +1,66 @@
+"""The command `mitigate`: what it refuses before anything is deployed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from faultset.collector.cli.mitigate import mitigate
+
+HOTEL = ["--faults", "target-port", "--apps", "hotel"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "either a PLAN or an EPISODE, or --faults"),
+        (["plan.json", *HOTEL], "either a PLAN or an EPISODE, or --faults"),
+        (["--faults", "target-port"], "which application"),
+        ([*HOTEL, "--repairs", "pray"], 'unknown repair "pray"'),
+        ([*HOTEL, "--repairs", ""], "no repair: give a file with --commands"),
+        ([*HOTEL, "--within", "5s"], "healthy for at least 2 s of it"),
+        (["--faults", "noop", "--apps", "hotel"], "has no fault to repair"),
+        ([*HOTEL, "--commands", "missing.txt"], "missing.txt is missing"),
+        ([*HOTEL, "--platform", "moon"], 'unknown platform "moon"'),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(mitigate, arguments)
+    assert result.exit_code == 2
+    assert sentence in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_for_a_shell_is_refused_with_its_line_before_anything_is_deployed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("repair.txt").write_text("kubectl get pods\nkubectl get pods | grep geo\n")
+    result = CliRunner().invoke(mitigate, [*HOTEL, "--commands", "repair.txt"])
+    assert result.exit_code == 2
+    assert "repair.txt, line 2: '|' is for a shell" in result.output
+    assert not Path("faultset-mitigations").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("plan.json", "[]", "should hold an object"),
+        ("plan.json", json.dumps({"episode": "x"}), "restore the file"),
+        ("missing.json", None, "missing.json is missing"),
+    ],
+)
+def test_a_plan_that_cannot_be_read_is_an_error_of_data(
+    tmp_path: Path, name: str, content: str | None, sentence: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    result = CliRunner().invoke(mitigate, [str(tmp_path / name), "--repairs", "do-nothing"])
+    assert result.exit_code == 3
+    assert sentence in result.output

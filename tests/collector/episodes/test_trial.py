@@ -1,0 +1,41 @@
+"""A fault tried once, on a platform in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from faultset.collector.apps import load_app
+from faultset.collector.episodes.trial import try_on_platform
+from faultset.collector.faults.registry import FaultSpec, get_fault
+from faultset.collector.platforms.fake import FakePlatform
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.core.errors import PlatformError
+
+
+def trial_of(spec: FaultSpec, folder: Path, target: str = "geo"):
+    platform = FakePlatform(load_app("hotel"), Journal(folder / "journal.jsonl"))
+    return platform, try_on_platform(spec, target, platform, seed=1, warm_s=0, confirm_s=0.05, poll_s=0.01)
+
+
+def test_a_fault_is_injected_confirmed_and_undone(tmp_path: Path) -> None:
+    platform, trial = trial_of(get_fault("target-port"), tmp_path)
+    assert trial.evidence == f"Service geo points to port {trial.parameters['target_port']}"
+    assert trial.recovered_s is not None
+    assert platform.get("Service", "geo")["spec"]["ports"][0]["targetPort"] == 8083
+
+
+def test_a_fault_that_nothing_shows_is_undone_without_evidence(tmp_path: Path) -> None:
+    spec = replace(get_fault("target-port"), check=lambda platform, target, parameters, before: None)
+    platform, trial = trial_of(spec, tmp_path)
+    assert trial.evidence is None
+    assert trial.confirmed_s is None
+    assert platform.get("Service", "geo")["spec"]["ports"][0]["targetPort"] == 8083
+
+
+def test_a_check_that_still_sees_the_fault_after_the_undo_is_an_error(tmp_path: Path) -> None:
+    spec = replace(get_fault("target-port"), check=lambda platform, target, parameters, before: "always")
+    with pytest.raises(PlatformError, match="is not undone, its check still sees it: always"):
+        trial_of(spec, tmp_path)

@@ -1,0 +1,77 @@
+"""What faults of applications show in telemetry, as they do on a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.collector.faults.conftest import Recorded
+from tests.collector.faults.recorded_episodes import RecordedEpisode
+
+pytestmark = pytest.mark.slow
+
+
+def assert_crash_loop(e: RecordedEpisode, service: str, exit_code: int, line: str) -> None:
+    assert line in e.messages(service)
+    assert exit_code in e.exit_codes(service)
+    assert e.most_restarts(service) >= 2
+    assert "BackOff" in e.reasons(service)
+    assert any(c.get("reason") == "CrashLoopBackOff" for c in e.containers(service))
+
+
+def test_what_revoke_auth_shows(recorded: Recorded) -> None:
+    for e in recorded("revoke-auth"):
+        assert_crash_loop(e, e.consumers[0], 1, "not authorized on")
+        assert "NOPERM" in e.messages(e.consumers[0])
+        assert e.most_restarts(e.target) == 0
+
+
+def test_what_user_unregistered_shows(recorded: Recorded) -> None:
+    for e in recorded("user-unregistered"):
+        assert_crash_loop(e, e.consumers[0], 2, "Authentication failed")
+
+
+def test_what_auth_missing_shows(recorded: Recorded) -> None:
+    for e in recorded("auth-missing"):
+        assert_crash_loop(e, e.consumers[0], 2, "Authentication failed")
+
+
+def test_what_buggy_image_shows(recorded: Recorded) -> None:
+    for e in recorded("buggy-image"):
+        assert "no reachable servers" in e.messages(e.target)
+        assert 2 in e.exit_codes(e.target)
+        assert any(c["image"].endswith(e.parameters["image"]) for c in e.containers(e.target))
+        assert "ScalingReplicaSet" in e.reasons(e.target)
+
+
+def test_what_wrong_binary_shows(recorded: Recorded) -> None:
+    for e in recorded("wrong-binary"):
+        running = [pod for pod in e.states("Pod", e.target) if pod["phase"] == "Running"]
+        assert running
+        assert e.most_restarts(e.target) == 0
+        spans = e.after(e.spans, 7)
+        reported = set(spans[spans["service"] == e.target]["reported_service"].astype(str))
+        assert e.target not in reported
+        assert f"srv-{e.parameters['program']}" in e.messages(e.target)
+        assert e.errors_at_client() > 0
+
+
+def test_what_slow_build_shows(recorded: Recorded) -> None:
+    for e in recorded("slow-build"):
+        assert e.most_restarts(e.target) == 0
+        before, after = e.calls_of("server")
+        assert after["duration_ns"].quantile(0.9) > max(8e7, 3 * before["duration_ns"].quantile(0.9))
+
+
+def test_what_failing_build_shows(recorded: Recorded) -> None:
+    for e in recorded("failing-build"):
+        assert e.most_restarts(e.target) == 0
+        _, after = e.calls_of("server")
+        assert 0 < (after["status"] == "error").mean() < 0.8
+        assert e.errors_at_client() > 0
+
+
+def test_what_wrong_environment_shows(recorded: Recorded) -> None:
+    for e in recorded("wrong-environment"):
+        assert e.most_restarts(e.target) == 0
+        assert e.calls_of("server")[1].empty
+        assert e.errors_at_client() > 0

@@ -1,0 +1,32 @@
+"""Every fault run for real with short phases: it is proved, undone, and shows; each has a test of what it shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faultset.collector.faults.registry import faults
+from tests.collector.faults.conftest import Recorded
+
+
+def test_what_every_fault_shows_has_a_test() -> None:
+    texts = [path.read_text("utf-8") for path in Path(__file__).parent.glob("*/test_recorded_signs.py")]
+    assert [name for name in faults() if not any(f'recorded("{name}")' in text for text in texts)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", faults())
+def test_injection_and_recovery_are_proved(name: str, recorded: Recorded) -> None:
+    for episode in recorded(name):
+        rows = episode.evidence.set_index("check")
+        assert rows.loc[["injection"], "passed"].all()
+        assert rows.loc[["recovery"], "passed"].all()
+        assert episode.label.healthy_again_ns is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", faults())
+def test_the_fault_shows_at_the_client_or_at_its_target(name: str, recorded: Recorded) -> None:
+    for episode in recorded(name):
+        assert episode.label.verdict in ("manifest", "latent")

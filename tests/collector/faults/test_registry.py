@@ -1,0 +1,38 @@
+"""Definitions of faults: what is refused, in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from faultset.collector.faults.registry import fault
+
+
+def test_a_second_fault_of_a_name_is_refused_with_both_owners() -> None:
+    with pytest.raises(ValueError, match=r"target_port, line \d+ and in .*test_registry"):
+
+        @fault(
+            "target-port",
+            system_level="Virtualization",
+            fault_type="Misconfiguration",
+            targets=lambda app: (),
+            check=lambda platform, target, parameters, before: None,
+        )
+        def another(platform, target, rng):
+            """Never."""
+            return {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"system_level": "App"}, 'system_level "App"; permitted are Hardware, Operating System'),
+        ({"fault_type": "Bug"}, 'fault_type "Bug"; permitted are Misconfiguration'),
+        ({"category": "odd"}, 'category "odd"; permitted are functional, symptomatic'),
+        ({"check": lambda platform, target, parameters: None}, "must take the arguments"),
+    ],
+)
+def test_a_definition_with_a_wrong_value_is_refused_with_one_sentence(changes: dict, sentence: str) -> None:
+    given = {"system_level": "Virtualization", "fault_type": "Misconfiguration", "targets": lambda app: ()}
+    given |= {"check": lambda platform, target, parameters, before: None}
+    with pytest.raises(ValueError, match=sentence):
+        fault("never", **{**given, **changes})

@@ -1,0 +1,172 @@
+"""Commands on a platform: what they change, what they print, what they refuse."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from faultset.collector.mitigation.kubectl.errors import CommandRefused
+from faultset.collector.mitigation.kubectl.front import Kubectl, check_line
+from faultset.collector.platforms.fake import FakePlatform
+
+WRITES = {
+    "kubectl scale deployment geo --replicas=2": "deployment.apps/geo scaled",
+    "kubectl rollout restart deploy/geo deploy/rate": "deployment.apps/geo restarted\ndeployment.apps/rate restarted",
+    "kubectl set image deployment/geo hotel-reserv-geo=faultset/app:2": "deployment.apps/geo image updated",
+    "kubectl set env deployment/geo MODE=slow": "deployment.apps/geo env updated",
+    "kubectl set resources deployment geo --limits=cpu=2": "deployment.apps/geo resource requirements updated",
+    "kubectl set selector svc/geo app=other": "service/geo selector updated",
+    "kubectl label svc geo tier=one": "service/geo labeled",
+    "kubectl annotate -n hotel svc geo note-": "service/geo annotated (no change)",
+    "kubectl -n hotel delete svc geo": 'service "geo" deleted',
+    """kubectl patch svc geo -p '{"spec": {"ports": [{"port": 8083, "targetPort": 1}]}}'""": "service/geo patched",
+}
+
+
+def state(platform: FakePlatform) -> tuple[object, ...]:
+    service, deployment = platform.get("Service", "geo"), platform.get("Deployment", "geo")
+    return service["spec"], service["metadata"].get("labels"), deployment["spec"]
+
+
+@pytest.mark.parametrize(("line", "output"), WRITES.items())
+def test_a_change_is_made_journaled_and_undone(
+    kubectl: Kubectl, platform: FakePlatform, line: str, output: str
+) -> None:
+    untouched = state(platform)
+    result = kubectl.run(line)
+    assert (result.status, result.output) == ("done", output)
+    if "no change" not in output:
+        assert len(platform.journal.open_undo_operations()) == 1 + output.count("\n")
+    platform.undo()
+    assert state(platform) == untouched
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("helm upgrade x", "a command begins with one of kubectl, sleep; found 'helm'"),
+        ("", "found 'nothing'"),
+        ("kubectl", "Missing command|which command"),
+        ("kubectl frobnicate", "No such command 'frobnicate'"),
+        ("kubectl get", "which objects"),
+        ("kubectl get podz", "doesn't have a resource type"),
+        ("kubectl get pods -n kube-system", "namespace kube-system is not the application's"),
+        ("kubectl -n kube-system get pods", "namespace kube-system is not the application's"),
+        ("kubectl delete pods", "give names, a selector with -l, or --all"),
+        ("kubectl delete node kind", "may be changed"),
+        ("kubectl scale deploy geo --replicas=9999", "from 0 to 10"),
+        ("kubectl scale svc geo --replicas=1", "for deployments.apps, statefulsets.apps, replicasets.apps only"),
+        ("kubectl rollout restart svc/geo", "have no rollouts"),
+        ("kubectl patch svc geo -p '[]'", "is a mapping"),
+        ("""kubectl patch svc geo --type merge -p '{"metadata": {"name": "x"}}'""", "cannot be changed"),
+        ("""kubectl patch svc geo --type merge -p '{"kind": "Pod"}'""", "cannot be changed"),
+        ("""kubectl patch svc geo --type merge -p '{"spec": 3}'""", "must be a mapping"),
+        ("kubectl exec deploy/geo -- sh -c 'rm -rf x'", "programs that may be run in pods"),
+        ("kubectl exec deploy/geo -- /bin/cat /etc/passwd", "programs that may be run in pods"),
+        ("kubectl apply -f /etc/passwd", "under a relative path"),
+        ("kubectl apply -f ../x.yaml", "under a relative path"),
+        ("kubectl apply -f missing.yaml", "is missing"),
+        ("kubectl logs deploy/geo --tail x", "not a valid int"),
+        ("kubectl wait deploy/geo --for=delete", "condition=available is known"),
+    ],
+)
+def test_what_may_not_be_done_is_refused_in_one_sentence_and_nothing_happens(
+    kubectl: Kubectl, platform: FakePlatform, line: str, sentence: str
+) -> None:
+    result = kubectl.run(line)
+    assert result.status == "refused"
+    assert "\n" not in result.output
+    assert re.search(sentence, result.output)
+    assert platform.journal.open_undo_operations() == []
+
+
+def test_what_is_not_there_fails_with_the_servers_words(kubectl: Kubectl) -> None:
+    result = kubectl.run("kubectl rollout restart deployment/gone")
+    assert result.status == "failed"
+    assert result.output == 'Error from server (NotFound): deployments.apps "gone" not found'
+
+
+def test_secrets_are_never_printed(kubectl: Kubectl, platform: FakePlatform) -> None:
+    secrets = [value for found in platform.list("Secret") for value in (found.get("stringData") or {}).values()]
+    assert secrets
+    shown = [kubectl.run(f"kubectl {verb}").output for verb in ("get secrets -o yaml", "get secrets -o json")]
+    shown.append(kubectl.run("kubectl describe secrets").output)
+    assert not [value for value in secrets if any(value in text for text in shown)]
+
+
+def test_objects_are_shown_as_tables_with_kubectls_columns(kubectl: Kubectl) -> None:
+    heads = {
+        "pods": "NAME READY STATUS RESTARTS AGE",
+        "deployments": "NAME READY UP-TO-DATE AVAILABLE AGE",
+        "svc": "NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) AGE",
+        "pvc": "NAME STATUS VOLUME CAPACITY ACCESS MODES STORAGECLASS AGE",
+        "pv": "NAME CAPACITY ACCESS MODES RECLAIM POLICY STATUS CLAIM STORAGECLASS AGE",
+        "cm": "NAME DATA AGE",
+        "secrets": "NAME TYPE DATA AGE",
+        "events": "LAST SEEN TYPE REASON OBJECT MESSAGE",
+    }
+    for kind, head in heads.items():
+        assert " ".join(kubectl.run(f"kubectl get {kind}").output.splitlines()[0].split()) == head
+    assert kubectl.run("kubectl get svc geo -o name").output == "service/geo"
+    assert "\n\n" in kubectl.run("kubectl get deploy,svc").output
+
+
+def test_a_manifest_brings_back_what_was_there_and_makes_nothing_new(
+    kubectl: Kubectl, platform: FakePlatform, tmp_path: Path
+) -> None:
+    manifest = kubectl.run("kubectl get svc geo -o yaml").output
+    (tmp_path / "geo.yaml").write_text(manifest)
+    (tmp_path / "new.yaml").write_text(manifest.replace("name: geo", "name: mine"))
+    (tmp_path / "broken.yaml").write_text("a: [")
+    (tmp_path / "other.yaml").write_text("[1, 2]")
+    platform.delete("Service", "geo")
+    assert kubectl.run("kubectl apply -f geo.yaml").output == "service/geo created"
+    assert kubectl.run("kubectl apply -f geo.yaml").output == "service/geo configured (no change)"
+    assert "is not the application's" in kubectl.run("kubectl apply -f new.yaml").output
+    assert kubectl.run("kubectl apply -f broken.yaml").output == "error: broken.yaml is no YAML; correct it"
+    assert "must hold objects" in kubectl.run("kubectl apply -f other.yaml").output
+    os.symlink("/etc/passwd", tmp_path / "link.yaml")
+    assert "links are not followed" in kubectl.run("kubectl apply -f link.yaml").output
+
+
+def test_the_stores_administration_may_be_run_in_a_pod(kubectl: Kubectl, platform: FakePlatform) -> None:
+    line = "kubectl exec -it deploy/mongodb-geo -- faultset-store admin mongodb grant-rights --port 27017 --auth"
+    assert kubectl.run(line).status == "done"
+    argv = ("faultset-store", "admin", "mongodb", "grant-rights", "--port", "27017", "--auth")
+    assert ("exec", platform.list("Pod", {"io.kompose.service": "mongodb-geo"})[0]["metadata"]["name"], argv) in (
+        platform.calls
+    )
+
+
+WORDS = """kubectl sleep get describe logs top patch apply delete scale rollout restart undo status history set image
+        env resources selector label annotate exec wait pods deploy deployment/geo svc geo svc/geo secret all --all -A
+        -n hotel kube-system -o yaml json wide -l app=geo -p {} {"spec":{"replicas":0}} [] --type json merge -- sh
+        --replicas=1 --replicas -f x.yaml --tail=1 --since 5s a=b c- --for=condition=available --timeout 1s 1 ..
+    """.split()
+
+
+def can_be_parsed(line: str) -> bool:
+    try:
+        check_line(line)
+    except CommandRefused:
+        return False
+    return True
+
+
+def test_no_line_starts_a_process_or_ends_in_a_traceback(kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*args: object, **options: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess, "Popen", forbidden)
+    monkeypatch.setattr(os, "system", forbidden)
+    rng = random.Random(11)
+    for _ in range(400):
+        line = " ".join(["kubectl", *rng.choices(WORDS, k=rng.randrange(7))])
+        result = kubectl.run(line)
+        assert result.status in ("done", "refused", "failed")
+        assert result.status == "refused" or can_be_parsed(line), "what cannot be parsed is not carried out"

@@ -1,0 +1,171 @@
+"""Repairs of a live fault on the platform in memory, with a clock that only waiting moves on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from faultset.collector.apps import load_app
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.episodes.runner import EpisodeRunner
+from faultset.collector.mitigation.attempts import MitigationResult
+from faultset.collector.mitigation.phases import MITIGATION_PHASES
+from faultset.collector.mitigation.repairs import RepairOrder, repair_order
+from faultset.collector.plans.plan import Plan
+from faultset.collector.platforms.fake import FakePlatform
+from faultset.collector.platforms.journal.journal import Journal
+
+SECOND = 1_000_000_000
+PLAN = Plan(
+    episode="abc",
+    app="hotel",
+    platform="local",
+    fault="target-port",
+    no_fault_kind=None,
+    target="geo",
+    seed=1,
+    phases=MITIGATION_PHASES,
+    profile="custom",
+    rate_rps=10,
+    mix="default",
+    step_s=1,
+)
+RIGHT = "kubectl patch svc geo --type merge -p " + (
+    '\'{"spec": {"ports": [{"name": "8083", "protocol": "TCP", "port": 8083, "targetPort": 8083}]}}\''
+)
+
+
+class VirtualClock:
+    """A clock that only waiting moves on; every wait adds the requests that clients have sent meanwhile."""
+
+    def __init__(self, platform: FakePlatform):
+        self.platform = platform
+        self.began_ns = self.next_ns = time.time_ns() - 60 * SECOND
+        self.passed_ns = 0
+
+    def time_ns(self) -> int:
+        return self.began_ns + self.passed_ns
+
+    def monotonic_ns(self) -> int:
+        return self.passed_ns
+
+    def sleep(self, seconds: float, /) -> None:
+        self.passed_ns += round(seconds * SECOND)
+        while self.next_ns < self.time_ns() + 2 * SECOND:
+            works = self.platform.objects and all(
+                port["targetPort"] == port["port"] for port in self.platform.get("Service", "geo")["spec"]["ports"]
+            )
+            self.platform.rows["requests"].append(
+                {
+                    "scheduled": self.next_ns,
+                    "sent": self.next_ns,
+                    "endpoint": "GET /hotels",
+                    "latency_ns": 10_000_000,
+                    "status": 200 if works else 500,
+                    "outcome": "ok" if works else "http_error",
+                }
+            )
+            self.next_ns += SECOND // 10
+
+
+def mitigated(folder: Path, order: RepairOrder, plan: Plan = PLAN) -> tuple[EpisodeOutcome, FakePlatform]:
+    folder.mkdir(exist_ok=True)
+    platform = FakePlatform(load_app("hotel"), Journal(folder / "journal.jsonl"))
+    clock = VirtualClock(platform)
+    runner = EpisodeRunner(plan, platform, platform.journal, folder / "data", repair=order, clock=clock)
+    return runner.run(), platform
+
+
+def result_of(folder: Path, order: RepairOrder, plan: Plan = PLAN) -> MitigationResult:
+    outcome, platform = mitigated(folder, order, plan)
+    assert outcome.failure == ""
+    assert platform.journal.open_undo_operations() == []
+    assert platform.torn_down
+    assert not (folder / "data" / "episodes").exists()
+    assert outcome.mitigation is not None
+    return outcome.mitigation
+
+
+def wrong_parts(result: MitigationResult) -> set[str]:
+    return {part.part for part in result.parts if not part.ok}
+
+
+def test_doing_nothing_repairs_nothing_and_every_part_says_what_is_wrong(tmp_path: Path) -> None:
+    result = result_of(tmp_path, repair_order("do-nothing", "geo", within_s=30))
+    assert not result.success
+    assert result.manifest
+    assert result.mitigated_s is None
+    assert wrong_parts(result) == {"fault", "requests", "objects"}
+    details = {part.part: part.detail for part in result.parts}
+    assert details["objects"].startswith("Service geo: spec.ports[0].targetPort is 9")
+    assert "http_error" not in details["requests"]
+    assert "requests failed" in details["requests"]
+
+
+def test_the_true_undo_repairs_and_the_time_counts_from_the_injection(tmp_path: Path) -> None:
+    result = result_of(tmp_path, repair_order("true-undo", "geo"))
+    assert result.success
+    assert wrong_parts(result) == set()
+    assert result.mitigated_s is not None
+    assert result.repair_s is not None
+    assert 15 <= result.mitigated_s <= 22, "clients feel the fault for fifteen seconds before the repair begins"
+    assert 0 <= result.repair_s <= 5
+
+
+def test_the_right_command_repairs(tmp_path: Path) -> None:
+    result = result_of(tmp_path, RepairOrder(name="commands", commands=(RIGHT,)))
+    assert [command.status for command in result.commands] == ["done"]
+    assert result.success
+
+
+def test_a_restart_does_not_repair_a_wrong_port(tmp_path: Path) -> None:
+    result = result_of(tmp_path, repair_order("restart-everything", "geo", within_s=30))
+    assert {command.status for command in result.commands} == {"done"}
+    assert not result.success
+    assert wrong_parts(result) == {"fault", "requests", "objects"}, "a restart itself is no change that counts"
+
+
+def test_a_repair_that_breaks_something_else_is_none(tmp_path: Path) -> None:
+    commands = (RIGHT, "kubectl delete configmap --all", "kubectl delete svc user")
+    result = result_of(tmp_path, RepairOrder(name="commands", commands=commands, within_s=30))
+    assert not result.success
+    assert wrong_parts(result) == {"presence"}
+    assert "Service user is missing" in next(part.detail for part in result.parts if not part.ok)
+
+
+def test_a_fault_that_is_injected_repeatedly_goes_on_until_it_is_undone(tmp_path: Path) -> None:
+    plan = replace(PLAN, fault="pod-kill")
+    result = result_of(tmp_path / "nothing", repair_order("do-nothing", "geo", within_s=30), plan)
+    assert not result.success
+    assert wrong_parts(result) == {"fault"}
+    assert result_of(tmp_path / "undone", repair_order("true-undo", "geo", within_s=30), plan).success
+
+
+def test_a_fault_that_never_shows_is_not_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faultset.collector.episodes.actions.EpisodeActions.confirm", lambda self: None)
+    outcome, platform = mitigated(tmp_path, repair_order("do-nothing", "geo"))
+    assert "could not be confirmed" in outcome.failure
+    assert platform.journal.open_undo_operations() == []
+    assert outcome.mitigation is None
+
+
+def test_an_interrupt_during_the_repair_undoes_the_fault(tmp_path: Path) -> None:
+    platform = FakePlatform(load_app("hotel"), Journal(tmp_path / "journal.jsonl"))
+    clock = VirtualClock(platform)
+    order = repair_order("do-nothing", "geo")
+    runner = EpisodeRunner(
+        PLAN,
+        platform,
+        platform.journal,
+        tmp_path / "data",
+        repair=order,
+        clock=clock,
+        interrupted=lambda: runner.machine.phase == "mitigate",
+    )
+    outcome = runner.run()
+    assert outcome.failure == "interrupted during the repair"
+    assert platform.journal.open_undo_operations() == []
+    assert platform.get("Service", "geo")["spec"]["ports"][0]["targetPort"] == 8083

@@ -1,0 +1,170 @@
+"""Consumers with a broker in memory: acknowledgement, redelivery, lag, and a broker that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from faultset.collector.runtime.background.consumers import MessageConsumer
+from faultset.collector.runtime.context import RequestContext, ServiceContext
+from faultset.collector.runtime.flags import FlagValues
+from faultset.collector.runtime.http.status import Code, RpcError
+from faultset.collector.runtime.persona import Persona
+from faultset.collector.runtime.signals.metrics import Metrics
+from faultset.collector.runtime.steps.messaging import Publish
+from faultset.collector.runtime.steps.step import Step
+from faultset.collector.runtime.stores.broker import BrokerMessage, RedisBroker
+from faultset.collector.runtime.stores.driver import StoreError
+from faultset.collector.spec.features.background import Consumer
+
+
+class Broker(RedisBroker):
+    """One topic in memory."""
+
+    def __init__(self) -> None:
+        self.driver = SimpleNamespace(name="kafka")  # type: ignore[assignment]
+        self.waiting: list[BrokerMessage] = []
+        self.given: dict[str, BrokerMessage] = {}
+        self.published, self.groups, self.fails = 0, set[str](), 0
+
+    async def publish(self, topic: str, messages: Any) -> None:
+        if self.fails:
+            raise StoreError("unreachable", "no broker")
+        for fields in messages:
+            self.published += 1
+            self.waiting.append(BrokerMessage(str(self.published), dict(fields)))
+
+    async def join(self, topic: str, group: str) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise StoreError("unreachable", "no broker")
+        self.groups.add(group)
+
+    async def take(self, topic: str, group: str, member: str, *, count: int, wait_s: float) -> list[BrokerMessage]:
+        found, self.waiting = self.waiting[:count], self.waiting[count:]
+        self.given |= {one.identity: one for one in found}
+        await asyncio.sleep(0.001)
+        return found
+
+    async def take_over(self, topic: str, group: str, member: str, *, count: int, idle_s: float) -> list[BrokerMessage]:
+        return []
+
+    async def acknowledge(self, topic: str, group: str, identities: Any) -> None:
+        for identity in identities:
+            del self.given[identity]
+
+    async def lag(self, topic: str, group: str) -> int:
+        return len(self.waiting) + len(self.given)
+
+
+class Note(Step):
+    """Keep what was consumed; refuse some."""
+
+    keyword = "note"
+    seen: list[Any]
+
+    def compile(self, service: ServiceContext, location: str) -> Any:
+        def handle(request: RequestContext) -> None:
+            SEEN.append(request.values["id"])
+            if request.values["id"] == "bad":
+                raise RpcError(Code.INTERNAL, "refused")
+
+        return handle
+
+
+SEEN: list[str] = []
+
+
+class Log:
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    def trace(self, location: str, message: str) -> None:
+        pass
+
+    def error(self, location: str, message: str) -> None:
+        self.errors.append(message)
+
+
+def service_with(broker: Broker) -> Any:
+    return SimpleNamespace(
+        stores={"queue": broker}, log=Log(), metrics=Metrics(), persona=Persona(), flags=FlagValues(None), tracing=None
+    )
+
+
+async def consumed(broker: Broker, service: Any, count: int, **fields: Any) -> None:
+    consumer = Consumer(store="queue", topic="orders", steps=(Note(seen=[]),), **fields)
+    member = MessageConsumer("orders", consumer, service, member="pod-1", group="worker")
+    task = asyncio.create_task(member.run())
+    async with asyncio.timeout(5):
+        while len(SEEN) < count:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02)
+    task.cancel()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_seen() -> None:
+    SEEN.clear()
+
+
+def messages(*ids: str) -> list[dict[str, str]]:
+    return [{"body": json.dumps({"id": one})} for one in ids]
+
+
+@pytest.mark.parametrize(("on_failure", "left"), [("skip", set[str]()), ("redeliver", {"bad"})])
+def test_messages_are_acknowledged_after_their_steps(on_failure: str, left: set[str]) -> None:
+    broker = Broker()
+    service = service_with(broker)
+    asyncio.run(broker.publish("orders", messages("a", "bad", "c")))
+    asyncio.run(consumed(broker, service, 3, on_failure=on_failure))
+    assert SEEN == ["a", "bad", "c"]
+    assert broker.groups == {"worker"}
+    assert {json.loads(one.fields["body"])["id"] for one in broker.given.values()} == left
+    assert service.log.errors == ["orders failed: rpc error: code = Internal desc = refused"]
+    exposition = service.metrics.exposition().decode()
+    labels = 'messaging_client_consumed_messages_total{destination="orders",group="worker",messaging_system="kafka"}'
+    assert f"{labels} 3.0" in exposition
+    assert 'kafka_consumer_group_lag{group="worker",topic="orders"}' in exposition
+
+
+def test_a_broker_that_fails_is_told_once_and_joined_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faultset.collector.runtime.background.consumers._PAUSE_S", 0.01)
+    broker = Broker()
+    service = service_with(broker)
+    asyncio.run(broker.publish("orders", messages("a")))
+    broker.fails = 3
+    asyncio.run(consumed(broker, service, 1))
+    assert SEEN == ["a"]
+    assert service.log.errors == ["no broker"]
+
+
+def publish(service: Any, step: Publish, **values: Any) -> None:
+    from opentelemetry.context import Context
+
+    request = RequestContext(values=values, trace=Context())
+    asyncio.run(step.compile(service, "here")(request))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("times", "count"), [(None, 0), (0, 0), ("x", 0), (1, 1), (100, 100)])
+def test_a_message_is_published_as_often_as_it_says(times: Any, count: int) -> None:
+    broker = Broker()
+    publish(
+        service_with(broker), Publish(store="queue", topic="orders", message={"id": "$i"}, times="$n"), i=1, n=times
+    )
+    assert broker.published == count
+    assert all(json.loads(one.fields["body"]) == {"id": 1} for one in broker.waiting)
+
+
+def test_a_broker_that_fails_fails_the_request_or_only_leaves_a_line() -> None:
+    broker = Broker()
+    broker.fails = 9
+    service = service_with(broker)
+    with pytest.raises(RpcError, match="no broker"):
+        publish(service, Publish(store="queue", topic="orders", message={}))
+    publish(service, Publish(store="queue", topic="orders", message={}, on_error="ignore", error_log="lost: {error}"))
+    assert service.log.errors == ["lost: no broker"]
