@@ -26,9 +26,11 @@ class ImportedRuns:
     """What an import of runs has made."""
 
     folder: Path
+    """Where the runs are."""
     files: int
     """Files that were found."""
     runs: Sequence[AgentRun]
+    """A record of each run."""
     left_out: Mapping[str, str]
     """File -> why it could not be read."""
 

@@ -21,11 +21,15 @@ class ScoredRun:
     """One run with its result by its source's own labels."""
 
     run: AgentRun
+    """What the agent did."""
     truth: RunTruth
+    """What the source says of it."""
     success: bool | None
     """None where the source's labels, or a recording, do not tell."""
     value: float | None
+    """Score from 0 to 1; None where `success` is."""
     parts: Mapping[str, float] = field(default_factory=dict)
+    """Name of a part of the score -> its value."""
     difference: str = ""
     """Why the result is not the recorded one; empty where it is, or where the reason is not known."""
 

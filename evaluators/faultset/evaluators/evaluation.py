@@ -31,7 +31,9 @@ class EvaluationStart:
     """What is known when the first method starts."""
 
     baselines: tuple[str, ...]
+    """Names of the baselines that are run."""
     episodes: int
+    """How many episodes are tested."""
     steps: int
     """Fits and answers that are to come."""
     kept: int
@@ -55,7 +57,9 @@ class Evaluation:
     digest: str = ""
     """SHA-256 of the dataset version's list of files."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    """What was asked for, as the report shows it."""
     policies: tuple[ThresholdPolicy, ...] = field(default=(), repr=False)
+    """Threshold policies beside `reference`."""
     seed: int = 0
     """Of the bootstrap."""
 
@@ -90,7 +94,8 @@ class Evaluation:
         -------
         pandas.DataFrame
             Columns `task`, `protocol`, `app`, `verdict`, `group`, `rank`, `baseline`, `kind`, one for each metric (NaN
-            where it is unknown), `failed` (answers), `cpu_s` (median of an answer) and `episodes` (with a fault).
+            where it is unknown), `failed` (answers), `cannot` (answers without
+            anything to compare with), `cpu_s` (median of an answer) and `episodes` (with a fault).
         """
         if task is not None and task not in TASKS:
             raise unknown_name("task", task, TASKS)

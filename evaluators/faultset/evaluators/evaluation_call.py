@@ -216,6 +216,7 @@ def evaluate(
                 "isolation": isolated,
                 "parameters": {spec.name: given for spec in plan.specs if (given := parameters_of(spec))},
                 "predictions": {file.name: file.record for file in files},
+                "reference_gaps": source.reference_gaps(),
             },
             policies=tuple(policies),
             seed=seed,

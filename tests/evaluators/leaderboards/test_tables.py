@@ -246,3 +246,16 @@ def test_everything_survives_being_stored_and_scored_again(make, tmp_path: Path)
     write_json(leaderboard_of(again, policies=chosen_policies([])), second)
     assert json.loads(first.read_text()) == json.loads(second.read_text())
     assert not math.isnan(json.loads(first.read_text())["curves"][0]["points"][0]["ac1"]["value"])
+
+
+def test_a_constant_control_has_no_spread_and_a_silent_method_has(make):
+    faulty = [make.truth(f"f{i}", targets=(f"t{i}",)) for i in range(6)]
+    calm = [make.healthy(f"h{i}") for i in range(6)]
+    rows = [make.detection(truth, [], "always-no", kind="control") for truth in [*faulty, *calm]]
+    rows += [make.detection(truth, [], "silent") for truth in [*faulty, *calm]]
+    board = leaderboard_of(rows)
+    table = board.table("detection", "detected", app="shop")
+    assert table is not None
+    found = {entry.baseline: entry.metrics["balanced_accuracy"] for entry in table.entries}
+    assert (found["always-no"].value, found["always-no"].low, found["always-no"].high) == (0.5, 0.5, 0.5)
+    assert found["silent"].low < 0.5 < found["silent"].high

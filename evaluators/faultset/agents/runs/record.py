@@ -39,50 +39,77 @@ class AgentRun(_Row):
     run: RunId
     """Unique in its folder, and the name of its trajectory file."""
     format: Name
+    """Format that it was recorded in."""
     agent: Name
+    """Name of the agent."""
     agent_version: Name | None = None
+    """Version of the agent; null where the source does not say."""
     model: Name | None = None
+    """Name of the language model."""
     settings_hash: Name | None = None
+    """Hash of the agent's settings."""
     dataset: Name | None = None
+    """Dataset or benchmark of the problem."""
     version: Name | None = None
+    """Version of the dataset."""
     episode: Name | None = None
     """Of a recording of ours the episode; of another benchmark its problem or case."""
     task: Literal["detection", "localization", "diagnosis", "mitigation", "root_cause", "other"]
+    """What the agent was asked for."""
     protocol: Name | None = None
+    """What the agent was told of the time of the fault."""
     trial: Count | None = None
+    """Number of the attempt at the problem, as the source counts."""
     seed: int | None = None
+    """Seed of the attempt."""
     status: Status
+    """How the run ended; see `faultset.agents.runs.statuses`."""
     status_reason: str = ""
+    """Why it ended so, in one sentence; empty where it answered."""
     answer_json: str | None = None
     """The answer as canonical JSON; see `faultset.agents.runs.answers`."""
     steps: Count
     """Messages of the agent."""
     model_calls: Count | None = None
+    """Calls of the language model."""
     tool_calls: Count
+    """Calls of tools."""
     tool_errors: Count
+    """Calls of tools that ended in an error."""
     not_recorded: Count | None = None
     """Requests that a recording could not answer; null where the agent acted on a running system."""
     repeats: Count
     """Messages of the agent that say and call exactly what an earlier one did."""
     prompt_tokens: Count | None = None
+    """Tokens that were sent to the model."""
     cached_tokens: Count | None = None
+    """Those of them that came from a cache."""
     completion_tokens: Count | None = None
+    """Tokens that the model wrote."""
     tokens_source: Literal["api", "estimated", "none"] = "none"
+    """api as the API reported them, estimated as the source counted the texts, or none."""
     cost_usd: float | None = None
+    """What the calls of the model cost in US dollars."""
     seconds_model: float | None = None
+    """Time in calls of the model."""
     seconds_tools: float | None = None
+    """Time in calls of tools."""
     seconds: float | None = None
     """From the first to the last moment of the run, model and tools together."""
     started_ns: int | None = None
+    """When the run began, UTC nanoseconds."""
     stop_reason: Name | None = None
+    """Why it stopped, in the word of the source, or where the answer was found."""
     trajectory_path: Name = ""
     """Relative to the folder of the runs."""
     trajectory_sha256: Name = ""
+    """Hash of the trajectory file."""
     contamination: Literal["possible", "none", "unknown"] = "possible"
     """Whether the model may have learnt from the problem's publication."""
     source_file: Name = ""
     """Relative to what was imported."""
     source_sha256: Name = ""
+    """Hash of that file."""
 
     @property
     def answer(self) -> dict[str, Any] | None:
@@ -94,11 +121,13 @@ class RunTruth(_Row):
     """What a source says of a run: its label, and its own result. Stored apart from what the agent did."""
 
     run: RunId = "unnamed"
+    """The run that it is about."""
     cluster: Name
     """Runs of one cluster ask about the same fault at the same place, so they are nearly one observation."""
     label_version: Name | None = None
     """Which state of the source's labels `truth_json` is; null without a label."""
     truth_json: str | None = None
+    """The label as JSON; null where the source has none."""
     recorded_success: bool | None = None
     """Whether the source counted the run as a success; null where it does not say."""
     recorded_value: float | None = None

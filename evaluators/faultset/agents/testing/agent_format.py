@@ -16,7 +16,7 @@ from faultset.agents.runs.storage import read_runs, read_truths, trajectory_file
 from faultset.agents.scores import score_runs
 from faultset.agents.trajectories.model import Trajectory
 from faultset.core.errors import DataError, FaultsetError
-from faultset.datasets.testing.mutations import mutated, mutation_count
+from faultset.datasets.testing.mutations import mutated, mutation_seeds
 
 LONGEST_S = 60.0
 """How long one damaged sample may take."""
@@ -29,7 +29,7 @@ def check_agent_format(name: str, sample: Path | str) -> None:
     import makes valid ATIF v1.7 files whose hashes are those of the table, is the same when it is repeated, and can be
     scored; an import that fails leaves nothing behind;
     and whatever is changed at random in a file, the import works, or ends in one sentence. The environment variable
-    `FAULTSET_MUTATIONS` says how many changes are tried.
+    `FAULTSET_MUTATIONS` says how many changes are tried, or which: `2000-3000`.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
     else:
         shutil.copy(sample, copy)
     files = [copy] if copy.is_file() else sorted(path for path in copy.rglob("*") if path.is_file())
-    for seed in range(mutation_count()):
+    for seed in mutation_seeds():
         rng = random.Random(seed)
         file, out = rng.choice(files), folder / "from-mutated"
         whole = file.read_bytes()

@@ -169,15 +169,25 @@ class Trajectory(_Part):
     """What an agent did from its task to its last step."""
 
     schema_version: Literal["ATIF-v1.7"] = SCHEMA_VERSION
+    """Version of ATIF."""
     session_id: str | None = None
+    """Id of the run in its source."""
     trajectory_id: str | None = None
+    """Id of this part of a run of several agents."""
     agent: AgentIdentity
+    """Who acted."""
     steps: list[TrajectoryStep] = Field(min_length=1)
+    """What was done, in order."""
     notes: str | None = None
+    """Remarks of the source."""
     final_metrics: FinalMetrics | None = None
+    """Tokens, cost and number of steps of the whole."""
     continued_trajectory_ref: str | None = None
+    """File in which the run goes on."""
     extra: Extra = None
+    """What the source recorded beyond the format."""
     subagent_trajectories: list[Trajectory] | None = None
+    """What agents did that this one started."""
 
     @model_validator(mode="after")
     def _numbered(self) -> Trajectory:

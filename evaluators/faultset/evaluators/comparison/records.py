@@ -105,15 +105,23 @@ class Comparison:
     """Everything about two runs."""
 
     old: RunFacts
+    """What is known of the earlier run."""
     new: RunFacts
+    """What is known of the later run."""
     changes: tuple[Change, ...]
+    """What else differs between the runs, such as code and settings."""
     tables: tuple[PairedTable, ...]
+    """The same methods on the same episodes, a table for each task and protocol."""
     episodes: int
     """Episodes that were compared."""
     only_old_methods: tuple[str, ...]
+    """Methods of the earlier run alone."""
     only_new_methods: tuple[str, ...]
+    """Methods of the later run alone."""
     only_old_episodes: tuple[str, ...]
+    """Episodes of the earlier run alone."""
     only_new_episodes: tuple[str, ...]
+    """Episodes of the later run alone."""
     other_truth: tuple[str, ...]
     """Episodes of both whose labels differ; they are compared nowhere."""
     labels: Mapping[str, str]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from faultset.core.errors import DataError, UsageError
 from faultset.evaluators.comparison.records import RunFacts
 from faultset.evaluators.leaderboards.formats import to_json
-from faultset.evaluators.results.rows import ResultRow, read_rows
+from faultset.evaluators.results.rows import NO_FAILURES, ResultRow, read_rows
 from faultset.evaluators.results.truth import Truth
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Run:
             episodes=len(self.truths),
             methods=len({row.baseline for row in self.rows}),
             answers=len(self.rows),
-            failures=sum(row.status not in ("ok", "no_alarm") for row in self.rows),
+            failures=sum(row.status not in NO_FAILURES for row in self.rows),
         )
 
 

@@ -33,11 +33,10 @@ from faultset.evaluators.execution.runners.messages import (
     FitRequest,
     TrainingLabel,
 )
-from faultset.evaluators.execution.runners.outcomes import RunnerOutcome
+from faultset.evaluators.execution.runners.outcomes import RunnerOutcome, filled_row
 from faultset.evaluators.execution.runners.runner_pool import machine_pool
 from faultset.evaluators.execution.runners.runner_process import RunnerProcess, next_number
 from faultset.evaluators.results.rows import ResultRow
-from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.results.truth import Truth
 
 PROGRESS_TOPIC = "faultset-answers"
@@ -172,7 +171,7 @@ class EpisodeEvaluator:
         for expected in self._batch.expected(run, self._context):
             row = self._empty_row(run, expected)
             if run.task == "detection":
-                yield _filled(row, self._detection_of(run))
+                yield filled_row(row, self._detection_of(run))
                 continue
             row, missing = self._with_alarm(row, run)
             alarm_ns = row.given_alarm_ns
@@ -181,11 +180,11 @@ class EpisodeEvaluator:
                 continue
             if row.evidence_s is not None:
                 end_ns = alarm_ns + round(row.evidence_s * SECOND_NS)
-                yield _filled(row, self._answer(run, alarm_ns, self._copies.until(end_ns)))
+                yield filled_row(row, self._answer(run, alarm_ns, self._copies.until(end_ns)))
                 continue
             if alarm_ns not in outcomes:
                 outcomes[alarm_ns] = self._answer(run, alarm_ns)
-            yield _filled(row, outcomes[alarm_ns])
+            yield filled_row(row, outcomes[alarm_ns])
 
     def _with_alarm(self, row: ResultRow, run: BaselineRun) -> tuple[ResultRow, str]:
         """Add the alarm that the baseline is given; where there is none, say why."""
@@ -268,21 +267,6 @@ def _method_files(folder: Path) -> list[str]:
 
 def _needs(runs: Iterable[BaselineRun]) -> frozenset[str]:
     return frozenset(need for run in runs for need in run.needs)
-
-
-def _filled(row: ResultRow, outcome: RunnerOutcome) -> ResultRow:
-    answer = outcome.answer
-    return dataclasses.replace(
-        row,
-        status=outcome.status,
-        reason=outcome.reason,
-        seconds=round(outcome.seconds, 6),
-        cpu_seconds=None if outcome.cpu_seconds is None else round(outcome.cpu_seconds, 6),
-        peak_bytes=outcome.peak_bytes,
-        alarm_ns=None if answer is None else answer.alarm_ns,
-        ranking={} if answer is None else answer.ranking,
-        answer=StoredAnswer("{}" if answer is None else answer.text),
-    )
 
 
 class _Unreported(threading.local):

@@ -50,7 +50,8 @@ def local_client(workers: int) -> Iterator[Client]:
         # a worker inside this process has nothing of its own to show
         "distributed.worker.http.routes": [],
     }
-    with _quiet(), config.set(options), scratch("dask") as folder:
+    # the scheduler takes its folder from the configuration alone
+    with _quiet(), scratch("dask") as folder, config.set(options | {"temporary-directory": folder}):
         cluster = LocalCluster(
             n_workers=1,
             threads_per_worker=workers,

@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.suggestions import suggest
+from faultset.datasets.checks.references import ReferenceGaps, gap_messages, reference_gaps
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE, read_context
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.manifests import VERSIONS, Manifest
 from faultset.datasets.format.truth import read_label
+from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, fetch, filesystem
 from faultset.evaluators.execution.scratch import scratch
 from faultset.evaluators.results.truth import Truth, truth_of
@@ -66,11 +68,28 @@ class DatasetSource:
             else {},
         )
 
+    def reference_gaps(self) -> list[str]:
+        """Say what the metrics of the episodes lack; an empty list for a URL, whose telemetry is not at hand."""
+        if self.url is not None:
+            return []
+        folders = {truth.episode: self.folder / EPISODES / truth.episode for truth in self.truths}
+        with ThreadPoolExecutor(_READERS) as pool:
+            gaps = list(pool.map(_gaps_at, folders.values()))
+        found = {episode: one for episode, one in zip(folders, gaps, strict=True) if one}
+        return gap_messages(found, {truth.episode: len(truth.candidates) for truth in self.truths})
+
     def location(self, episode: str) -> EpisodeLocation:
         """Return where the files of an episode are."""
         if self.url is None:
             return EpisodeLocation(folder=str(self.folder / EPISODES / episode))
         return EpisodeLocation(folder=f"{self.url}/{EPISODES}/{episode}", files=self.checksums[episode])
+
+
+def _gaps_at(episode: Path) -> ReferenceGaps | None:
+    # files that were damaged meanwhile are named with the methods that meet them
+    with suppress(DataError):
+        return reference_gaps(EpisodeView(episode))
+    return None
 
 
 def _truth_at(episode: Path) -> Truth:

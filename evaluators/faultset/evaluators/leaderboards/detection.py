@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
@@ -185,10 +186,28 @@ def _answers(faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts]
         missing = "fault" if not faulty else "no-fault"
         return {name: unknown(f"no {missing} episodes") for name in ("balanced_accuracy", "mcc")}
     found, quiet = ([one.correct for one in half] for half in (faulty, healthy))
+    if _is_constant([*faulty, *healthy]) and len(set(found)) == len(set(quiet)) == 1:
+        # it answers like that in any episode: there is nothing that other episodes could change
+        exact = "closed form: the same answer in every episode"
+        value = (found[0] + quiet[0]) / 2
+        balanced = Estimate(value=value, n=len(found) + len(quiet)).with_interval(value, value, method=exact)
+        mcc = matthews_correlation(found, _clusters(faulty), quiet, _clusters(healthy)).value
+        return {
+            "balanced_accuracy": balanced,
+            "mcc": Estimate(value=mcc, n=balanced.n).with_interval(mcc, mcc, method=exact),
+        }
     return {
         "balanced_accuracy": balanced_accuracy(found, _clusters(faulty), quiet, _clusters(healthy)),
         "mcc": matthews_correlation(found, _clusters(faulty), quiet, _clusters(healthy)),
     }
+
+
+def _is_constant(episodes: Sequence[DetectionFacts]) -> bool:
+    """Whether a control gave every sample of every episode the same score."""
+    rows = [row for one in episodes for row in one.rows]
+    if not all(one.answered for one in episodes) or any(row.kind != "control" for row in rows):
+        return False
+    return len({score for row in rows for score in row.answer.get("scores", (None, math.nan))}) == 1
 
 
 def _precision(faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts]) -> Estimate:

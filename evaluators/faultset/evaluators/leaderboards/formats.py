@@ -15,6 +15,7 @@ from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import detection as detecting
 from faultset.evaluators.leaderboards import diagnosis, localization, number_formats
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, Entry, Leaderboard, Table
+from faultset.evaluators.results.rows import CANNOT
 from faultset.evaluators.results.truth import UNFELT
 from faultset.evaluators.scorers.contract import Metric
 
@@ -94,6 +95,8 @@ def markdown(board: Leaderboard) -> str:
     lines += [f"- **{metric.title}**: {metric.meaning}." for metric in _all_metrics(board)]
     lines += [
         "- Brackets are 95 % intervals from what clusters (application, fault, target) differ by.",
+        "- **cannot**: answers that are missing because nothing that the method reads lies in the reference. They "
+        "count as misses in every column, and are no failures of the method's code.",
         "- The last column compares with the strongest control on the same episodes, in what the table ranks by; p is "
         "corrected by Holm, and missing where there are too few clusters for any p to be small.",
         "",
@@ -122,6 +125,7 @@ def summary_lines(board: Leaderboard) -> list[str]:
         + "".join(f"; {policy} in columns of its own" for policy in board.thresholds),
         f"code {board.code}",
     ]
+    sentences += [f"data: {message}" for message in board.settings.get("reference_gaps", ())]
     sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
     if board.early_alarms:
         given = ", ".join(f"{n} {when}" for when, n in sorted(board.early_alarms.items()))
@@ -214,20 +218,20 @@ def _table(table: Table) -> list[str]:
     if table.note:
         lines += [table.note, ""]
     against = f"vs {table.strongest_control}" if table.strongest_control else "vs control"
-    header = ["#", "baseline", "kind", *(metric.title for metric in shown), "failed", "CPU", against]
+    header = ["#", "baseline", "kind", *(metric.title for metric in shown), "failed", "cannot", "CPU", against]
     lines.append("| " + " | ".join(header) + " |")
     lines.append("|" + "---|" * len(header))
     for entry in table.entries:
         lines.append("| " + " | ".join(_cells(entry, shown)) + " |")
     if table.floor:
-        cells = ["", "*guessing*", "floor", *(_floor(table, metric) for metric in shown), "", "", ""]
+        cells = ["", "*guessing*", "floor", *(_floor(table, metric) for metric in shown), "", "", "", ""]
         lines.append("| " + " | ".join(cells) + " |")
     lines.append("")
     return [*lines, *_across(table), *_policies(table)]
 
 
 def _cells(entry: Entry, shown: tuple[Metric, ...]) -> list[str]:
-    failed = ", ".join(f"{n} {status}" for status, n in sorted(entry.failed.items()))
+    failed = ", ".join(f"{n} {status}" for status, n in sorted(entry.failed.items()) if status != CANNOT)
     values = [_value(entry, metric) for metric in shown]
     return [
         str(entry.rank),
@@ -235,6 +239,7 @@ def _cells(entry: Entry, shown: tuple[Metric, ...]) -> list[str]:
         entry.kind + (f" (given {', '.join(entry.given)})" if entry.given else ""),
         *values,
         failed,
+        str(entry.failed.get(CANNOT, "")),
         number_formats.seconds(entry.seconds),
         against(entry),
     ]

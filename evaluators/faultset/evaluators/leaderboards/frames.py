@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from faultset.evaluators.leaderboards.records import Table
+from faultset.evaluators.results.rows import CANNOT, NO_FAILURES
 
 if TYPE_CHECKING:
     import pandas as pd
 
 KEYS = ("task", "protocol", "app", "verdict", "group", "rank", "baseline", "kind")
 """First columns of the frame."""
-COSTS = ("failed", "cpu_s", "episodes")
+COSTS = ("failed", "cannot", "cpu_s", "episodes")
 """Last columns of the frame."""
 
 
@@ -33,7 +34,8 @@ def leaderboard_frame(tables: Iterable[Table], *, intervals: bool = False) -> pd
                 "rank": entry.rank,
                 "baseline": entry.baseline,
                 "kind": entry.kind,
-                "failed": sum(n for status, n in entry.failed.items() if status != "no_alarm"),
+                "failed": sum(n for status, n in entry.failed.items() if status not in NO_FAILURES),
+                "cannot": entry.failed.get(CANNOT, 0),
                 "cpu_s": entry.seconds,
                 "episodes": table.episodes,
             }

@@ -13,7 +13,7 @@ from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, score
 from faultset.evaluators.leaderboards.localization import misses_of
 from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Misses, is_headline
 from faultset.evaluators.leaderboards.tables import VERDICTS, tables_of
-from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
 from faultset.evaluators.results.truth import UNFELT, Truth
 from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
@@ -114,7 +114,7 @@ def _misses(scores: EpisodeScores) -> Iterable[Misses]:
 
 def _failures(rows: Sequence[ResultRow]) -> Iterable[Failure]:
     for row in sorted(rows, key=lambda row: row.key):
-        if row.status not in ("ok", "no_alarm"):
+        if row.status not in NO_FAILURES:
             yield Failure(
                 baseline=row.baseline,
                 episode=row.episode,

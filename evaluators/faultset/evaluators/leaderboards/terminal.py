@@ -9,6 +9,7 @@ from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.formats import columns_of, summary_lines
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, Entry, Leaderboard, Table
+from faultset.evaluators.results.rows import CANNOT, NO_FAILURES
 from faultset.evaluators.scorers.contract import Metric
 
 if TYPE_CHECKING:
@@ -72,13 +73,16 @@ def _rich(table: Table, width: int) -> tuple[RichTable, list[str]]:
     for metric in shown:
         rich.add_column(metric.title, justify="right", no_wrap=True)
     rich.add_column("failed", justify="right")
+    unanswered = any(CANNOT in entry.failed for entry in table.entries)
+    if unanswered:
+        rich.add_column(CANNOT, justify="right")
     rich.add_column("CPU", justify="right", no_wrap=True)
     for i, entry in enumerate(table.entries):
         values = [cells[metric.name][i] for metric in shown]
-        rich.add_row(*_cells(entry, values), style=_KIND_STYLE.get(entry.kind))
+        rich.add_row(*_cells(entry, values, unanswered), style=_KIND_STYLE.get(entry.kind))
     if table.floor:
         floor = [number_formats.number(table.floor[m.name].value, m) if m.name in table.floor else "" for m in shown]
-        rich.add_row("", "guessing", *floor, "", "", style="dim italic")
+        rich.add_row("", "guessing", *floor, *[""] * (3 if unanswered else 2), style="dim italic")
     return rich, hidden
 
 
@@ -101,8 +105,8 @@ def _value(entry: Entry, metric: Metric) -> tuple[str, str]:
     return number_formats.number(estimate.value, metric), number_formats.interval(estimate, metric)
 
 
-def _cells(entry: Entry, values: Sequence[tuple[str, str]]) -> list[str]:
-    failed = sum(n for status, n in entry.failed.items() if status != "no_alarm")
+def _cells(entry: Entry, values: Sequence[tuple[str, str]], unanswered: bool) -> list[str]:
+    failed = sum(n for status, n in entry.failed.items() if status not in NO_FAILURES)
     marked = [
         f"{text} [dim]{bracket.replace('[', chr(92) + '[')}[/dim]" if bracket else text for text, bracket in values
     ]
@@ -111,6 +115,7 @@ def _cells(entry: Entry, values: Sequence[tuple[str, str]]) -> list[str]:
         entry.baseline,
         *marked,
         str(failed) if failed else "",
+        *([str(entry.failed.get(CANNOT, ""))] if unanswered else []),
         number_formats.seconds(entry.seconds),
     ]
 

@@ -128,7 +128,7 @@ def _parquet(content: bytes, origin: str) -> pa.Table:
             texts = [field.name for field in head.schema_arrow if field.name in TEXTS and _is_text(field.type)]
         # dictionaries: a repeated text takes its space once
         return pq.read_table(pa.BufferReader(content), read_dictionary=texts)
-    except (pa.ArrowException, OSError, EOFError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         raise _damaged(origin, "Parquet", error) from error
 
 
@@ -145,7 +145,8 @@ def _csv(content: bytes, origin: str) -> pa.Table:
     )
     try:
         table = pyarrow.csv.read_csv(pa.BufferReader(content), convert_options=conversion)
-    except (pa.ArrowException, OSError) as error:
+        layout_of(table.column_names, origin)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _damaged(origin, "CSV", error) from error
     if len(table) > MOST_ROWS:
         raise DataError(

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 BASELINES = "faultset.baselines"
 SCORERS = "faultset.scorers"
+_LIBRARIES = ("numpy", "pandas", "scipy", "scikit-learn", "pyarrow")
+_OPTIONAL = ("jax", "optax")
 
 
 def settings_hash(settings: Mapping[str, Any]) -> str:
@@ -97,12 +99,13 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 @functools.cache
-def library_versions(names: Sequence[str] = ("numpy", "pandas", "scipy", "scikit-learn", "pyarrow")) -> str:
+def library_versions(names: Sequence[str] = (*_LIBRARIES, *_OPTIONAL)) -> str:
     """Versions of the libraries that answers can depend on, as canonical JSON."""
     versions = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in names:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            versions[name] = "missing"
+            if name not in _OPTIONAL:
+                versions[name] = "missing"
     return json.dumps(versions, sort_keys=True, separators=(",", ":"))

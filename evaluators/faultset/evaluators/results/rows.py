@@ -22,10 +22,11 @@ from faultset.core.files import replacing
 from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.results.truth import Truth
 
-Status = Literal["ok", "invalid", "error", "timeout", "memory", "exit", "output", "no_alarm", "missing"]
+Status = Literal["ok", "invalid", "error", "timeout", "memory", "exit", "output", "no_alarm", "missing", "cannot"]
 """ok · invalid: not a valid answer · error: raised · timeout · memory · exit: its process ended · output:
 wrote without end · no_alarm: a localizer or diagnoser that was not run, because the detector raised no alarm ·
-missing: a prediction file says nothing about the episode."""
+missing: a prediction file says nothing about the episode · cannot: no answer, because none of the tables that the
+method reads has anything in the reference to compare with."""
 
 Protocol = Literal["detected", "own", "oracle", "delayed", "evidence", "calibration"]
 """What a method is given. detected: the alarm of one named detector; own: that of the method's own trigger; oracle:
@@ -33,6 +34,9 @@ the true onset; delayed: an instant some seconds after it; evidence: the true on
 after it; calibration: a detector runs on a training episode without a
 fault, from which threshold policies are made."""
 
+CANNOT: Status = "cannot"
+NO_FAILURES: frozenset[Status] = frozenset({"ok", "no_alarm", CANNOT})
+"""Statuses that are no fault of the method's code."""
 TASKS: tuple[Task, ...] = get_args(Task)
 PROTOCOLS: tuple[Protocol, ...] = ("detected", "oracle")
 """Protocols that have tables, in their order."""
@@ -109,18 +113,31 @@ class ResultRow:
     """One answer, or the lack of one."""
 
     baseline: str
+    """Name of the method."""
     kind: str
+    """Kind of the method; see `BaselineSpec.kind`."""
     needs: tuple[str, ...]
+    """What the method was given beyond telemetry."""
     settings: str
+    """Hash of the settings that decide answers."""
     dataset: str
+    """Name of the dataset."""
     version: str
+    """Version of the dataset."""
     split: str
+    """Split or scheme by which episodes were divided."""
     fold: int
+    """Number of the fold in which the episode was tested."""
     task: str
+    """detection, localization or rca."""
     protocol: str
+    """What the method was given: detected, oracle, own, delayed, evidence or calibration."""
     seed: int
+    """Seed of a method that draws random numbers; 0 otherwise."""
     status: Status
+    """ok, or in what way there is no answer."""
     reason: str = ""
+    """Why there is no answer; empty where there is one."""
     given_alarm_ns: int | None = None
     """Alarm or onset that a localizer was given."""
     alarm_source: str | None = None
@@ -130,21 +147,29 @@ class ResultRow:
     evidence_s: float | None = None
     """Seconds of the view after the true onset that the method saw, in the protocol "evidence"."""
     alarm_ns: int | None = None
+    """A detector's alarm, UTC nanoseconds; None where it raised none."""
     answer: Mapping[str, Any] = field(default_factory=dict)
+    """The whole answer, as its task records it."""
     ranking: Mapping[str, float] = field(default_factory=dict)
+    """A localizer's scores of services, higher is more suspicious."""
     majority_label: tuple[str, str] | None = None
     """System level and fault type that are most often right together in the training labels of this fold."""
     seconds: float | None = None
     """Elapsed time; longer when other methods run beside."""
     cpu_seconds: float | None = None
+    """Processor time of the answer."""
     fit_seconds: float | None = None
+    """Elapsed time of the fit that the answer comes from."""
     peak_bytes: int | None = None
+    """Most memory that the process of the method used."""
     code: str = ""
     """Version of faultset, with its commit where that is known."""
     method_code: str = ""
     """Distribution, version and hash of the baseline's code; empty where an older release did not record it."""
     libraries: str = ""
+    """Versions of the libraries that methods use."""
     truth: Truth
+    """What scoring knows of the episode."""
 
     @property
     def episode(self) -> str:

@@ -22,13 +22,19 @@ class Truth:
     """What scoring needs to know about an episode; never shown to a baseline."""
 
     episode: str
+    """Id of the episode."""
     app: str
+    """Name of the application."""
     fault: str | None
+    """Name of the fault; None without one."""
     no_fault_kind: str | None
+    """plain, disturbed or sham; None with a fault."""
     targets: tuple[str, ...]
+    """Services that the fault was applied to."""
     causes: tuple[tuple[str, ...], ...]
     """For every root cause the candidates accepted for it."""
     candidates: tuple[str, ...]
+    """Services that an answer may name."""
     pod_causes: tuple[str, ...] = ()
     """Pods at fault, where the truth names any."""
     metric_causes: tuple[tuple[str, str], ...] = ()
@@ -36,15 +42,23 @@ class Truth:
     calls: tuple[tuple[str, str], ...] = ()
     """Declared call graph as (caller, callee)."""
     system_level: str | None
+    """Where the fault is; None without one."""
     fault_type: str | None
+    """What kind of fault it is; None without one."""
     verdict: str
+    """manifest, latent, silent, unknown or none."""
     profile: str
+    """Lengths of the phases: quick, standard or custom."""
     view_start_ns: int
+    """Beginning of the view, UTC nanoseconds, as all times here."""
     view_end_ns: int
+    """End of the view."""
     reference_end_ns: int
+    """End of the part that is known to be healthy."""
     onset_ns: int | None
     """None without a fault, and where the source does not tell when it began."""
     manifest_ns: int | None
+    """When clients first felt the fault; None where they did not."""
 
     @property
     def faulty(self) -> bool:

@@ -29,6 +29,7 @@ class Metric:
     unit: Unit = ""
     """"share" for values from 0 to 1, "s", "per hour", "rank", or nothing."""
     better: Literal["higher", "lower"] = "higher"
+    """Which values are the better ones."""
     meaning: str = ""
     """What is counted, in one sentence without a full stop."""
     task: str = ""

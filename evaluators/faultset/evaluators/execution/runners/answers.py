@@ -20,6 +20,10 @@ class InvalidAnswer(Exception):
     """What a baseline returned cannot be scored; the text says why."""
 
 
+class CannotAnswer(Exception):
+    """A baseline had nothing to compare with and gave an empty answer; the text says what is missing."""
+
+
 def check_detection(answer: object, view_start_ns: int, view_end_ns: int) -> CheckedAnswer:
     """Check a detector's answer and make it plain data.
 
@@ -80,7 +84,7 @@ def check_ranking(answer: object, candidates: Sequence[str]) -> CheckedAnswer:
         if name in candidates:
             scores[str(name)] = max(-1e300, min(1e300, number))
         else:
-            unknown.append(str(name))
+            unknown.append(_text(name, 200))
     if answer.scores and not scores:
         raise InvalidAnswer(f"none of the named services exists: {', '.join(sorted(unknown)[:3])}")
     ordered = dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
@@ -117,7 +121,10 @@ def check_diagnosis(answer: object) -> CheckedAnswer:
 def _plain_metrics(metrics: Mapping[tuple[str, str], float]) -> list[tuple[str, str, float]]:
     """Return [service, metric, score], best first."""
     try:
-        named = [(str(s), str(m), _number(f"metric {m!r} of {s!r}", value)) for (s, m), value in metrics.items()]
+        named = [
+            (_text(s, 200), _text(m, 200), _number(f"metric {m!r} of {s!r}", value))
+            for (s, m), value in metrics.items()
+        ]
     except (TypeError, ValueError, AttributeError):
         raise InvalidAnswer("metrics must map (service, metric) to numbers") from None
     return sorted(named, key=lambda item: (-item[2], item[0], item[1]))
@@ -126,7 +133,7 @@ def _plain_metrics(metrics: Mapping[tuple[str, str], float]) -> list[tuple[str, 
 def _plain_pods(pods: Mapping[str, float]) -> dict[str, float]:
     """Return scores of pods, best first."""
     try:
-        named = [(str(pod), _number(f"pod {pod!r}", value)) for pod, value in pods.items()]
+        named = [(_text(pod, 200), _number(f"pod {pod!r}", value)) for pod, value in pods.items()]
     except (TypeError, ValueError, AttributeError):
         raise InvalidAnswer("pods must map names to numbers") from None
     return dict(sorted(named, key=lambda item: (-item[1], item[0])))
@@ -166,13 +173,18 @@ def infer_consecutive(times_ns: Sequence[int], flags: Sequence[bool], alarm_ns: 
 def _plain_evidence(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
     return [
         {
-            "service": str(item.service),
-            "subject": str(item.subject)[:200],
+            "service": _text(item.service, 200),
+            "subject": _text(item.subject, 200),
             "score": _short(float(item.score)),
-            "detail": str(item.detail)[:300],
+            "detail": _text(item.detail, 300),
         }
         for item in list(evidence)[:EVIDENCE_KEPT]
     ]
+
+
+def _text(value: object, most: int) -> str:
+    """Return the beginning of a text, fit for UTF-8."""
+    return str(value)[:most].encode("utf-8", "replace").decode()
 
 
 def _short(value: float) -> float:

@@ -86,7 +86,7 @@ class _BaselineWorker:
         self._cache = Cache()
 
     def reply_to(self, request: FitRequest | AnswerRequest) -> RunnerReply:
-        from faultset.evaluators.execution.runners.answers import InvalidAnswer
+        from faultset.evaluators.execution.runners.answers import CannotAnswer, InvalidAnswer
 
         clock = _Clock(self._peak)
         answer: CheckedAnswer | None = None
@@ -99,6 +99,8 @@ class _BaselineWorker:
                 answer = self._answer(request, spec, clock)
         except InvalidAnswer as wrong:
             return RunnerReply(number=request.number, status="invalid", reason=str(wrong), **clock.measured())
+        except CannotAnswer as missing:
+            return RunnerReply(number=request.number, status="cannot", reason=str(missing), **clock.measured())
         except BaseException as error:
             # foreign code: whatever it raises, SystemExit included, is its answer
             return RunnerReply(number=request.number, status="error", reason=describe(error), **clock.measured())
@@ -110,6 +112,7 @@ class _BaselineWorker:
         return pickle.loads(blob.data)
 
     def _answer(self, request: AnswerRequest, spec: BaselineSpec, clock: _Clock) -> CheckedAnswer:
+        from faultset.datasets.checks.references import missing_evidence
         from faultset.evaluators.execution.runners import answers
         from faultset.evaluators.execution.runners.views import SharedView, readable_tables
 
@@ -119,14 +122,22 @@ class _BaselineWorker:
         if request.action == "detect":
             with clock:
                 found = method.detect(view)
-            return answers.check_detection(found, *view.view)
-        if request.action == "localize":
+            checked = answers.check_detection(found, *view.view)
+            empty = checked.alarm_ns is None
+        elif request.action == "localize":
             with clock:
                 found = method.localize(view, request.alarm_ns)
-            return answers.check_ranking(found, view.services)
-        with clock:
-            found = method.diagnose(view, request.alarm_ns)
-        return answers.check_diagnosis(found)
+            checked = answers.check_ranking(found, view.services)
+            empty = not checked.ranking
+        else:
+            with clock:
+                found = method.diagnose(view, request.alarm_ns)
+            checked = answers.check_diagnosis(found)
+            empty = found.abstains
+        missing = missing_evidence(view, readable_tables(spec)) if empty else None
+        if missing is not None:
+            raise answers.CannotAnswer(missing)
+        return checked
 
     def _fit(self, request: FitRequest, spec: BaselineSpec, clock: _Clock) -> bytes:
         import cloudpickle

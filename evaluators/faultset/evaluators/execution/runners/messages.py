@@ -114,7 +114,7 @@ class RunnerReply:
     """The result of a request: an answer or a fitted model, or why there is none."""
 
     number: int
-    status: Literal["ok", "invalid", "error"]
+    status: Literal["ok", "invalid", "error", "cannot"]
     answer: CheckedAnswer | None = None
     model: bytes = b""
     reason: str = ""

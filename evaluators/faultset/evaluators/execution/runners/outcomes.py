@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from faultset.evaluators.execution.runners.messages import CheckedAnswer
-from faultset.evaluators.results.rows import Status
+from faultset.evaluators.results.rows import ResultRow, Status
+from faultset.evaluators.results.stored_answers import StoredAnswer
+from faultset.evaluators.results.truth import Truth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,3 +39,30 @@ class RunnerOutcome:
 
 class RunnerStopped(Exception):
     """The evaluation is being ended; no more requests are taken."""
+
+
+def filled_row(row: ResultRow, outcome: RunnerOutcome) -> ResultRow:
+    """Put what came of a request into its row."""
+    answer, status, reason = outcome.answer, outcome.status, outcome.reason
+    if answer is not None and (wrong := _impossible(answer, row.truth)):
+        answer, status, reason = None, "error", f"wrote something else than its answer ({wrong})"
+    return replace(
+        row,
+        status=status,
+        reason=reason,
+        seconds=round(outcome.seconds, 6),
+        cpu_seconds=None if outcome.cpu_seconds is None else round(outcome.cpu_seconds, 6),
+        peak_bytes=outcome.peak_bytes,
+        alarm_ns=None if answer is None else answer.alarm_ns,
+        ranking={} if answer is None else answer.ranking,
+        answer=StoredAnswer("{}" if answer is None else answer.text),
+    )
+
+
+def _impossible(answer: CheckedAnswer, truth: Truth) -> str:
+    """Say what an answer names that the episode does not have: a method that got past its checks has written it."""
+    if not answer.ranking.keys() <= {*truth.candidates}:
+        return "it ranks services that are no candidates"
+    if answer.alarm_ns is not None and not truth.view_start_ns <= answer.alarm_ns <= truth.view_end_ns:
+        return "its alarm lies outside of the view"
+    return ""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_MOST_SCANS = 50
 
 
 def descendants(pid: int) -> list[int]:
@@ -36,12 +37,23 @@ def kill_descendants(pid: int, timeout_s: float = 5.0) -> None:
 
 
 def kill_marked(variable: str) -> None:
-    """Kill every process that was started with an environment variable, given as NAME=value."""
+    """Kill every process that was started with an environment variable, given as NAME=value, until none is found."""
+    for _ in range(_MOST_SCANS):
+        found = [pid for pid in _marked(variable) if pid != os.getpid()]
+        if not found:
+            return
+        for pid in found:
+            kill(pid)
+        # one of them may have started another while they were looked for
+        time.sleep(0.02)
+
+
+def _marked(variable: str) -> Iterator[int]:
     for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and int(folder.name) != os.getpid():
+        if folder.name.isdigit():
             with contextlib.suppress(OSError):
                 if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
-                    kill(int(folder.name))
+                    yield int(folder.name)
 
 
 def kill(pid: int) -> None:

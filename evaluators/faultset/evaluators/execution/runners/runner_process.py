@@ -78,7 +78,7 @@ class RunnerProcess:
             self._requests.send(self._without_known_blobs(request))
         except OSError:
             return self._ended(time.monotonic(), 0)
-        return self._watch(request.number, limits)
+        return self._watch(request, limits)
 
     def _without_known_blobs(self, request: FitRequest | AnswerRequest) -> FitRequest | AnswerRequest:
         """Leave out bytes that the process was sent before."""
@@ -112,7 +112,8 @@ class RunnerProcess:
                 return self._ended(started, 0)
         return self._give_up("error", "the runner process did not start", started, 0)
 
-    def _watch(self, number: int, limits: RunLimits) -> RunnerOutcome:
+    def _watch(self, request: FitRequest | AnswerRequest, limits: RunLimits) -> RunnerOutcome:
+        number = request.number
         started = time.monotonic()
         peak = 0
         while True:
@@ -122,7 +123,7 @@ class RunnerProcess:
                 assert message is not None
                 self._idle = tuple(message["idle"])
             if kind == "reply":
-                return self._answered(number, started, peak, limits)
+                return self._answered(request, started, peak, limits)
             if kind == "ended":
                 assert message is not None
                 return self._method_ended(message["code"], started, peak)
@@ -139,13 +140,16 @@ class RunnerProcess:
                 reason = f"no answer after {limits.timeout_s:g} s"
                 return self._give_up("timeout", reason, started, peak)
 
-    def _answered(self, number: int, started: float, sampled_peak: int, limits: RunLimits) -> RunnerOutcome:
+    def _answered(
+        self, request: FitRequest | AnswerRequest, started: float, sampled_peak: int, limits: RunLimits
+    ) -> RunnerOutcome:
         elapsed = time.monotonic() - started
         header, model = self._received(HEADER_BYTES), self._received(MODEL_BYTES)
         if header is None or model is None:
             return self._ended(started, sampled_peak)
         try:
-            reply = read_reply(header, model, number)
+            action = request.action if isinstance(request, AnswerRequest) else None
+            reply = read_reply(header, model, request.number, action)
         except UnreadableReply as wrong:
             reason = f"wrote something else than its answer ({wrong})"
             return RunnerOutcome(status="error", reason=reason, seconds=elapsed, peak_bytes=sampled_peak)

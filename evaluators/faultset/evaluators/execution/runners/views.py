@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,10 @@ class SharedView(EpisodeView):
             return super().table(name, columns, filters)
         key = ("table", name, None if columns is None else tuple(columns))
         return self._shared(key, lambda: super(SharedView, self).table(name, columns))
+
+    def pieces(self, name: str, *columns: str) -> Iterator[tuple[pa.ChunkedArray, ...]]:
+        self._check(name)
+        return super().pieces(name, *columns)
 
     def wide(self, step_s: float = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
         self._check("metrics")

@@ -1,0 +1,102 @@
+"""`faultset agents serve`: a recorded episode for agents that speak the Model Context Protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from faultset.core.console import command
+
+if TYPE_CHECKING:
+    from faultset.agents.interface.session import SessionTask
+    from faultset.datasets import Episode
+
+TOKEN_VARIABLE = "FAULTSET_MCP_TOKEN"
+
+
+@command("serve", short_help="Offer a recorded episode to agents over MCP.")
+@click.argument("dataset", type=click.Path(path_type=Path))
+@click.option("--episode", "episode_id", required=True, help="Episode to offer; the agent does not learn its name.")
+@click.option("--version", "version", help="Version of the dataset; the newest by default.")
+@click.option(
+    "--task", default="all", show_default=True, help="What is asked: detection, localization, diagnosis or all."
+)
+@click.option(
+    "--now",
+    "now_s",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Seconds from the start of the view to now; its end by default.",
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="Serve HTTP on 127.0.0.1 instead of standard streams.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="File for the answer and the counts, as JSON."
+)
+def serve(
+    dataset: Path,
+    episode_id: str,
+    version: str | None,
+    task: str,
+    now_s: float | None,
+    port: int | None,
+    out: Path | None,
+) -> None:
+    """Offer the tools of a recorded episode to an agent: metrics, traces, logs, events, objects, kubectl, SQL.
+
+    Agents such as Claude Code start this command themselves and speak with it over standard input and output. With
+    --port it serves HTTP at /mcp, to who sends the token that is printed, or the one in FAULTSET_MCP_TOKEN. The process
+    can read the episode's view only; an agent that has a shell of its own should run where the dataset is not.
+
+    \b
+    Example:
+      faultset agents serve datasets/sample --episode a5edb68659bc
+    """
+    from typing import cast
+
+    import mcp.server.stdio  # noqa: F401  fails with one sentence where the extra is missing
+
+    from faultset.agents.interface.mcp_server import LOOPBACK, serve_on_loopback, serve_on_standard_streams
+    from faultset.agents.interface.session import AgentSession
+    from faultset.core.files import replacing
+    from faultset.datasets import open_dataset
+    from faultset.datasets.tools.clock import ViewClock
+
+    episode = open_dataset(dataset, version).episode(episode_id)
+    context = episode.context
+    clock = ViewClock(context, None if now_s is None else context.view_start_ns + round(now_s * 1e9))
+    session = AgentSession(episode.tools(clock), cast("SessionTask", task))
+    _confine(episode, out)
+    try:
+        if port is None:
+            serve_on_standard_streams(session)
+        else:
+            import secrets
+
+            token = os.environ.get(TOKEN_VARIABLE)
+            if not token:
+                token = secrets.token_urlsafe(24)
+                click.echo(f"Token: {token}", err=True)
+            click.echo(f"Serving http://{LOOPBACK}:{port}/mcp; Ctrl-C ends it", err=True)
+            serve_on_loopback(session, port, token)
+    finally:
+        report = session.report()
+        if out is not None:
+            with replacing(out) as temporary:
+                temporary.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+        click.echo(f"Answer: {json.dumps(report['answer'])}; {report['tool_calls']} calls", err=True)
+
+
+def _confine(episode: Episode, out: Path | None) -> None:
+    """Take from this process every file of the dataset but the view, and writing but beside `out`."""
+    import tempfile
+
+    from faultset.evaluators.execution.runners.confinement import confine_method
+    from faultset.evaluators.execution.runners.messages import MethodProcess
+
+    folder = str(episode.path.resolve())
+    process = MethodProcess(key="serve", built_in=True, episodes=(folder,), tables=None)
+    confine_method(process, str(out.resolve().parent) if out is not None else tempfile.mkdtemp(prefix="faultset-"))

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from faultset.agents.interface.openai_tools import tool_message, tool_schemas
+from faultset.core.errors import UsageError
+
+
+def test_an_answer_ends_the_session(session) -> None:
+    one = session("localization")
+    assert one.call("submit_localization", {"services": ["geo"]}).status == "ok"
+    assert one.answer == {"services": ["geo"], "ordered": True}
+    assert one.call("list_events").status == "refused"
+    assert one.report()["tool_calls"] == 1
+
+
+def test_a_name_that_is_no_candidate_can_be_corrected_once(session) -> None:
+    one = session("localization")
+    answer = one.call("submit_localization", {"services": ["geoo"]})
+    assert answer.status == "invalid"
+    assert "mongodb-geo" in answer.text
+    assert one.call("submit_localization", {"services": ["other"]}).status == "ok"
+    assert (one.retries, one.answer["services"]) == (1, ["other"])
+
+
+@pytest.mark.parametrize(
+    ("task", "tool", "arguments", "answer"),
+    [
+        ("detection", "submit_detection", {"fault": False}, {"fault": False}),
+        ("diagnosis", "submit_rca", {"system_level": "Application", "fault_type": "Misconfiguration"}, None),
+        ("all", "submit_all", {"fault": False, "services": [], "system_level": None, "fault_type": None}, None),
+    ],
+)
+def test_every_task_has_one_submission(session, task, tool, arguments, answer) -> None:
+    one = session(task)
+    assert [name for name in one.tools.tools if name.startswith("submit")] == [tool]
+    assert one.call(tool, arguments).status == "ok"
+    assert one.answer == (answer or one.answer | arguments)
+
+
+def test_a_word_outside_the_vocabulary_gets_the_vocabulary(session) -> None:
+    answer = session("diagnosis").call("submit_rca", {"system_level": "Cosmic", "fault_type": "Misconfiguration"})
+    assert answer.status == "invalid"
+    assert "virtualization" in answer.text
+
+
+def test_an_unknown_task_is_refused(session) -> None:
+    with pytest.raises(UsageError, match="tasks are"):
+        session("mitigation")
+
+
+def test_the_tools_are_openai_s_functions_and_bad_json_is_answered(session) -> None:
+    one = session("detection")
+    schemas = tool_schemas(one)
+    json.dumps(schemas)
+    assert {schema["function"]["name"] for schema in schemas} == set(one.tools.tools)
+    message = tool_message(one, "call-1", "get_logs", "{not json")
+    assert message["tool_call_id"] == "call-1"
+    assert message["content"].startswith("Invalid:")
+    assert tool_message(one, "call-2", "describe_system", None)["content"].startswith("application: hotel")

@@ -1,0 +1,42 @@
+"""Several systems in one table: ranks, who is near the best, and what was not run."""
+
+from __future__ import annotations
+
+import pytest
+
+from faultset.evaluators.comparison.systems import systems_markdown, systems_table
+
+
+def rows_of(make, method: str, right: int, *, kind: str = "method", faults: int = 8) -> list:
+    truths = [make.truth(f"e{i}", targets=(f"t{i}",), causes=(("a",),)) for i in range(faults)]
+    return [
+        make.row(truth, method, kind=kind, protocol="oracle", ranking={"a" if i < right else "b": 1.0})
+        for i, truth in enumerate(truths)
+    ]
+
+
+def test_methods_are_ordered_by_mean_rank_over_systems(make):
+    first = [*rows_of(make, "good", 8), *rows_of(make, "middle", 7), *rows_of(make, "rule", 0, kind="control")]
+    second = [*rows_of(make, "good", 6), *rows_of(make, "middle", 6), *rows_of(make, "rule", 8, kind="control")]
+    table = systems_table({"one": first, "two": second})
+    by_name = {row.baseline: row for row in table.rows}
+    assert [row.baseline for row in table.rows] == ["good", "rule", "middle"]
+    assert by_name["good"].ranks == {"one": 1.0, "two": 2.5}
+    assert by_name["middle"].ranks == {"one": 2.0, "two": 2.5}
+    assert by_name["good"].above_control == 1
+    assert by_name["rule"].above_control == 0
+    # 7 of 8 lies within the interval of 8 of 8, and 0 of 8 does not
+    assert (by_name["middle"].near_best, by_name["rule"].near_best) == (2, 1)
+    assert [column.best for column in table.columns] == ["good", "rule"]
+
+
+def test_a_method_that_was_not_run_everywhere_comes_last_and_says_so(make):
+    table = systems_table({"one": [*rows_of(make, "a", 2), *rows_of(make, "b", 8)], "two": rows_of(make, "a", 8)})
+    assert [row.baseline for row in table.rows] == ["a", "b"]
+    text = systems_markdown(table)
+    assert "| `b` | method | 100 [68, 100] | - | 1.0 (1 systems) | 1 of 1 | 0 of 1 |" in text
+
+
+def test_without_such_a_table_it_is_refused(make):
+    with pytest.raises(ValueError, match="no evaluation has a table of localization with protocol detected"):
+        systems_table({"one": rows_of(make, "a", 2)}, protocol="detected")

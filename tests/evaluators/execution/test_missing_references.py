@@ -1,0 +1,71 @@
+"""Methods that have nothing to compare with answer "cannot", which is neither a wrong answer nor a success."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from faultset.baselines import Ranking, baseline
+from faultset.baselines.api.contract import Untrained
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.format.context import read_context
+from faultset.datasets.format.versions import create_version
+from faultset.evaluators import evaluate
+from faultset.evaluators.leaderboards.formats import markdown, summary_lines
+
+
+@pytest.fixture(scope="module")
+def unreferenced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset whose metrics begin after the reference."""
+    root = tmp_path_factory.mktemp("data") / "shop"
+    write_example_dataset(root, episodes=2, seed=3, baseline_s=20, fault_s=20)
+    opened = open_dataset(root)
+    for folder in map(opened.path, opened.episodes):
+        path = folder / "telemetry" / "metrics.parquet"
+        table = pq.read_table(path)
+        late = table["time"].cast(pa.int64()).to_numpy() >= read_context(folder).reference_end_ns
+        pq.write_table(table.filter(pa.array(late)), path)
+    shutil.rmtree(root / "versions")
+    create_version(root, provenance={})
+    return root
+
+
+class NamesNobody(Untrained):
+    """Has spans to compare with, and says nothing."""
+
+    def localize(self, episode, alarm_ns) -> Ranking:
+        return Ranking.abstain()
+
+
+@pytest.mark.usefixtures("own_registries")
+def test_only_methods_without_anything_to_compare_with_answer_cannot(unreferenced: Path):
+    announce = baseline(
+        "names-nobody",
+        title="Empty",
+        task="localization",
+        paper="Of a test",
+        kind="rule",
+        tables=("spans",),
+        speed="instant",
+    )
+    methods = ["nsigma", announce(NamesNobody), "most-frequent", "ksigma"]
+    done = evaluate(unreferenced, methods, protocol="oracle", workers=1)
+    by_status = {(row.baseline, row.status) for row in done.rows}
+    assert ("nsigma", "cannot") in by_status
+    assert ("names-nobody", "ok") in by_status
+    assert ("ksigma", "cannot") in by_status
+    assert {row.reason for row in done.rows if row.status == "cannot"} == {"no metrics in the reference"}
+    assert not done.failures
+    board = done.leaderboard("localization").set_index("baseline")
+    assert board.loc["nsigma", "cannot"] == 1
+    assert board.loc["nsigma", "failed"] == 0
+    assert board.loc["nsigma", "ac1"] == 0.0
+    assert board.loc["names-nobody", "cannot"] == 0
+    assert done.leaderboard("detection").set_index("baseline").loc["ksigma", "balanced_accuracy"] == 0.0
+    assert any("have no metric sample in the reference" in line for line in summary_lines(done.board))
+    assert "| failed | cannot |" in markdown(done.board)
