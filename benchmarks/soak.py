@@ -1,10 +1,13 @@
 """Whether a long campaign and a large evaluation stay as small as they begin: memory, files, threads, ports, leftovers.
 
-    python benchmarks/soak.py [--episodes 100] [--evaluated 2000] [--check]
+    python benchmarks/soak.py [--episodes 100] [--evaluated 2000] [--out FILE] [--check]
+    python benchmarks/soak.py --episodes 10 --evaluated 200 --check        # a tenth of it
 
-Collects short episodes of hotel, makes copies of them and evaluates these, with the commands of a user. Processes
-are looked at once a second. Prints one JSON object: for each kind of process the most that it used from the first to
-the third tenth of the time, and in the last two tenths. `--check` ends with exit code 1 when something has grown.
+Collects short episodes of hotel, makes copies of them and evaluates these, with the commands of a user. Every two
+seconds all their processes are looked at; an evaluation is divided, from its first answers on, into a hundred parts of
+equal time, which stand for episodes. Prints one JSON object: what one process of each kind used after a tenth of
+the episodes, as the medians of the first and of the last fifth, and what of that has grown by more than is allowed.
+`--out` keeps the values of every episode. `--check` ends with exit code 1 when something has grown, or was left behind.
 """
 
 from __future__ import annotations
@@ -12,13 +15,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,14 +32,21 @@ import psutil
 from evaluation_scale import linked
 
 FAULTS = ("pod-kill", "pod-failure", "target-port", "scale-to-zero")
-PHASES = "--step 500ms --warmup 4s --baseline 10s --fault 10s --cooldown 2s".split()
+PHASES = "--step 500ms --warmup 3s --baseline 8s --fault 8s --cooldown 2s".split()
 BASELINES = "ksigma,always-yes,clock,baro,max-z,random,most-frequent"
 MIB = 2**20
-GROWTH_MIB = 16.0
-"""How much more memory a kind of process may use at the end."""
-GROWTH_COUNT = 4
-"""How many more files, threads, ports, processes or temporary files there may be at the end."""
-MEASURES = ("memory_mib", "files", "threads", "ports", "processes")
+EVERY_S = 2.0
+PARTS = 100
+"""Parts of equal time in which an evaluation is divided."""
+ALLOWED = {"memory_mib": 16.0}
+"""How much more one process may use at the end."""
+ALLOWED_COUNT = 4.0
+"""The same for numbers of files, threads, ports, processes and temporary files."""
+FINISHED = re.compile(r"\[\d+/\d+\] ")
+ANSWERED = re.compile(r"\w+ [1-9]\d*/\d+ after ")
+
+Use = dict[tuple[str, str], float]
+"""What one process of a kind uses of something, by kind and measure."""
 
 
 @dataclass
@@ -48,20 +60,32 @@ class Watch:
     """
 
     scratch: Path
-    samples: list[tuple[float, dict[str, dict[str, float]]]] = field(default_factory=list)
+    samples: list[tuple[float, Use]] = field(default_factory=list)
+    finished_s: list[float] = field(default_factory=list)
+    answering_s: float = 0.0
+    """When the first answers were there."""
+    kinds: dict[psutil.Process, str] = field(default_factory=dict)
 
     def run(self, command: list[str]) -> float:
         """Run a command to its end and return its seconds; RuntimeError if it fails."""
         began = time.perf_counter()
         environment = os.environ | {"TMPDIR": str(self.scratch)}
+        said: list[str] = []
         with subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
             over = threading.Event()
-            watcher = threading.Thread(target=self._watch, args=(psutil.Process(process.pid), over))
+            watcher = threading.Thread(target=self._watch, args=(psutil.Process(process.pid), over, began))
             watcher.start()
+            assert process.stdout is not None
             try:
-                said, _ = process.communicate()
+                for line in process.stdout:
+                    said.append(line)
+                    if FINISHED.match(line):
+                        self.finished_s.append(time.perf_counter() - began)
+                        print(line, end="", file=sys.stderr, flush=True)
+                    if not self.answering_s and ANSWERED.match(line):
+                        self.answering_s = time.perf_counter() - began
             except KeyboardInterrupt:
                 process.send_signal(signal.SIGINT)
                 raise
@@ -69,85 +93,114 @@ class Watch:
                 over.set()
                 watcher.join()
         if process.returncode:
-            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {said[-2000:]}")
+            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {''.join(said[-20:])}")
         return time.perf_counter() - began
 
-    def _watch(self, main: psutil.Process, over: threading.Event) -> None:
-        began = time.perf_counter()
-        while not over.wait(1.0):
-            kinds: dict[str, dict[str, float]] = {}
-            for process in _tree(main):
-                kind = "command" if process == main else _kind(process)
-                for measure, value in _use(process).items():
-                    row = kinds.setdefault(kind, dict.fromkeys(MEASURES, 0.0))
-                    row[measure] = row[measure] + value if measure == "processes" else max(row[measure], value)
-            kinds["temporary files"] = {"files": float(sum(1 for _ in self.scratch.iterdir()))}
-            self.samples.append((time.perf_counter() - began, kinds))
+    def _watch(self, main: psutil.Process, over: threading.Event, began: float) -> None:
+        while not over.wait(EVERY_S):
+            use = self._use(main)
+            if use:
+                self.samples.append((time.perf_counter() - began, use))
 
-    def most(self, begin: float, end: float) -> dict[str, dict[str, float]]:
-        """Return the most that each kind of process used in that part of the time, from 0 to 1."""
-        result: dict[str, dict[str, float]] = {}
+    def _use(self, main: psutil.Process) -> Use:
+        try:
+            processes = [main, *main.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return {}
+        found: Use = defaultdict(float)
+        listening = Counter(one.pid for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
+        for process in processes:
+            try:
+                kind = "command" if process == main else self._kind(process)
+                with process.oneshot():
+                    measures = {
+                        "memory_mib": process.memory_info().rss / MIB,
+                        "files": process.num_fds(),
+                        "threads": process.num_threads(),
+                    }
+            except psutil.Error:
+                continue  # it has ended
+            for measure, value in (measures | {"ports": listening[process.pid]}).items():
+                found[kind, measure] = max(found[kind, measure], value)
+            found[kind, "processes"] += 1
+        running = found.get(("episode", "processes"), 0.0)
+        for kind in {kind for kind, _ in found} - {"command"}:
+            # as many as there are for one episode: how many run at a time changes with the load of the machine
+            found[kind, "processes"] /= max(1.0, running)
+        found["command", "temporary_files"] = max(0.0, sum(1 for _ in self.scratch.iterdir()) - running)
+        return dict(found)
+
+    def _kind(self, process: psutil.Process) -> str:
+        known = self.kinds.get(process)
+        if known is None:
+            words = process.cmdline()
+            known = self.kinds[process] = _kind_of(process.name(), words)
+            if len(words) == 0:
+                del self.kinds[process]
+        return known
+
+    def by_episode(self) -> dict[str, list[float]]:
+        """Return the most that each kind of process used of each thing until each end of an episode."""
         total_s = self.samples[-1][0]
-        for at_s, kinds in self.samples:
-            if not begin <= at_s / total_s <= end:
-                continue
-            for kind, row in kinds.items():
-                known = result.setdefault(kind, {})
-                for measure, value in row.items():
-                    known[measure] = max(known.get(measure, 0.0), round(value, 1))
+        begin = 0.0 if self.finished_s else self.answering_s
+        part_s = (total_s - begin) / PARTS
+        ends = self.finished_s or [begin + part_s * (part + 1) for part in range(PARTS)]
+        result: dict[str, list[float]] = {}
+        for number, end in enumerate(ends):
+            most: dict[tuple[str, str], list[float]] = defaultdict(list)
+            for at_s, use in self.samples:
+                if begin < at_s <= end:
+                    for key, value in use.items():
+                        most[key].append(value)
+            for (kind, measure), values in most.items():
+                series = result.setdefault(f"{kind} {measure}", [float("nan")] * len(ends))
+                counted = measure in ("processes", "temporary_files")
+                series[number] = round(statistics.median(values) if counted else max(values), 2)
+            begin = end
         return result
 
 
-def _tree(main: psutil.Process) -> list[psutil.Process]:
-    try:
-        return [main, *main.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _kind(process: psutil.Process) -> str:
-    try:
-        words = process.cmdline()
-        name = process.name()
-    except psutil.Error:
-        return "ended"
-    if "faultset.collector.episodes.process" in words:
+def _kind_of(name: str, words: list[str]) -> str:
+    text = " ".join(words)
+    if "faultset.collector.episodes.process" in text:
         return "episode"
-    return name if name in ("node", "relay", "telemetry", "load", "redis-server") else "others"
-
-
-def _use(process: psutil.Process) -> Mapping[str, float]:
-    try:
-        with process.oneshot():
-            return {
-                "memory_mib": process.memory_info().rss / MIB,
-                "files": process.num_fds(),
-                "threads": process.num_threads(),
-                "ports": sum(one.status == psutil.CONN_LISTEN for one in process.net_connections()),
-                "processes": 1.0,
-            }
-    except psutil.Error:
-        return {}
+    for kind in ("relay", "telemetry", "load"):
+        if name == kind or f".{kind}:main" in text:
+            return kind
+    if name == "redis-server":
+        return "store"
+    return "service" if ".node:main" in text or "faultset-service" in text else "other"
 
 
 def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=100)
-    parser.add_argument("--evaluated", type=int, default=2000)
+    parser.add_argument("--episodes", type=int, default=100, help="0 for none: then --dataset names some")
+    parser.add_argument("--evaluated", type=int, default=2000, help="0 for no evaluation")
+    parser.add_argument("--dataset", type=Path, help="a dataset to evaluate in place of collecting one")
+    parser.add_argument("--out", type=Path, help="file for the values of every episode")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
+    parts: dict[str, dict[str, Any]] = {}
     # sockets lie in it, whose paths have to be short
     with tempfile.TemporaryDirectory(prefix="soak-", dir="/tmp") as folder:
-        figures = {
-            "campaign": _campaign(Path(folder), options.episodes),
-            "evaluation": _evaluation(Path(folder), options.evaluated),
-        }
-    print(json.dumps(figures, indent=1))
-    grown = [f"{name}: {row}" for name, part in figures.items() for row in part["grown"] + part["left"]]
-    for sentence in grown:
+        if options.dataset is None:
+            parts["campaign"] = _campaign(Path(folder), options.episodes)
+        if options.evaluated:
+            source = options.dataset or Path(folder) / "data"
+            parts["evaluation"] = _evaluation(Path(folder), source, options.evaluated)
+    if options.out:
+        options.out.write_text(json.dumps(parts))
+    print(
+        json.dumps(
+            {name: {key: value for key, value in part.items() if key != "by_episode"} for name, part in parts.items()},
+            indent=1,
+        )
+    )
+    wrong = [f"{name}: {one}" for name, part in parts.items() for one in (*part["grown"], *part["left"])]
+    for sentence in wrong:
         print(sentence, file=sys.stderr)
-    return 1 if options.check and grown else 0
+    return 1 if options.check and wrong else 0
 
 
 def _campaign(folder: Path, episodes: int) -> dict[str, Any]:
@@ -161,33 +214,39 @@ def _campaign(folder: Path, episodes: int) -> dict[str, Any]:
     return {"episodes": planned, **_figures(Watch(scratch), command)}
 
 
-def _evaluation(folder: Path, episodes: int) -> dict[str, Any]:
+def _evaluation(folder: Path, source: Path, episodes: int) -> dict[str, Any]:
     scratch, out = folder / "e", folder / "results"
     scratch.mkdir()
-    dataset = linked(folder / "data", folder / "many", episodes)
+    dataset = linked(source, folder / "many", episodes)
     command = [_program("evaluate"), str(dataset), "--baselines", BASELINES, "--out", str(out)]
     return {"episodes": episodes, **_figures(Watch(scratch), command)}
 
 
 def _figures(watch: Watch, command: list[str]) -> dict[str, Any]:
     wall_s = watch.run(command)
-    early, late = watch.most(0.1, 0.3), watch.most(0.8, 1.0)
+    values = watch.by_episode()
+    verdicts = {name: _verdict(series) for name, series in sorted(values.items())}
     return {
         "wall_s": round(wall_s, 1),
-        "early": early,
-        "late": late,
+        "samples": len(watch.samples),
+        "first_fifth_last_fifth": verdicts,
         "grown": [
-            f"{measure} of {kind} grew from {early[kind][measure]:g} to {value:g}"
-            for kind, row in late.items()
-            for measure, value in row.items()
-            if kind in early and value - early[kind][measure] > _allowed(measure)
+            f"{name} grew from {early:g} to {late:g}"
+            for name, (early, late) in verdicts.items()
+            if late - early > ALLOWED.get(name.split()[-1], ALLOWED_COUNT)
         ],
-        "left": sorted(path.name for path in watch.scratch.iterdir()),
+        "left": sorted(f"{path.name} is left" for path in watch.scratch.iterdir()),
+        "by_episode": values,
     }
 
 
-def _allowed(measure: str) -> float:
-    return GROWTH_MIB if measure == "memory_mib" else GROWTH_COUNT
+def _verdict(series: list[float]) -> tuple[float, float]:
+    """Return the medians of the first and the last fifth of what comes after the first tenth."""
+    settled = [value for value in series[len(series) // 10 :] if value == value]
+    fifth = max(1, len(settled) // 5)
+    if not settled:
+        return 0.0, 0.0
+    return round(statistics.median(settled[:fifth]), 2), round(statistics.median(settled[-fifth:]), 2)
 
 
 def _program(name: str) -> str:

@@ -6,18 +6,33 @@ evaluate datasets/sample --out gallery-results && python scripts/gallery.py gall
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
 import sys
+import tempfile
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.lines import Line2D
+from PIL import Image
 
 from faultset.datasets import open_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 COLOURS = {"ok": "#4c78a8", "other": "#e45756"}
+WIDTH_PX = 1240
+KINDS = {
+    "named": "of the AIOpsLab paper",
+    "method": "other published method",
+    "own": "our variant of one",
+    "rule": "rule",
+    "control": "control",
+}
 
 
 def draw_faults(path: Path) -> None:
@@ -51,18 +66,30 @@ def draw_leaderboard(results: Path, path: Path) -> None:
     figure, axes = plt.subplots(
         len(tables), 1, figsize=(9, 0.22 * sum(heights)), height_ratios=heights, sharex=True, layout="constrained"
     )
+    colours = report_colours()
     for axis, table in zip(axes, tables, strict=True):
-        _draw_table(axis, table)
+        _draw_table(axis, table, colours)
     axes[-1].set_xlim(-0.02, 1.02)
+    shown = {entry["kind"] for table in tables for entry in table["entries"]}
+    marks = [
+        Line2D([], [], color=colours[kind], marker="o", ms=4, label=KINDS[kind]) for kind in KINDS if kind in shown
+    ]
+    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=8, frameon=False)
     figure.savefig(path, dpi=110)
 
 
-def _draw_table(axis: Any, table: dict[str, Any]) -> None:
+def report_colours() -> dict[str, str]:
+    """Return the colour that the report gives each kind of method on a light page."""
+    light = (files("faultset.evaluators.reports") / "page.css").read_text("utf-8").split("@media")[0]
+    return {kind: re.findall(rf"--{kind}: (#[0-9a-f]{{6}})", light)[0] for kind in KINDS}
+
+
+def _draw_table(axis: Any, table: dict[str, Any], colour_of: dict[str, str]) -> None:
     metric = table["metrics"][0]["name"]
     entries = [entry for entry in table["entries"] if entry["metrics"][metric]["value"] is not None][::-1]
     intervals = [entry["metrics"][metric] for entry in entries]
     values, lows, highs = (np.array([one[key] for one in intervals], float) for key in ("value", "low", "high"))
-    colours = ["#999999" if entry["kind"] == "control" else COLOURS["ok"] for entry in entries]
+    colours = [colour_of[entry["kind"]] for entry in entries]
     rows = np.arange(len(entries))
     axis.hlines(rows, lows, highs, colors=colours)
     axis.scatter(values, rows, c=colours, s=18, zorder=3)
@@ -76,6 +103,27 @@ def _draw_table(axis: Any, table: dict[str, Any]) -> None:
     axis.set_title(title, loc="left", fontsize=9)
 
 
+def draw_report(results: Path, path: Path) -> None:
+    """Take a picture of the report's beginning and of its first episode."""
+    page = (results / "report.html").read_text("utf-8")
+    begin, _, rest = page.partition('<h2 id="detection">')
+    episode = re.findall(r'<details class="card episode".*?(?=<details class="card episode"|<h2 )', rest, re.DOTALL)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        short, shot = Path(folder) / "report.html", Path(folder) / "report.png"
+        short.write_text(f"{begin}{episode}</main></body></html>", "utf-8")
+        options = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={WIDTH_PX},4000"]
+        command = ["chromium", *options, f"--screenshot={shot}", short.as_uri()]
+        subprocess.run(command, check=True, capture_output=True)
+        with Image.open(shot) as picture:
+            pixels = np.asarray(picture.convert("RGB"))
+            filled = np.flatnonzero((pixels != pixels[-1, 0]).any(axis=(1, 2)))
+            picture.convert("RGB").crop((0, 0, WIDTH_PX, int(filled[-1]) + 30)).save(path, optimize=True)
+
+
 if __name__ == "__main__":
     draw_faults(IMAGES / "faults.png")
     draw_leaderboard(Path(sys.argv[1]), IMAGES / "leaderboard.png")
+    if shutil.which("chromium"):
+        draw_report(Path(sys.argv[1]), IMAGES / "report.png")
+    else:
+        sys.exit("report.png stays as it is: there is no chromium, which takes the picture; install it")

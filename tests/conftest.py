@@ -1,6 +1,25 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+LONGEST = (
+    "collector/campaigns/test_one_real_campaign.py",
+    "baselines/api/test_contract.py",
+    "examples/test_examples.py",
+    "notebooks/test_notebooks.py",
+    "collector/platforms/local/test_platform.py",
+    "evaluators/execution/runners/test_isolation.py",
+)
+"""Files that take long come first, so that processes which share the tests by files end together."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first."""
+    folder = Path(__file__).parent
+    place = {folder / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 @pytest.fixture

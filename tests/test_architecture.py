@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import networkx as nx
-import pytest
+
+from tests.conftest import LONGEST
 
 ROOT = Path(__file__).parents[1]
 SLICES = {"core": "datasets", "datasets": "datasets", "collector": "collector", "baselines": "baselines"}
@@ -39,13 +40,28 @@ def module_name(path: Path) -> str:
 
 
 FILES = {module_name(path): path for name in SLICES for path in sorted(source_root(name).rglob("*.py"))}
+BASELINES = [name for name in FILES if name.startswith("faultset.baselines.")]
 
 
-def imported_names(path: Path) -> Iterator[str]:
-    """Yield the full name of everything that a file imports, wherever in it."""
+@functools.cache
+def text(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(text(path))
+
+
+@functools.cache
+def imported_names(path: Path) -> tuple[str, ...]:
+    """Return the full name of everything that a file imports, wherever in it."""
+    return tuple(_imported_names(path))
+
+
+def _imported_names(path: Path) -> Iterator[str]:
     name = module_name(path)
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -90,45 +106,59 @@ def sibling_graph(graph: nx.DiGraph, parent: str) -> nx.DiGraph:
     return nx.DiGraph((one, two) for one, two in children if one != two)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_imports_follow_the_arrows(name: str) -> None:
-    slices = {other.split(".")[1] for other in imported_modules(name)}
-    assert slices <= ALLOWED[name.split(".")[1]]
+def test_imports_follow_the_arrows() -> None:
+    wrong = {
+        name: sorted(
+            other for other in imported_modules(name) if other.split(".")[1] not in ALLOWED[name.split(".")[1]]
+        )
+        for name in FILES
+    }
+    assert not {name: others for name, others in wrong.items() if others}
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if ".cli" not in name])
-def test_nothing_outside_a_cli_imports_a_cli(name: str) -> None:
-    assert not [other for other in imported_modules(name) if "cli" in other.split(".")]
+def test_nothing_outside_a_cli_imports_a_cli() -> None:
+    wrong = {
+        name: [other for other in imported_modules(name) if "cli" in other.split(".")]
+        for name in FILES
+        if ".cli" not in name
+    }
+    assert not {name: others for name, others in wrong.items() if others}
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in FILES if name.startswith("faultset.baselines.") and name.split(".")[2:3] != ["testing"]]
-)
-def test_baselines_never_import_the_truth(name: str) -> None:
-    names = [full.split(".") for full in imported_names(FILES[name])]
-    assert not [parts for parts in names if parts[:2] == ["faultset", "datasets"] and {*parts} & {*HIDDEN_FROM_METHODS}]
+def test_baselines_never_import_the_truth() -> None:
+    methods = [name for name in BASELINES if name.split(".")[2:3] != ["testing"]]
+    names = {name: [full.split(".") for full in imported_names(FILES[name])] for name in methods}
+    wrong = {
+        name: [parts for parts in found if parts[:2] == ["faultset", "datasets"] and {*parts} & {*HIDDEN_FROM_METHODS}]
+        for name, found in names.items()
+    }
+    assert methods
+    assert not {name: found for name, found in wrong.items() if found}
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in FILES if name.startswith("faultset.baselines.") and name.split(".")[2] != "methods"]
-)
-def test_what_methods_share_never_imports_a_method(name: str) -> None:
-    assert not [other for other in imported_modules(name) if other.startswith("faultset.baselines.methods")]
+def test_what_methods_share_never_imports_a_method() -> None:
+    shared = [name for name in BASELINES if name.split(".")[2] != "methods"]
+    wrong = {
+        name: [other for other in imported_modules(name) if other.startswith("faultset.baselines.methods")]
+        for name in shared
+    }
+    assert shared
+    assert not {name: others for name, others in wrong.items() if others}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not circles(import_graph())
 
 
-@pytest.mark.parametrize("parent", ["faultset", *[name for name in FILES if FILES[name].name == "__init__.py"]])
-def test_no_packages_import_each_other_in_a_circle(parent: str) -> None:
-    assert not circles(sibling_graph(import_graph(), parent))
+def test_no_packages_import_each_other_in_a_circle() -> None:
+    packages = ["faultset", *[name for name in FILES if FILES[name].name == "__init__.py"]]
+    found = {parent: circles(sibling_graph(import_graph(), parent)) for parent in packages}
+    assert not {parent: circle for parent, circle in found.items() if circle}
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES.values()}), ids=lambda path: path.name)
-def test_no_folder_is_crowded(folder: Path) -> None:
-    modules = [path for path in folder.glob("*.py") if path.name not in ("__init__.py", "__main__.py")]
-    assert len(modules) <= MODULES_IN_A_FOLDER
+def test_no_folder_is_crowded() -> None:
+    modules = Counter(path.parent for path in FILES.values() if path.name not in ("__init__.py", "__main__.py"))
+    assert not {str(folder): count for folder, count in modules.items() if count > MODULES_IN_A_FOLDER}
 
 
 def test_every_folder_of_tests_is_called_like_one_of_the_sources() -> None:
@@ -138,23 +168,27 @@ def test_every_folder_of_tests_is_called_like_one_of_the_sources() -> None:
     assert not [path for path in of_sources if not source_root(path.parts[0]).joinpath(*path.parts[1:]).is_dir()]
 
 
+def test_the_longest_tests_that_come_first_are_there() -> None:
+    assert [name for name in LONGEST if not (ROOT / "tests" / name).is_file()] == []
+
+
 def test_every_public_class_has_a_name_of_its_own() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for module, path in FILES.items():
-        for node in ast.parse(path.read_text("utf-8")).body:
+        for node in tree(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(module)
     assert not {name: modules for name, modules in homes.items() if len(modules) > 1}
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_module_is_short(name: str) -> None:
-    assert len(FILES[name].read_text("utf-8").splitlines()) <= LINES_IN_A_MODULE
+def test_a_module_is_short() -> None:
+    lines = {name: len(text(path).splitlines()) for name, path in FILES.items()}
+    assert not {name: count for name, count in lines.items() if count > LINES_IN_A_MODULE}
 
 
 def test_every_package_says_what_it_holds() -> None:
     inits = [path for path in FILES.values() if path.name == "__init__.py"]
-    assert not [str(path) for path in inits if not ast.get_docstring(ast.parse(path.read_text("utf-8")))]
+    assert not [str(path) for path in inits if not ast.get_docstring(tree(path))]
 
 
 def test_no_folder_above_a_package_is_a_package() -> None:

@@ -6,13 +6,12 @@ import importlib
 import importlib.util
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
 import click
-import pytest
 
 from faultset.core.console import root
 
@@ -25,40 +24,48 @@ GROUPS = [
 ]
 BLOCK = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 IMPORT = re.compile(r"^from (faultset(?:\.\w+)*) import \(?([^()#\n]+|[^()]+\))", re.MULTILINE)
-each_page = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+TEXTS = {path: path.read_text("utf-8") for path in PAGES}
+
+
+def complaints(wrong: Callable[[Path, str], Iterable[object]]) -> dict[str, list[object]]:
+    """Return what is wrong with every page that has something wrong."""
+    found = {path.relative_to(ROOT).as_posix(): list(wrong(path, text)) for path, text in TEXTS.items()}
+    return {name: sentences for name, sentences in found.items() if sentences}
 
 
 def code_spans(text: str) -> list[str]:
     return re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
 
 
-@each_page
-def test_links_lead_to_files(path: Path) -> None:
-    links = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", BLOCK.sub("", path.read_text()))
-    local = [link for link in links if "://" not in link]
-    missing = [link for link in local if not (path.parent / link).exists()]
-    assert not [link for link in missing if link.removeprefix("../") not in {*GENERATED, "cli.md"}]
+def test_links_lead_to_files() -> None:
+    def wrong(path: Path, text: str) -> list[str]:
+        links = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", BLOCK.sub("", text))
+        missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+        return [link for link in missing if link.removeprefix("../") not in {*GENERATED, "cli.md"}]
+
+    assert not complaints(wrong)
 
 
-@each_page
-def test_files_that_are_named_exist(path: Path) -> None:
-    named = [span for span in code_spans(path.read_text()) if re.fullmatch(rf"({TOP_FOLDERS})/[\w./-]*", span)]
-    roots = [ROOT, *((ROOT / "examples").iterdir() if path.parent.name == "extend" else ())]
-    assert not [span for span in named if not any((root / span).exists() for root in roots)]
+def test_files_that_are_named_exist() -> None:
+    def wrong(path: Path, text: str) -> list[str]:
+        named = [span for span in code_spans(text) if re.fullmatch(rf"({TOP_FOLDERS})/[\w./-]*", span)]
+        roots = [ROOT, *((ROOT / "examples").iterdir() if path.parent.name == "extend" else ())]
+        return [span for span in named if not any((root / span).exists() for root in roots)]
+
+    assert not complaints(wrong)
 
 
-@pytest.fixture(scope="session")
-def sources() -> str:
+def test_python_files_that_are_named_exist() -> None:
     folders = [ROOT / name for name in TOP_FOLDERS.split("|")]
-    return "\n".join(f"/{path.relative_to(ROOT).as_posix()}" for folder in folders for path in folder.rglob("*"))
+    sources = "\n".join(f"/{path.relative_to(ROOT).as_posix()}" for folder in folders for path in folder.rglob("*.py"))
 
+    def wrong(path: Path, text: str) -> list[str]:
+        if path.parent.name == "extend":  # a guide names files that its reader writes
+            return []
+        named = [span for span in code_spans(text) if re.fullmatch(r"[\w/]+\.py", span)]
+        return [name for name in named if not re.search(rf"/{re.escape(name)}$", sources, re.MULTILINE)]
 
-@each_page
-def test_python_files_that_are_named_exist(path: Path, sources: str) -> None:
-    if path.parent.name == "extend" or path.name.startswith("write-a-"):
-        pytest.skip("a guide names files that its reader writes")
-    named = [span for span in code_spans(path.read_text()) if re.fullmatch(r"[\w/]+\.py", span)]
-    assert not [name for name in named if not re.search(rf"/{re.escape(name)}$", sources, re.MULTILINE)]
+    assert not complaints(wrong)
 
 
 def exists(name: str) -> bool:
@@ -80,22 +87,26 @@ def exists(name: str) -> bool:
     return False
 
 
-@each_page
-def test_names_of_modules_and_what_is_in_them_exist(path: Path) -> None:
-    text = path.read_text()
-    spans = [match[0] for span in code_spans(text) if (match := re.match(r"faultset(\.\w+)+", span))]
+def test_names_of_modules_and_what_is_in_them_exist() -> None:
     groups = {f"faultset.{group}" for group in GROUPS}
-    assert not [name for name in spans if name not in groups and not exists(name)]
+
+    def wrong(path: Path, text: str) -> list[str]:
+        spans = [match[0] for span in code_spans(text) if (match := re.match(r"faultset(\.\w+)+", span))]
+        return [name for name in spans if name not in groups and not exists(name)]
+
+    assert not complaints(wrong)
 
 
-@each_page
-def test_imports_in_examples_work(path: Path) -> None:
-    for _, language, code in BLOCK.findall(path.read_text()):
-        if language == "python":
-            for module, names in IMPORT.findall(code):
-                for name in names.strip("() \n").split(","):
-                    if name.strip():
-                        assert exists(f"{module}.{name.split()[0]}"), f"{module} has no {name}"
+def test_imports_in_examples_work() -> None:
+    def wrong(path: Path, text: str) -> Iterator[str]:
+        for _, language, code in BLOCK.findall(text):
+            if language == "python":
+                for module, names in IMPORT.findall(code):
+                    for name in names.strip("() \n").split(","):
+                        if name.strip() and not exists(f"{module}.{name.split()[0]}"):
+                            yield f"{module} has no {name}"
+
+    assert not complaints(wrong)
 
 
 def command_lines(text: str) -> Iterator[list[str]]:
@@ -135,13 +146,15 @@ def check_command(words: list[str]) -> None:
                 raise
 
 
-@each_page
-def test_commands_can_be_given_as_the_page_says(path: Path) -> None:
-    for words in command_lines(path.read_text()):
-        try:
-            check_command(list(words))
-        except click.UsageError as error:
-            pytest.fail(f"{shlex.join(words)}: {error.format_message()}")
+def test_commands_can_be_given_as_the_page_says() -> None:
+    def wrong(path: Path, text: str) -> Iterator[str]:
+        for words in command_lines(text):
+            try:
+                check_command(list(words))
+            except click.UsageError as error:
+                yield f"{shlex.join(words)}: {error.format_message()}"
+
+    assert not complaints(wrong)
 
 
 def test_every_command_has_examples_that_can_be_given(site_pages: ModuleType) -> None:

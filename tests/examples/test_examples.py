@@ -16,6 +16,14 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = sorted(path.parent for path in (ROOT / "examples").glob("*/pyproject.toml"))
 PAGES = {"localizer": "baseline", "detector": "baseline"}
 """Example -> the page that shows it, where it is not called like the example."""
+BUILD = """
+import os, sys
+from hatchling.build import build_wheel  # what pip calls, in a process of its own for each package
+folder, *sources = sys.argv[1:]
+for source in sources:
+    os.chdir(source)
+    build_wheel(folder)
+"""
 
 
 def page_of(package: Path) -> Path:
@@ -30,10 +38,14 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Element
     sources = [shutil.copytree(package, folder / "sources" / package.name, ignore=ignored) for package in PACKAGES]
     for source in sources:
         shutil.move(source / "tests", folder / "tests" / source.name)
-    target = folder / "installed"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
-    offline = ["--no-deps", "--no-build-isolation", "--target", str(target), *map(str, sources)]
-    done = subprocess.run([*pip, *offline], capture_output=True, text=True, check=False)
+    target, wheels = folder / "installed", folder / "wheels"
+    wheels.mkdir()
+    done = subprocess.run([sys.executable, "-c", BUILD, wheels, *sources], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
+    built = sorted(map(str, wheels.glob("*.whl")))
+    assert len(built) == len(PACKAGES)
+    done = subprocess.run([*pip, "--target", str(target), *built], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     shutil.rmtree(folder / "sources")  # what is tested is what was installed
     report = folder / "report.xml"
