@@ -127,8 +127,8 @@ class EpisodeActions:
         record = self.record
         if self._attempt and record.inject_start_ns is None:
             self._attempt.note_healthy()
-        if record.fault and record.fault.observe and self.plan.target and record.inject_start_ns is None:
-            record.before = record.fault.observe(self.platform, self.plan.target)
+        if record.fault and self.plan.target and record.inject_start_ns is None:
+            record.before = record.fault.state_before(self.platform, self.plan.target)
         record.inject_start_ns = record.inject_start_ns or self._clock.time_ns()
         if record.fault is None:
             changes = {"disturbed": harmless_changes.disturb, "sham": harmless_changes.imitate_fault}

@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.api.workload_state import is_rolled_out
 from faultset.core.errors import PlatformError
 
 LARGEST_ERROR_RATE = 0.01
@@ -29,15 +30,8 @@ def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataF
 
 
 def unready(platform: Platform) -> str:
-    """Name the Deployments that lack ready replicas; empty when there are none."""
-    names = []
-    for deployment in platform.list("Deployment"):
-        wanted = deployment["spec"].get("replicas", 1)
-        status = deployment.get("status", {})
-        made = deployment["metadata"].get("generation", 0)
-        is_unseen = status.get("observedGeneration", made) < made
-        if is_unseen or status.get("availableReplicas", 0) < wanted or status.get("updatedReplicas", wanted) < wanted:
-            names.append(deployment["metadata"]["name"])
+    """Name the Deployments that are not rolled out with all their replicas; empty when there are none."""
+    names = [found["metadata"]["name"] for found in platform.list("Deployment") if not is_rolled_out(found)]
     return f"{', '.join(sorted(names))} not ready" if names else ""
 
 

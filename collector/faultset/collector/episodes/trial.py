@@ -69,7 +69,7 @@ def try_on_platform(
     platform.start_load(seed=seed, rate_rps=rate_rps, mix=platform.app.default_mix)
     say(f"{platform.app.name} is ready; {spec.name} on {target} follows in {warm_s:g} s")
     time.sleep(warm_s)
-    before = spec.observe(platform, target) if spec.observe else None
+    before = spec.state_before(platform, target)
     begun_ns = time.time_ns()
     trial.parameters = dict(spec.inject(platform, target, np.random.default_rng(seed)))
     say(f"injected: {trial.parameters}")
@@ -87,7 +87,23 @@ def try_on_platform(
     platform.undo()
     platform.wait(lambda: not unready(platform), timeout_s=RECOVER_S, what="the application to be ready again")
     trial.recovered_s = round((time.time_ns() - undone_ns) / 1e9, 1)
-    # a counter of what has happened may go on saying that it has; what is in effect must end
-    if not spec.observe and (seen := spec.check(platform, target, trial.parameters, before)):
-        raise PlatformError(f"fault {spec.name} on {target} is not undone, its check still sees it: {seen}")
+    _wait_until_unseen(spec, target, platform, trial.parameters, spec.state_from_now(platform, target, before))
     return trial
+
+
+def _wait_until_unseen(
+    spec: FaultSpec, target: str, platform: EpisodePlatform, parameters: dict[str, Any], before: Any
+) -> None:
+    seen: str | None = None
+
+    def is_unseen() -> bool:
+        nonlocal seen
+        seen = spec.check(platform, target, parameters, before)
+        return seen is None
+
+    try:
+        platform.wait(is_unseen, timeout_s=RECOVER_S, what="the fault to be gone")
+    except PlatformError:
+        if seen is None:
+            raise
+        raise PlatformError(f"fault {spec.name} on {target} is not undone, its check still sees it: {seen}") from None

@@ -100,6 +100,14 @@ class FaultSpec:
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]]
     needs: frozenset[Capability]
 
+    def state_before(self, platform: Platform, target: str) -> Any:
+        """Return what `check` gets as `before` when the fault is injected now."""
+        return self.observe(platform, target) if self.observe else None
+
+    def state_from_now(self, platform: Platform, target: str, before: Any) -> Any:
+        """Return what `check` gets as `before` from now on: for one that sees events, those so far do not count."""
+        return self.state_before(platform, target) if self.check_sees == "events" else before
+
 
 _faults: dict[str, FaultSpec] = {}
 

@@ -81,8 +81,7 @@ class MitigationOracle:
 
     def begin_window(self) -> None:
         """Let what the fault's check counts begin anew: events of before are no news."""
-        if self._fault.check_sees == "events" and self._fault.observe is not None:
-            self._before = self._fault.observe(self._platform, self._target)
+        self._before = self._fault.state_from_now(self._platform, self._target, self._before)
 
     def read(self, start_ns: int, end_ns: int) -> tuple[PartReading, ...]:
         """Ask the four questions; requests are those scheduled in `[start_ns, end_ns)`."""

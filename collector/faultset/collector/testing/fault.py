@@ -156,7 +156,7 @@ class _Trial:
         faulty.undo()
         self._must_be_undone(faulty, untouched)
         faulty.replace_pods()
-        since = self._observed(faulty) if self._spec.check_sees == "events" else before
+        since = self._called("observe", lambda: self._spec.state_from_now(faulty, self._target, before))
         seen = self._seen(faulty, parameters, since)
         assert seen is None, (
             f"the check of {self._what} sees the fault after it was undone: {seen}; if it sees what has happened "
@@ -183,8 +183,7 @@ class _Trial:
         return parameters, rng.bit_generator.state != begun
 
     def _observed(self, platform: FakePlatform) -> Any:
-        observe = self._spec.observe
-        return self._called("observe", lambda: observe(platform, self._target)) if observe else None
+        return self._called("observe", lambda: self._spec.state_before(platform, self._target))
 
     def _seen(self, platform: FakePlatform, parameters: Mapping[str, Any], before: Any) -> str | None:
         return self._called("check", lambda: self._spec.check(platform, self._target, parameters, before))

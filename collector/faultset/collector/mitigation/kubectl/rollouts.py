@@ -9,6 +9,7 @@ from faultset.collector.mitigation.kubectl.kinds import WORKLOADS, full_name, pl
 from faultset.collector.mitigation.kubectl.session import KubectlSession
 from faultset.collector.mitigation.kubectl.tables import aligned
 from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.api.workload_state import is_rolled_out
 from faultset.collector.platforms.observation.timestamps import rfc3339
 from faultset.core.errors import PlatformError
 
@@ -72,15 +73,6 @@ def status(session: KubectlSession, words: tuple[str, ...], *, timeout_s: float)
             waited_s += POLL_S
         lines.append(f'{found["kind"].lower()} "{name}" successfully rolled out')
     return "\n".join(lines)
-
-
-def is_rolled_out(found: Object) -> bool:
-    """Say whether all replicas of a workload are those of its present template, and available."""
-    state, wanted = found.get("status", {}), found["spec"].get("replicas", 1)
-    made = found["metadata"].get("generation", 0)
-    is_seen = state.get("observedGeneration", made) >= made
-    updated, available = state.get("updatedReplicas", wanted), state.get("availableReplicas", 0)
-    return is_seen and updated >= wanted and available >= wanted and state.get("replicas", wanted) <= wanted
 
 
 def _workloads(session: KubectlSession, words: tuple[str, ...]) -> list[Object]:
