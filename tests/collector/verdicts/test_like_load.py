@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from faultset.collector.load.patterns import parse_pattern
-from faultset.collector.load.rate_curves import Arrivals
+from faultset.collector.load.workloads.patterns import parse_pattern
+from faultset.collector.load.workloads.rate_curves import Arrivals
 from faultset.collector.verdicts.like_load import LOAD, compare, with_load
 from faultset.collector.verdicts.sli import sli_tests
 from faultset.collector.verdicts.validity import moved_before

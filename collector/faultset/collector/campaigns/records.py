@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from faultset.collector.load.patterns import CONSTANT
+from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest
 from faultset.core.errors import DataError

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from faultset.collector.load.driver import LoadDriver
 from faultset.collector.load.messages import ChangeLoad, LoadStatistics, ReadStatistics
-from faultset.collector.load.patterns import SESSIONS, LoadPattern
-from faultset.collector.load.rate_curves import Arrivals
 from faultset.collector.load.results import NONE, ResultFile
 from faultset.collector.load.schedule import Schedule, ScheduledRequest
-from faultset.collector.load.sessions import Users
+from faultset.collector.load.workloads.patterns import SESSIONS, LoadPattern
+from faultset.collector.load.workloads.rate_curves import Arrivals
+from faultset.collector.load.workloads.sessions import Users
 
 
 @dataclass(frozen=True, kw_only=True)

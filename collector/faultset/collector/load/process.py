@@ -15,10 +15,10 @@ from faultset.collector.load.driver import LoadDriverClass, LoadTarget, driver_c
 from faultset.collector.load.generator import Generator
 from faultset.collector.load.http_server import serve_http
 from faultset.collector.load.messages import ChangeLoad, LoadStatistics, ReadStatistics, StopLoad
-from faultset.collector.load.regions import RegionalDriver
 from faultset.collector.load.results import ResultFile
 from faultset.collector.load.schedule import Schedule
-from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.load.workloads.regions import RegionalDriver
+from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.runtime.environment import allow_many_files
 from faultset.collector.spec.app import AppSpec

@@ -13,8 +13,8 @@ import numpy as np
 
 from faultset.collector.apps import is_path, load_app
 from faultset.collector.faults.registry import NOOP, FaultSpec
-from faultset.collector.load.patterns import CONSTANT
 from faultset.collector.load.schedule import mixes_of
+from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.fault_selection import chosen_faults
 from faultset.collector.plans.plan import NoFaultKind, Plan

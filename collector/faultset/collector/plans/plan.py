@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import ConfigDict
 
-from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.core.reading.documents import STRICT, checked, parse_object

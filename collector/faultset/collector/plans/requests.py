@@ -8,10 +8,10 @@ from pathlib import Path
 
 from faultset.collector.apps import load_apps
 from faultset.collector.faults.registry import ALL
-from faultset.collector.load.patterns import CONSTANT, REPLAY, parse_pattern
-from faultset.collector.load.recorded_rates import read_rates
-from faultset.collector.load.regions import parse_regions
-from faultset.collector.load.traffic import Traffic
+from faultset.collector.load.workloads.patterns import CONSTANT, REPLAY, parse_pattern
+from faultset.collector.load.workloads.recorded_rates import read_rates
+from faultset.collector.load.workloads.regions import parse_regions
+from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.plans.plan import profile_phases
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.core.errors import UsageError
@@ -56,9 +56,9 @@ class CampaignRequest:
     sources
         Sources of telemetry that are added to those of the platform.
     load
-        How the rate of requests moves, as `faultset.collector.load.patterns` writes it.
+        How the rate of requests moves, as `faultset.collector.load.workloads.patterns` writes it.
     regions
-        From where requests come, as `faultset.collector.load.regions` writes it.
+        From where requests come, as `faultset.collector.load.workloads.regions` writes it.
     """
 
     faults: tuple[str, ...]

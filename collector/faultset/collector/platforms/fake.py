@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object, ObjectNotFound

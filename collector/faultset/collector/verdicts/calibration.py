@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict
 from scipy import stats
 
-from faultset.collector.load.patterns import CONSTANT
+from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.plan import Plan, draw
 from faultset.collector.verdicts.latent import service_scores
 from faultset.core.reading.documents import STRICT, checked, parse_object

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from faultset.collector.agent.protocol import VOLUME_ROOT
-from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object

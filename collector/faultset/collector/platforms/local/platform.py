@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.load.source import RequestSource
-from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object

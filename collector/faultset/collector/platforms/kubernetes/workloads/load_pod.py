@@ -14,7 +14,7 @@ from faultset.collector.ipc.messages import decode, encode
 from faultset.collector.load.http_server import LOAD_PORT
 from faultset.collector.load.messages import ChangeLoad, LoadStatistics
 from faultset.collector.load.source import RequestSource
-from faultset.collector.load.traffic import Traffic
+from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import USER_ID

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import numpy as np
 
-from faultset.collector.load.patterns import LoadPattern
 from faultset.collector.load.schedule import Schedule, ScheduledRequest
+from faultset.collector.load.workloads.patterns import LoadPattern
 
 Send = Callable[[ScheduledRequest, float], Awaitable[None]]
 """Sends a request that was due at an instant of the loop's clock, and returns when it has an answer."""

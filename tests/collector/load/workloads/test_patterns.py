@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from faultset.collector.load.patterns import KINDS, REPLAY, LoadPattern, parse_pattern
-from faultset.collector.load.rate_curves import STEP_S, Arrivals, multipliers
-from faultset.collector.load.recorded_rates import read_rates
-from faultset.collector.load.regions import parse_regions
-from faultset.collector.load.traffic import Traffic
+from faultset.collector.load.workloads.patterns import KINDS, REPLAY, LoadPattern, parse_pattern
+from faultset.collector.load.workloads.rate_curves import STEP_S, Arrivals, multipliers
+from faultset.collector.load.workloads.recorded_rates import read_rates
+from faultset.collector.load.workloads.regions import parse_regions
+from faultset.collector.load.workloads.traffic import Traffic
 from faultset.core.errors import UsageError
 
 DRAWN = [name for name in KINDS if name != REPLAY]
@@ -117,43 +117,3 @@ def test_a_pattern_that_means_nothing_is_refused_in_one_sentence(text: str, said
         parse_pattern(text)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("", "must begin with a line that names the columns time_s"),
-        ("time_s,rps\n0,1\n", "names the columns rate_rps once"),
-        ("time_s,rate_rps\n0,1\n", "at least two rates, but has 1"),
-        ("time_s,rate_rps\n0,1\n1,-3\n", "line 3 of"),
-        ("time_s,rate_rps\n0,1\n1,inf\n", "must have a number in rate_rps, but has inf"),
-        ("time_s,rate_rps\n0,1\n1\n", "must have a number in rate_rps, but has nothing"),
-        ("time_s,rate_rps\n0,1\n0,3\n", "must have a later time_s"),
-        ("time_s,rate_rps\n0,0\n1,0\n", "a rate above zero"),
-        ("time_s,rate_rps\n0,1\n1,ten\n", "but has ten"),
-        ('time_s,rate_rps\n0,"1\n', "is no CSV"),
-    ],
-)
-def test_a_file_of_rates_that_is_none_is_refused_with_the_line(tmp_path: Path, content: str, said: str) -> None:
-    file = tmp_path / "rates.csv"
-    file.write_text(content)
-    with pytest.raises(UsageError) as caught:
-        read_rates(file)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_bytes_that_are_no_text_and_files_that_are_none_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="CSV file in UTF-8"):
-        read_rates(tmp_path / "bytes")
-    with pytest.raises(UsageError):
-        read_rates(tmp_path / "missing.csv")
-    with pytest.raises(UsageError):
-        read_rates(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["eu", "eu=0.5", "eu=0:20ms", "eu=-1:20ms", "eu=1:-5ms", "eu=1:nan", "eu=1:1,eu=1:2"])
-def test_regions_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_regions(text)

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, Field
 
-from faultset.collector.load.recorded_rates import read_rates
+from faultset.collector.load.workloads.recorded_rates import read_rates
 from faultset.core.errors import UsageError
 from faultset.core.reading.documents import STRICT
 from faultset.core.suggestions import unknown_name

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from faultset.collector.load.patterns import LoadPattern
-from faultset.collector.load.regions import Region
+from faultset.collector.load.workloads.patterns import LoadPattern
+from faultset.collector.load.workloads.regions import Region
 from faultset.core.reading.documents import STRICT, checked, parse_object
 
 

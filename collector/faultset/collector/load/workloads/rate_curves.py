@@ -8,7 +8,7 @@ from itertools import count, repeat
 
 import numpy as np
 
-from faultset.collector.load.patterns import CONSTANT, REPLAY, SESSIONS, LoadPattern
+from faultset.collector.load.workloads.patterns import CONSTANT, REPLAY, SESSIONS, LoadPattern
 
 STEP_S = 0.5
 """The rate is the same for so long, in seconds."""
