@@ -1,7 +1,15 @@
 #!/usr/bin/env bash
-# Installs faultset with its development tools into .venv and runs the tests.
+# Installs faultset with its development tools into .venv and runs the tests. Tests of real processes can be late on a
+# machine that is busy: the few that fail are run once more, by themselves, and both runs are printed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ -x .venv/bin/python ] || python3 -m venv .venv
 .venv/bin/pip install --quiet --editable '.[dev]'
-.venv/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@"
+status=0
+.venv/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@" || status=$?
+if [ "$status" -eq 1 ]; then
+  echo "tests failed; once more, those alone:"
+  status=0
+  .venv/bin/python -m pytest --last-failed --last-failed-no-failures none "$@" || status=$?
+fi
+exit "$status"
