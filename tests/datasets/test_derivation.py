@@ -13,7 +13,7 @@ from faultset.core.errors import DataError, UsageError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.derivation import (
-    Conditions,
+    EpisodeFilter,
     filter_dataset,
     merge_datasets,
     split_dataset,
@@ -32,7 +32,7 @@ def test_a_filter_makes_a_version_of_the_episodes_that_meet_all_conditions(examp
     faults = {episode: before.label(episode).fault for episode in before.episodes}
     one = next(fault for fault in faults.values() if fault)
     made = filter_dataset(
-        example_copy, Conditions(faults=[one, "none"], apps=[before.view(before.episodes[0]).context.app])
+        example_copy, EpisodeFilter(faults=[one, "none"], apps=[before.view(before.episodes[0]).context.app])
     )
     assert set(made.episodes) == {episode for episode, fault in faults.items() if fault in (one, None)}
     assert made.version == "1.1.0"
@@ -44,14 +44,14 @@ def test_a_filter_makes_a_version_of_the_episodes_that_meet_all_conditions(examp
 
 def test_a_filter_names_what_it_does_not_know_and_makes_nothing(example_copy):
     with pytest.raises(UsageError, match='unknown verdict "manifset"; did you mean "manifest"'):
-        filter_dataset(example_copy, Conditions(verdicts=["manifset"]))
+        filter_dataset(example_copy, EpisodeFilter(verdicts=["manifset"]))
     with pytest.raises(UsageError, match="a filter needs a condition"):
-        filter_dataset(example_copy, Conditions())
+        filter_dataset(example_copy, EpisodeFilter())
     healthy = next(
         one for one in open_dataset(example_copy).episodes if not open_dataset(example_copy).label(one).fault
     )
     with pytest.raises(DataError, match="meets all conditions"):
-        filter_dataset(example_copy, Conditions(episodes=[healthy], verdicts=["manifest"]))
+        filter_dataset(example_copy, EpisodeFilter(episodes=[healthy], verdicts=["manifest"]))
     assert [path.name for path in (example_copy / "versions").iterdir()] == ["1.0.0.json"]
 
 
@@ -90,7 +90,7 @@ def test_different_episodes_of_one_id_are_not_merged(example_root, example_copy,
 def test_a_card_is_written_for_an_older_version_and_keeps_what_people_wrote(example_copy):
     card = example_copy / "README.md"
     card.write_text(card.read_text() + "My own words.\n")
-    filter_dataset(example_copy, Conditions(faults=["none"]))
+    filter_dataset(example_copy, EpisodeFilter(faults=["none"]))
     assert "version 1.1.0" in card.read_text()
     assert write_dataset_card(example_copy, version="1.0.0") == card
     assert "version 1.0.0" in card.read_text()

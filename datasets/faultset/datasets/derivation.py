@@ -25,7 +25,7 @@ NO_FAULT = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conditions:
+class EpisodeFilter:
     """Which episodes to keep: those that have one of the values of every condition that is given."""
 
     apps: Sequence[str] = ()
@@ -42,7 +42,7 @@ class Conditions:
     """Ids."""
 
 
-def filter_dataset(root: Path | str, conditions: Conditions, *, version: str | None = None) -> Dataset:
+def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str | None = None) -> Dataset:
     """Make a new version of the episodes of a version that meet all conditions, and open it; no data is copied.
 
     Parameters

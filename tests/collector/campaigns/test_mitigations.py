@@ -14,7 +14,7 @@ from faultset.collector.campaigns.mitigations import Mitigation, mitigate, plan_
 from faultset.collector.campaigns.scheduler import CampaignProgress
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.mitigation.attempts import MitigationResult
-from faultset.collector.mitigation.oracle import PartReading
+from faultset.collector.mitigation.oracle import OraclePartResult
 from faultset.collector.mitigation.phases import MITIGATION_PHASES
 from faultset.collector.mitigation.repairs import REPAIRS, RepairOrder, repair_order
 from faultset.collector.plans.campaign_plans import plan_campaign
@@ -47,7 +47,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             result = MitigationResult(
                 repair=order.name,
                 success=order.undoes,
-                parts=(PartReading(part="fault", ok=order.undoes, detail="" if order.undoes else "still there"),),
+                parts=(OraclePartResult(part="fault", ok=order.undoes, detail="" if order.undoes else "still there"),),
                 commands=(),
                 manifest=True,
                 mitigated_s=20.5 if order.undoes else None,

@@ -10,7 +10,7 @@ from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.ipc.messages import Message
 from faultset.collector.mitigation.kubectl.front import CommandResult, Kubectl
 from faultset.collector.mitigation.kubectl.session import KubectlSession
-from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle, PartReading
+from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle, OraclePartResult
 from faultset.collector.mitigation.repairs import RepairOrder
 from faultset.collector.platforms.api.platform import Platform
 from faultset.core.times import SECOND_NS
@@ -45,7 +45,7 @@ class MitigationResult(Message):
 
     repair: str
     success: bool
-    parts: tuple[PartReading, ...]
+    parts: tuple[OraclePartResult, ...]
     commands: tuple[CommandResult, ...]
     manifest: bool
     mitigated_s: float | None
@@ -139,7 +139,7 @@ class MitigationAttempt:
 
     def _judge(
         self, oracle: MitigationOracle, live: LiveFault, began_ns: int
-    ) -> tuple[tuple[PartReading, ...], int | None]:
+    ) -> tuple[tuple[OraclePartResult, ...], int | None]:
         """Return the last answers, and since when all have been right; None when they never were for long enough."""
         deadline_ns = began_ns + round(self._order.within_s * SECOND_NS)
         sustain_ns = round(self._order.sustain_s * SECOND_NS)

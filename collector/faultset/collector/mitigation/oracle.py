@@ -23,8 +23,8 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartReading(Message):
-    """The answer to one of the oracle's questions: `ok`, or what is still wrong."""
+class OraclePartResult(Message):
+    """What the oracle found of one part: `ok`, or what is still wrong."""
 
     part: Part
     ok: bool
@@ -83,7 +83,7 @@ class MitigationOracle:
         """Let what the fault's check counts begin anew: events of before are no news."""
         self._before = self._fault.state_from_now(self._platform, self._target, self._before)
 
-    def read(self, start_ns: int, end_ns: int) -> tuple[PartReading, ...]:
+    def read(self, start_ns: int, end_ns: int) -> tuple[OraclePartResult, ...]:
         """Ask the four questions; requests are those scheduled in `[start_ns, end_ns)`."""
         wrong = {
             "fault": self._fault_seen(),
@@ -91,7 +91,7 @@ class MitigationOracle:
             "objects": self._changed_objects(),
             "presence": self._missing(),
         }
-        return tuple(PartReading(part=part, ok=not wrong[part], detail=wrong[part]) for part in PARTS)
+        return tuple(OraclePartResult(part=part, ok=not wrong[part], detail=wrong[part]) for part in PARTS)
 
     def _fault_seen(self) -> str:
         return self._fault.check(self._platform, self._target, self._parameters, self._before) or ""

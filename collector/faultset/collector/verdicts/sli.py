@@ -3,8 +3,8 @@
 Per endpoint three tests compare the healthy reference with the time after the onset: error rate (Fisher exact and
 at least one percentage point), latency (Mann-Whitney and a p95 ratio of at least 1.5), completed requests (below
 70 % of the schedule). The family of all tests is held at 0.01 by Holm's method. Sample sizes make almost any
-p-value small, so the effect limits decide. Where the rate of requests changes by itself, latencies are compared at like
-load; see `like_load`.
+p-value small, so the effect limits decide. Where the rate of requests changes by itself, latencies are compared within
+strata of the load; see `stratified_latencies`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from faultset.collector.verdicts.like_load import LOAD, compare
+from faultset.collector.verdicts.stratified_latencies import LOAD, compare_stratified
 from faultset.core.times import SECOND_NS
 
 LEVEL = 0.01
@@ -96,7 +96,7 @@ def _raw_tests(
         if len(slow_before) >= 5 and len(slow_after) >= 5:
             if LOAD in healthy.columns:
                 loads = before[LOAD].to_numpy()[kept_before], after[LOAD].to_numpy()[kept_after]
-                compared = compare(slow_before, slow_after, *loads)
+                compared = compare_stratified(slow_before, slow_after, *loads)
             else:
                 p = float(stats.mannwhitneyu(slow_after, slow_before, alternative="greater").pvalue)
                 compared = float(np.quantile(slow_before, 0.95)), float(np.quantile(slow_after, 0.95)), p

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from faultset.collector.verdicts.latent import LatentScore, service_scores
-from faultset.collector.verdicts.like_load import with_load
 from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_tests
+from faultset.collector.verdicts.stratified_latencies import with_load
 from faultset.collector.verdicts.validity import void_reason
 
 UNCALIBRATED = "not calibrated for this application, platform, step and load"
@@ -67,7 +67,7 @@ def judge(
     limit
         Score above which a service's telemetry counts as moved; None where the latent test is not calibrated.
     load_varies
-        Whether the rate of requests changes by itself, so that latencies are compared at like load.
+        Whether the rate of requests changes by itself, so that latencies are compared within strata of the load.
     """
     requests = with_load(requests) if load_varies else requests
     seen = as_seen_at(requests, end_ns)

@@ -34,9 +34,9 @@ def filter_(dataset: Path, version: str | None, as_json: bool, **conditions: tup
     Example:
       faultset dataset filter faultset-data/ --app hotel --verdict manifest --verdict none
     """
-    from faultset.datasets.derivation import Conditions, filter_dataset
+    from faultset.datasets.derivation import EpisodeFilter, filter_dataset
 
-    _tell(filter_dataset(dataset, Conditions(**conditions), version=version), as_json)
+    _tell(filter_dataset(dataset, EpisodeFilter(**conditions), version=version), as_json)
 
 
 @command()

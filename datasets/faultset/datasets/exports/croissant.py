@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from faultset.datasets.exports.published_tables import PublishedTables
+from faultset.datasets.exports.tables_by_split import TablesBySplit
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, stored
 
 _CONTEXT: dict[str, Any] = {
@@ -31,7 +31,7 @@ _CONTEXT: dict[str, Any] = {
 }  # fmt: skip
 
 
-class CroissantExport(PublishedTables):
+class CroissantExport(TablesBySplit):
     """`croissant.json` with one record set for each table."""
 
     def finish(self) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from faultset.datasets.exports.published_tables import PublishedTables
+from faultset.datasets.exports.tables_by_split import TablesBySplit
 from faultset.datasets.format.cards import KEEP_MARK, card_text
 
 
-class HuggingFaceExport(PublishedTables):
+class HuggingFaceExport(TablesBySplit):
     """One configuration for each table, with the sides of the split `by-episode`, and the dataset's card."""
 
     def finish(self) -> None:

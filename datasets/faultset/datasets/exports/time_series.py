@@ -16,7 +16,7 @@ from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import ExportOptions
-from faultset.datasets.exports.published_tables import SIDES, SPLIT
+from faultset.datasets.exports.tables_by_split import SIDES, SPLIT
 
 _NO_FAULT = "none"
 

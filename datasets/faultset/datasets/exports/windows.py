@@ -10,7 +10,7 @@ import numpy as np
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import ExportOptions
-from faultset.datasets.exports.published_tables import SIDES, SPLIT
+from faultset.datasets.exports.tables_by_split import SIDES, SPLIT
 from faultset.datasets.training.columns import FeatureColumns
 from faultset.datasets.training.windows import EpisodeWindows
 

@@ -61,10 +61,10 @@ class Broker(RedisBroker):
         return len(self.waiting) + len(self.given)
 
 
-class Note(Step):
+class KeepConsumed(Step):
     """Keep what was consumed; refuse some."""
 
-    keyword = "note"
+    keyword = "keep_consumed"
     seen: list[Any]
 
     def compile(self, service: ServiceContext, location: str) -> Any:
@@ -97,7 +97,7 @@ def service_with(broker: Broker) -> Any:
 
 
 async def consumed(broker: Broker, service: Any, count: int, **fields: Any) -> None:
-    consumer = Consumer(store="queue", topic="orders", steps=(Note(seen=[]),), **fields)
+    consumer = Consumer(store="queue", topic="orders", steps=(KeepConsumed(seen=[]),), **fields)
     member = MessageConsumer("orders", consumer, service, member="pod-1", group="worker")
     task = asyncio.create_task(member.run())
     async with asyncio.timeout(5):

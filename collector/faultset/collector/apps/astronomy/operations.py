@@ -173,10 +173,10 @@ class Recommend(Step):
         return handle
 
 
-class BusyThreads(Step):
+class KeepThreadsBusy(Step):
     """Keep four threads busy for the next second, unless they are already."""
 
-    keyword = "busy_threads"
+    keyword = "keep_threads_busy"
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that starts them."""
@@ -214,10 +214,10 @@ class CollectGarbage(Step):
         return handle
 
 
-class UseBadHost(Step):
+class ConnectToUnknownHost(Step):
     """Try thirty times to reach a store at a host that does not exist, then fail."""
 
-    keyword = "use_bad_host"
+    keyword = "connect_to_unknown_host"
     host: str
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
@@ -243,8 +243,8 @@ STEPS = (
     AddToCart,
     Advertise,
     Recommend,
-    BusyThreads,
+    KeepThreadsBusy,
     CollectGarbage,
-    UseBadHost,
+    ConnectToUnknownHost,
 )
 """All of them."""

@@ -11,7 +11,7 @@ from faultset.collector.runtime.steps.messaging import Publish
 from faultset.collector.runtime.steps.outcomes import Fail, Wait, WriteLine
 from faultset.collector.runtime.steps.sorted_sets import PushSorted, RangeSorted
 from faultset.collector.runtime.steps.step import Step
-from faultset.collector.runtime.steps.telemetry import Annotate, Count, InSpan
+from faultset.collector.runtime.steps.telemetry import Annotate, Count, OpenSpan
 from faultset.collector.runtime.steps.values import FindText, SetValues, UniqueId
 
 GENERIC_STEPS: tuple[type[Step], ...] = (
@@ -35,7 +35,7 @@ GENERIC_STEPS: tuple[type[Step], ...] = (
     Chance,
     Wait,
     WriteLine,
-    InSpan,
+    OpenSpan,
     Annotate,
     Count,
     Fail,

@@ -16,7 +16,7 @@ from faultset.collector.runtime.steps.step import Step, compile_steps
 from faultset.collector.spec.steps import Place, StepModel, Steps
 
 
-class InSpan(Step):
+class OpenSpan(Step):
     """Carry out steps under a span of their own, one of the service's parts."""
 
     keyword = "span"

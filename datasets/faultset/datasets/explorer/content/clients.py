@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from faultset.datasets.explorer.content.grid import Grid, rounded
+from faultset.datasets.explorer.content.time_grid import TimeGrid, rounded
 from faultset.datasets.recorded_tables import read_frame
 from faultset.datasets.views import EpisodeView
 
 
-def client_requests(view: EpisodeView, grid: Grid) -> dict[str, Any] | None:
+def client_requests(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
     """Count requests by step and outcome, with latency in milliseconds; None where none were recorded."""
     frame = read_frame(view, "requests", ("scheduled", "endpoint", "latency_ns", "status", "outcome"))
     if frame.empty:

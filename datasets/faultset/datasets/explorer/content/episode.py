@@ -12,11 +12,11 @@ import pandas as pd
 from faultset.core.times import SECOND_NS
 from faultset.datasets.episode import Episode
 from faultset.datasets.explorer.content.clients import client_requests
-from faultset.datasets.explorer.content.grid import Grid
 from faultset.datasets.explorer.content.log_templates import log_lines_by_kind
 from faultset.datasets.explorer.content.metric_lines import metric_lines
 from faultset.datasets.explorer.content.object_changes import events, object_changes
 from faultset.datasets.explorer.content.service_health import service_map
+from faultset.datasets.explorer.content.time_grid import TimeGrid
 from faultset.datasets.explorer.content.trace_examples import trace_examples
 
 _TIMES = ("inject_start_ns", "effective_ns", "first_manifest_ns", "recover_start_ns")
@@ -60,7 +60,7 @@ def episode_content(episode: Episode, *, truth: bool) -> dict[str, Any]:
     """
     view = episode.view
     context = view.context
-    grid = Grid.of(context)
+    grid = TimeGrid.of(context)
     content: dict[str, Any] = {
         "id": episode.id,
         "app": context.app,
@@ -95,7 +95,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no place in JSON")
 
 
-def _truth(episode: Episode, grid: Grid) -> dict[str, Any]:
+def _truth(episode: Episode, grid: TimeGrid) -> dict[str, Any]:
     label = episode.label
     evidence = episode.evidence
     found: dict[str, Any] = {

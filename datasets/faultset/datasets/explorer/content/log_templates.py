@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from faultset.datasets.explorer.content.grid import Grid
+from faultset.datasets.explorer.content.time_grid import TimeGrid
 from faultset.datasets.log_masks import masked_column
 from faultset.datasets.recorded_tables import read_table
 from faultset.datasets.views import EpisodeView
@@ -21,7 +21,7 @@ LONGEST_LINE = 600
 _BAD = ("error", "fatal")
 
 
-def log_lines_by_kind(view: EpisodeView, grid: Grid) -> dict[str, Any] | None:
+def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
     """Count lines by level and by template; None where no lines were recorded.
 
     Of many templates those are kept that are errors, that are new after the reference, or whose rate has changed most.
@@ -48,7 +48,7 @@ def log_lines_by_kind(view: EpisodeView, grid: Grid) -> dict[str, Any] | None:
 
 
 def _templates(
-    frame: pd.DataFrame, messages: pa.ChunkedArray, view: EpisodeView, grid: Grid
+    frame: pd.DataFrame, messages: pa.ChunkedArray, view: EpisodeView, grid: TimeGrid
 ) -> tuple[list[dict[str, Any]], int]:
     start_ns, split_ns = view.reference
     keys = ["service", "level", "template"]

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from faultset.datasets.explorer.content.grid import Grid, rounded
+from faultset.datasets.explorer.content.time_grid import TimeGrid, rounded
 from faultset.datasets.recorded_tables import read_wide
 from faultset.datasets.views import EpisodeView
 
 _RATED = {"counter": "/s"}
 
 
-def metric_lines(view: EpisodeView, grid: Grid) -> list[dict[str, Any]]:
+def metric_lines(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
     """Return levels and rates, a line for each service and metric; one that never moves is its single value.
 
     Metrics without a service, and lines without a number, are left out.

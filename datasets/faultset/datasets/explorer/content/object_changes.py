@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.explorer.content.grid import Grid
+from faultset.datasets.explorer.content.time_grid import TimeGrid
 from faultset.datasets.recorded_tables import read_frame
 from faultset.datasets.views import EpisodeView
 
@@ -18,7 +18,7 @@ MOST_ROWS = 1_000
 _LONGEST = 300
 
 
-def events(view: EpisodeView, grid: Grid) -> list[dict[str, Any]]:
+def events(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
     """Return the first events of an episode in order of time."""
     columns = ("time", "type", "reason", "kind", "name", "service", "message", "count")
     frame = read_frame(view, "events", columns).head(MOST_ROWS)
@@ -27,7 +27,7 @@ def events(view: EpisodeView, grid: Grid) -> list[dict[str, Any]]:
     return [row | {"time": grid.seconds(row["time"])} for row in rows]
 
 
-def object_changes(view: EpisodeView, grid: Grid) -> list[dict[str, Any]]:
+def object_changes(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
     """Return when objects appeared, changed or were not seen any more, with the fields that changed."""
     frame = read_frame(view, "objects", ("time", "kind", "name", "service", "state"))
     if frame.empty:
@@ -49,11 +49,11 @@ def object_changes(view: EpisodeView, grid: Grid) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["time"])[:MOST_ROWS]
 
 
-def _row(row: pd.Series, grid: Grid) -> dict[str, Any]:
+def _row(row: pd.Series, grid: TimeGrid) -> dict[str, Any]:
     return {"time": grid.seconds(row["time"]), "kind": row["kind"], "name": row["name"], "service": row["service"]}
 
 
-def _change(row: pd.Series, before: str, grid: Grid) -> dict[str, Any]:
+def _change(row: pd.Series, before: str, grid: TimeGrid) -> dict[str, Any]:
     old, new = _fields(before), _fields(row["state"])
     fields = [
         [key, _text(old.get(key)), _text(new.get(key))]

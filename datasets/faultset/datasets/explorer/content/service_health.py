@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.explorer.content.grid import Grid, rounded
+from faultset.datasets.explorer.content.time_grid import TimeGrid, rounded
 from faultset.datasets.recorded_tables import read_table
 from faultset.datasets.training.tables import service_calls
 from faultset.datasets.views import EpisodeView
@@ -28,7 +28,7 @@ _SPANS = ("time", "service", "kind", "duration_ns", "status", "status_code")
 Floats = npt.NDArray[np.float64]
 
 
-def service_map(view: EpisodeView, grid: Grid) -> dict[str, Any]:
+def service_map(view: EpisodeView, grid: TimeGrid) -> dict[str, Any]:
     """Return services with their place on the map and their state in every step, and the calls between them.
 
     The state of a service is judged from calls to it as its callers saw them. Where nobody's calls to it were recorded,
@@ -75,7 +75,7 @@ def _answers(view: EpisodeView) -> pd.DataFrame:
     return frame.loc[(frame["kind"] == "server") & frame["service"].notna(), ["service", "end", "seconds", "failed"]]
 
 
-def _health(rows: pd.DataFrame | None, grid: Grid, split: int) -> dict[str, Any]:
+def _health(rows: pd.DataFrame | None, grid: TimeGrid, split: int) -> dict[str, Any]:
     """Return state, calls, failed calls and mean milliseconds in every step."""
     if rows is None or rows.empty:
         nothing = [0] * grid.steps

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from faultset.datasets.explorer.content.grid import Grid, rounded
+from faultset.datasets.explorer.content.time_grid import TimeGrid, rounded
 from faultset.datasets.recorded_tables import read_frame
 from faultset.datasets.views import EpisodeView
 
@@ -20,7 +20,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def trace_examples(view: EpisodeView, grid: Grid) -> dict[str, Any] | None:
+def trace_examples(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
     """Return failing traces, spread over the time, and the slowest of the others; None without spans."""
     spans = read_frame(view, "spans", _COLUMNS)
     if spans.empty:
@@ -44,7 +44,7 @@ def trace_examples(view: EpisodeView, grid: Grid) -> dict[str, Any] | None:
     }
 
 
-def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: Grid) -> dict[str, Any]:
+def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) -> dict[str, Any]:
     start = int(facts["start"])
     kept = spans.head(MOST_SPANS)
     place = {span: number for number, span in enumerate(kept["span_id"])}

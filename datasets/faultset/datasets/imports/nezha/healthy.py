@@ -25,7 +25,7 @@ FEWEST_MINUTES, MOST_MINUTES = 2, 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class HealthyTime:
+class HealthyReference:
     """Stretches of a day without a fault, moved to where they end with the beginning of a fault's minutes."""
 
     folder: Path
@@ -64,7 +64,7 @@ class HealthyTime:
         return [path for _, paths in self.logs for path in paths]
 
 
-def healthy_time(day: Day, fault: Mapping[str, str], end_ns: int) -> HealthyTime:
+def healthy_time(day: Day, fault: Mapping[str, str], end_ns: int) -> HealthyReference:
     """Return the fault-free time that the source gives; where its files are missing, the minutes before other faults.
 
     Parameters
@@ -81,7 +81,7 @@ def healthy_time(day: Day, fault: Mapping[str, str], end_ns: int) -> HealthyTime
         raise DataError(f"{day.construct} has neither traces nor logs of a fault-free minute; restore them")
     start, end = healthy_window(int(times.min()), int(times.max()), collector_runs(day.construct))
     part = Part(start_ns=start, end_ns=end, moved_ns=end_ns - end)
-    return HealthyTime(
+    return HealthyReference(
         folder=day.construct,
         spans=((part, traces),),
         logs=((part, logs),),
@@ -90,7 +90,7 @@ def healthy_time(day: Day, fault: Mapping[str, str], end_ns: int) -> HealthyTime
     )
 
 
-def _minutes_before_faults(day: Day, fault: Mapping[str, str], end_ns: int) -> HealthyTime:
+def _minutes_before_faults(day: Day, fault: Mapping[str, str], end_ns: int) -> HealthyReference:
     """Put the minutes before the other faults, those nearest in time, one after the other.
 
     Where the minutes of the fault have traces, only minutes with traces are taken, so that healthy rates are not those
@@ -119,7 +119,7 @@ def _minutes_before_faults(day: Day, fault: Mapping[str, str], end_ns: int) -> H
         (Part(start_ns=start, end_ns=end, moved_ns=first_ns + place * MINUTE_NS - start), files)
         for place, (start, end, files) in enumerate(chosen)
     )
-    return HealthyTime(
+    return HealthyReference(
         folder=day.rca,
         spans=spans,
         logs=(),

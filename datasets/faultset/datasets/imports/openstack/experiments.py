@@ -32,13 +32,13 @@ class Experiment:
     row: Mapping[str, str]
     """What the table of its subsystem says about it."""
 
-    def round(self, number: int) -> Round:
+    def round(self, number: int) -> WorkloadRound:
         """Return round 1, which has the fault, or round 2, which has not."""
-        return Round(self.folder / "logs" / f"round_{number}")
+        return WorkloadRound(self.folder / "logs" / f"round_{number}")
 
 
 @dataclass(frozen=True)
-class Round:
+class WorkloadRound:
     """One run of the workload."""
 
     folder: Path

@@ -13,7 +13,7 @@ from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.openstack.experiments import SUBSYSTEMS, Experiment, find_experiments
 from faultset.datasets.imports.openstack.processes import HTTP_CALLS, processes_of_code
-from faultset.datasets.imports.openstack.rows import RoundPart, ends_of, log_rows, read_spans, span_rows
+from faultset.datasets.imports.openstack.rows import RoundSegment, ends_of, log_rows, read_spans, span_rows
 
 _FAILED = "FAILURE"
 
@@ -54,10 +54,10 @@ class OpenStackImport:
         healthy_start_ns, healthy_end_ns, healthy_ahead_s = healthy.window()
         onset = _onset_ns(test, start_ns, end_ns, ahead_s)
         moved = start_ns - healthy_end_ns
-        before = RoundPart(
+        before = RoundSegment(
             round=healthy, start_ns=healthy_start_ns, end_ns=healthy_end_ns, ahead_s=healthy_ahead_s, moved_ns=moved
         )
-        parts = (before, RoundPart(round=faulty, start_ns=start_ns, end_ns=end_ns, ahead_s=ahead_s))
+        parts = (before, RoundSegment(round=faulty, start_ns=start_ns, end_ns=end_ns, ahead_s=ahead_s))
         processes = tuple(sorted({*faulty.logs, *healthy.logs}))
         causes = processes_of_code(test.row["COMPONENT"], processes)
         if not causes:

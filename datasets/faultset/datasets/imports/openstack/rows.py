@@ -17,7 +17,7 @@ from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.schemas import LOGS, SPANS, TIME
 from faultset.datasets.imports.columns import constant, words_of
-from faultset.datasets.imports.openstack.experiments import Round
+from faultset.datasets.imports.openstack.experiments import WorkloadRound
 from faultset.datasets.imports.openstack.processes import caller_of_code, process_of_topic
 
 _RECORD = re.compile(r"\n(?=\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \d+ [A-Z])")
@@ -32,10 +32,10 @@ _CODE = re.compile(r"/(?:site|dist)-packages(/[^']+)'")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundPart:
+class RoundSegment:
     """A round of the workload and where its rows come in the view."""
 
-    round: Round
+    round: WorkloadRound
     start_ns: int
     end_ns: int
     ahead_s: int
@@ -48,20 +48,20 @@ class RoundPart:
         return inside, times_ns[inside] + self.moved_ns
 
 
-def log_rows(parts: Sequence[RoundPart]) -> Iterator[pa.Table]:
+def log_rows(parts: Sequence[RoundSegment]) -> Iterator[pa.Table]:
     """Yield the table `logs`, one file after the other; lines without a time belong to the line before."""
     for part in parts:
         for process, path in part.round.logs.items():
             yield _log(part, process, path)
 
 
-def span_rows(parts: Sequence[RoundPart], processes: Sequence[str]) -> Iterator[pa.Table]:
+def span_rows(parts: Sequence[RoundSegment], processes: Sequence[str]) -> Iterator[pa.Table]:
     """Yield the table `spans`: every RPC as a span of its caller."""
     for part in parts:
         yield _spans(part, read_spans(part.round), processes)
 
 
-def read_spans(run: Round) -> list[dict[str, Any]]:
+def read_spans(run: WorkloadRound) -> list[dict[str, Any]]:
     """Return the spans of a round as its file has them; without a file there are none."""
     if run.traces is None:
         return []
@@ -96,7 +96,7 @@ def _checked(span: Any) -> dict[str, Any]:
     }
 
 
-def _log(part: RoundPart, process: str, path: Path) -> pa.Table:
+def _log(part: RoundSegment, process: str, path: Path) -> pa.Table:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -132,7 +132,7 @@ def _levels(column: pa.Array) -> pa.ChunkedArray:
     return words_of(words.take(encoded.indices))
 
 
-def _spans(part: RoundPart, spans: list[dict[str, Any]], processes: Sequence[str]) -> pa.Table:
+def _spans(part: RoundSegment, spans: list[dict[str, Any]], processes: Sequence[str]) -> pa.Table:
     start = np.array([span["start"] for span in spans], dtype=np.int64) * 1000
     inside, placed = part.placed(start)
     kept = [span for span, keep in zip(spans, inside.tolist(), strict=True) if keep]

@@ -32,7 +32,7 @@ _G_PER_TEN = 2 * float(np.log(10.0))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explained:
+class Explanation:
     """What is left of the evidence against services when the calls between them are considered."""
 
     scores: Mapping[str, float]
@@ -49,7 +49,7 @@ def explain(
     front: str = "",
     ill: float = ILL,
     explaining: float = EXPLAINING,
-) -> Explained:
+) -> Explanation:
     """Take off the symptoms of services that call an ill one, and credit that one with a part of them.
 
     Parameters
@@ -97,7 +97,7 @@ def explain(
         suffering = [symptoms[c] for c in callers if symptoms.get(c, 0.0) >= ill]
         if len(suffering) > 1:
             scores[name] = scores.get(name, 0.0) + min(suffering)
-    return Explained(scores=scores, edges=edges)
+    return Explanation(scores=scores, edges=edges)
 
 
 def _reached(front: str, callees: Mapping[str, set[str]], ill: set[str]) -> set[str]:
@@ -222,7 +222,7 @@ def _seen(episode: EpisodeView) -> set[str]:
     return seen
 
 
-def _reasons(found: Sequence[ServiceEvidence], told: Explained) -> list[Evidence]:
+def _reasons(found: Sequence[ServiceEvidence], told: Explanation) -> list[Evidence]:
     """Say for the services in front what speaks against them, and for those behind which call explains them."""
     ordered = sorted(found, key=lambda one: (-told.scores.get(one.service, 0.0), one.service, -one.strength))
     kept: dict[str, int] = {}

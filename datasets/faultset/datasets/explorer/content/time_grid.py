@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class TimeGrid:
     """Equal steps over a view."""
 
     start_ns: int
@@ -28,7 +28,7 @@ class Grid:
     """Number of steps."""
 
     @classmethod
-    def of(cls, context: EpisodeContext) -> Grid:
+    def of(cls, context: EpisodeContext) -> TimeGrid:
         """Return a grid of whole sampling intervals, with at most `MOST_STEPS` steps."""
         seconds = (context.view_end_ns - context.view_start_ns) / SECOND_NS
         sampling = context.sampling_step_s

@@ -1,4 +1,4 @@
-"""Bursts make answers slow without a fault: latencies are compared at like load."""
+"""Bursts make answers slow without a fault: latencies are compared among requests at the same load."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pandas as pd
 
 from faultset.collector.load.workloads.patterns import parse_pattern
 from faultset.collector.load.workloads.rate_curves import Arrivals
-from faultset.collector.verdicts.like_load import LOAD, compare, with_load
 from faultset.collector.verdicts.sli import sli_tests
+from faultset.collector.verdicts.stratified_latencies import LOAD, compare_stratified, with_load
 from faultset.collector.verdicts.validity import moved_before
 
 SECOND = 1_000_000_000
@@ -72,8 +72,8 @@ def test_load_is_what_came_in_the_last_seconds() -> None:
 def test_requests_at_more_load_than_ever_before_are_not_compared() -> None:
     rng = np.random.default_rng(0)
     before, loads = rng.lognormal(0, 0.1, 200), rng.uniform(10, 20, 200)
-    assert compare(before, 9 * before, loads, loads + 100) is None
-    found = compare(before, before, loads, loads)
+    assert compare_stratified(before, 9 * before, loads, loads + 100) is None
+    found = compare_stratified(before, before, loads, loads)
     assert found is not None
     assert 0.9 < found[1] / found[0] < 1.1
     assert found[2] > 0.05

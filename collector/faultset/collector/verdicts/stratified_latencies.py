@@ -1,8 +1,8 @@
-"""Comparison of latencies at like load, for client requests whose rate changes by itself.
+"""Comparison of latencies stratified by load, for client requests whose rate changes by itself.
 
-A burst makes answers slow without a fault. So every request gets the load that it met, requests are parted at quartiles
-of the load in the healthy time, and healthy requests count as often as suspect ones of their part. Suspect requests at
-more load than any healthy one met have nothing to be compared with and are left out.
+A burst makes answers slow without a fault. So every request gets the load at its time, the quartiles of that load in the
+healthy time divide requests into four strata, and each stratum weighs as much among healthy requests as it does among
+suspect ones. Suspect requests at a higher load than any healthy one have nothing to be compared with and are left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scipy import stats
 LOAD = "load"
 _MEMORY_S = 2.0
 _STEP_S = 0.1
-_PARTS = 4
+_STRATA = 4
 _LEAST = 5
 
 
@@ -29,37 +29,39 @@ def with_load(requests: pd.DataFrame) -> pd.DataFrame:
     return requests.assign(**{LOAD: memory[place] / _STEP_S})
 
 
-def compare(
+def compare_stratified(
     before: np.ndarray, after: np.ndarray, load_before: np.ndarray, load_after: np.ndarray
 ) -> tuple[float, float, float] | None:
-    """Compare latencies of healthy requests with those of suspect ones, each with the load that it met.
+    """Compare latencies of healthy requests with those of suspect ones, within strata of the load at their times.
 
     Returns
     -------
     tuple or None
         The 95 % quantiles before and after, and the one-sided p-value of van Elteren's stratified rank test that the
-        later ones are longer; None when too few requests met a like load.
+        later ones are longer; None when too few requests have others at the same load to be compared with.
     """
-    bounds = np.quantile(load_before, np.linspace(0, 1, _PARTS + 1)[1:-1])
-    part_before = np.searchsorted(bounds, load_before, side="right")
+    bounds = np.quantile(load_before, np.linspace(0, 1, _STRATA + 1)[1:-1])
+    stratum_before = np.searchsorted(bounds, load_before, side="right")
     comparable = load_after <= load_before.max()
-    after, part_after = after[comparable], np.searchsorted(bounds, load_after[comparable], side="right")
-    numbers = [(int((part_before == part).sum()), int((part_after == part).sum())) for part in range(_PARTS)]
-    usable = [part for part, (healthy, suspect) in enumerate(numbers) if healthy >= _LEAST and suspect]
-    kept = np.isin(part_after, usable)
+    after, stratum_after = after[comparable], np.searchsorted(bounds, load_after[comparable], side="right")
+    healthy_counts = np.bincount(stratum_before, minlength=_STRATA)
+    suspect_counts = np.bincount(stratum_after, minlength=_STRATA)
+    usable = np.flatnonzero((healthy_counts >= _LEAST) & (suspect_counts > 0))
+    kept = np.isin(stratum_after, usable)
     if kept.sum() < _LEAST:
         return None
     statistic = variance = 0.0
-    for part in usable:
-        healthy, suspect = numbers[part]
-        ranks = stats.rankdata(np.concatenate([before[part_before == part], after[part_after == part]]))
+    for stratum in usable:
+        healthy, suspect = int(healthy_counts[stratum]), int(suspect_counts[stratum])
+        ranks = stats.rankdata(np.concatenate([before[stratum_before == stratum], after[stratum_after == stratum]]))
         size = healthy + suspect
         statistic += (float(ranks[healthy:].sum()) - suspect * (size + 1) / 2) / (size + 1)
         spread = float(((ranks - (size + 1) / 2) ** 2).sum()) / (size - 1) if size > 1 else 0.0
         variance += healthy * suspect / size * spread / (size + 1) ** 2
     p = float(stats.norm.sf(statistic / variance**0.5)) if variance > 0 else 1.0
-    weights = np.array([numbers[part][1] / numbers[part][0] if part in usable else 0.0 for part in part_before])
-    return _weighted_quantile(before, weights, 0.95), float(np.quantile(after[kept], 0.95)), p
+    weight_of = np.zeros(_STRATA)
+    weight_of[usable] = suspect_counts[usable] / healthy_counts[usable]
+    return _weighted_quantile(before, weight_of[stratum_before], 0.95), float(np.quantile(after[kept], 0.95)), p
 
 
 def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:

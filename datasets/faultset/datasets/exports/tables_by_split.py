@@ -13,7 +13,7 @@ SPLIT = "by-episode"
 SIDES = ("train", "test")
 
 
-class PublishedTables:
+class TablesBySplit:
     """`<side>/<episode>/<folder>/<table>.parquet`, byte for byte as the dataset has them; without a split all is train.
 
     Attributes
