@@ -1,6 +1,6 @@
 """Comparison of latencies stratified by load, for client requests whose rate changes by itself.
 
-A burst makes answers slow without a fault. So every request gets the load at its time, the quartiles of that load in the
+A burst makes answers slow without a fault. So every request gets the load at its time, quartiles of that load in the
 healthy time divide requests into four strata, and each stratum weighs as much among healthy requests as it does among
 suspect ones. Suspect requests at a higher load than any healthy one have nothing to be compared with and are left out.
 """
