@@ -15,11 +15,9 @@ from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.episode_queue import OWN_ATTEMPTS, EpisodeQueue
 from faultset.collector.campaigns.scheduler import run_episodes
 from faultset.collector.episodes.messages import EpisodeOutcome
-from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import Plan
-from faultset.collector.plans.requests import make_request
+from tests.collector.plan_samples import PLAN
 
-PLAN = plan_campaign(make_request(faults=["target-port"], apps=["hotel"], normal=0, profile="quick"))[0]
 PROGRAM = """
 import sys
 from faultset.collector.episodes.messages import EpisodeOutcome, write_message

@@ -11,10 +11,8 @@ from faultset.collector.cli.collect import collect
 from faultset.collector.cli.progress import show_progress
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.mitigation.attempts import MitigationResult
-from faultset.collector.plans.campaign_plans import plan_campaign
-from faultset.collector.plans.requests import make_request
+from tests.collector.plan_samples import PLAN
 
-PLAN = plan_campaign(make_request(faults=["target-port"], apps=["hotel"], normal=0, profile="quick"))[0]
 BUSY = "the host is short of CPU: processes wait 97% of the time"
 
 

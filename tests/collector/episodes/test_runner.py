@@ -31,22 +31,10 @@ from faultset.datasets.format.truth import read_evidence, read_label
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.metrics.roles import MetricRole
 from faultset.datasets.views import EpisodeView
+from tests.collector.plan_samples import PLAN
 
 SECOND = 1_000_000_000
-PLAN = Plan(
-    episode="abc",
-    app="hotel",
-    platform="local",
-    fault="target-port",
-    no_fault_kind=None,
-    target="geo",
-    seed=1,
-    phases=Phases(warmup_s=0.1, baseline_s=1.5, fault_s=1.5, cooldown_s=0.1),
-    profile="custom",
-    rate_rps=10,
-    mix="default",
-    step_s=1,
-)
+SHORT_PLAN = replace(PLAN, phases=Phases(warmup_s=0.1, baseline_s=1.5, fault_s=1.5, cooldown_s=0.1))
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +70,7 @@ class VirtualClock:
 
 def runner(
     folder: Path,
-    plan: Plan = PLAN,
+    plan: Plan = SHORT_PLAN,
     outcome: str = "ok",
     latency_ms: int = 10,
     clock: EpisodeClock | None = None,
@@ -135,7 +123,7 @@ def test_a_finished_episode_has_its_injection_and_recovery_proved(tmp_path: Path
 
 
 def test_a_no_fault_episode_has_no_instants(tmp_path: Path) -> None:
-    plan = replace(PLAN, fault=None, target=None, no_fault_kind="sham")
+    plan = replace(SHORT_PLAN, fault=None, target=None, no_fault_kind="sham")
     assert runner(tmp_path, plan).run().failure == ""
     label = read_label(tmp_path / "data" / "episodes" / "abc")
     assert label.fault is None
@@ -265,7 +253,7 @@ class Broken(Meter):
 def test_added_sources_are_part_of_the_episode_and_not_of_its_verdict(tmp_path: Path) -> None:
     specs = [source_spec(one.__name__.lower(), one) for one in (Meter, Jump, Broken)]
     sources = SourceRecorder(specs, tmp_path / "sources")  # they measure while time really passes
-    outcome = runner(tmp_path, replace(PLAN, step_s=0.1), clock=SYSTEM_CLOCK, sources=sources).run()
+    outcome = runner(tmp_path, replace(SHORT_PLAN, step_s=0.1), clock=SYSTEM_CLOCK, sources=sources).run()
     assert outcome.failure == ""
     assert outcome.verdict == "silent", "a verdict is made from what every campaign measures"
     assert list(outcome.source_failures) == ["broken"]
@@ -318,7 +306,7 @@ def test_a_fault_that_is_not_confirmed_is_tried_again_only_if_the_host_was_busy(
 
 
 def test_an_episode_whose_requests_had_moved_before_the_injection_is_void(tmp_path: Path) -> None:
-    plan = replace(PLAN, phases=Phases(warmup_s=0.1, baseline_s=4.0, fault_s=1.5, cooldown_s=0.1))
+    plan = replace(SHORT_PLAN, phases=Phases(warmup_s=0.1, baseline_s=4.0, fault_s=1.5, cooldown_s=0.1))
     subject = runner(tmp_path, plan, pressure=busy(0.0))
     slow_ns = time.time_ns() + 2 * SECOND
     rows = fake(subject).rows["requests"]

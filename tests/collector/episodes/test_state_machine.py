@@ -8,25 +8,9 @@ import numpy as np
 import pytest
 
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
-from faultset.collector.plans.plan import Draws, Plan
-from faultset.collector.platforms.api.profiles import Phases
+from faultset.collector.plans.plan import Draws
 from faultset.core.times import SECOND_NS as SECOND
-
-PHASES = Phases(warmup_s=10, baseline_s=100, fault_s=100, cooldown_s=5)
-PLAN = Plan(
-    episode="e1",
-    app="hotel",
-    platform="local",
-    fault="target-port",
-    no_fault_kind=None,
-    target="geo",
-    seed=1,
-    phases=PHASES,
-    profile="custom",
-    rate_rps=20,
-    mix="default",
-    step_s=1,
-)
+from tests.collector.plan_samples import PLAN
 
 
 def machine(onset_s: float = 95.0, repeat_s: float | None = None, mitigates: bool = False) -> EpisodeMachine:

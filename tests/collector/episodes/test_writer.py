@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,27 +10,14 @@ import pytest
 from faultset.collector.episodes.health import HostTooBusy
 from faultset.collector.episodes.writer import _must_be_valid
 from faultset.collector.plans.plan import NoFaultKind, Plan
-from faultset.collector.platforms.local.host import LocalHost
 from faultset.collector.verdicts.verdict import Judgement
+from tests.collector.plan_samples import PLAN
 
 MOVED = Judgement(verdict="manifest", first_manifest_ns=1, evidence=(), sli_fires=True, latent_fires=False)
 
 
 def plan(kind: NoFaultKind) -> Plan:
-    return Plan(
-        episode="abc",
-        app="hotel",
-        platform="local",
-        fault=None,
-        no_fault_kind=kind,
-        target=None,
-        seed=1,
-        phases=LocalHost.profiles["quick"],
-        profile="quick",
-        rate_rps=20,
-        mix="default",
-        step_s=1,
-    )
+    return replace(PLAN, fault=None, target=None, no_fault_kind=kind)
 
 
 @pytest.mark.parametrize(

@@ -17,22 +17,10 @@ from faultset.collector.mitigation.repairs import RepairOrder, repair_order
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
+from tests.collector.plan_samples import PLAN
 
 SECOND = 1_000_000_000
-PLAN = Plan(
-    episode="abc",
-    app="hotel",
-    platform="local",
-    fault="target-port",
-    no_fault_kind=None,
-    target="geo",
-    seed=1,
-    phases=MITIGATION_PHASES,
-    profile="custom",
-    rate_rps=10,
-    mix="default",
-    step_s=1,
-)
+MITIGATION_PLAN = replace(PLAN, phases=MITIGATION_PHASES)
 RIGHT = "kubectl patch svc geo --type merge -p " + (
     '\'{"spec": {"ports": [{"name": "8083", "protocol": "TCP", "port": 8083, "targetPort": 8083}]}}\''
 )
@@ -71,7 +59,7 @@ class VirtualClock:
             self.next_ns += SECOND // 10
 
 
-def mitigated(folder: Path, order: RepairOrder, plan: Plan = PLAN) -> tuple[EpisodeOutcome, FakePlatform]:
+def mitigated(folder: Path, order: RepairOrder, plan: Plan = MITIGATION_PLAN) -> tuple[EpisodeOutcome, FakePlatform]:
     folder.mkdir(exist_ok=True)
     platform = FakePlatform(load_app("hotel"), Journal(folder / "journal.jsonl"))
     clock = VirtualClock(platform)
@@ -79,7 +67,7 @@ def mitigated(folder: Path, order: RepairOrder, plan: Plan = PLAN) -> tuple[Epis
     return runner.run(), platform
 
 
-def result_of(folder: Path, order: RepairOrder, plan: Plan = PLAN) -> MitigationResult:
+def result_of(folder: Path, order: RepairOrder, plan: Plan = MITIGATION_PLAN) -> MitigationResult:
     outcome, platform = mitigated(folder, order, plan)
     assert outcome.failure == ""
     assert platform.journal.open_undo_operations() == []
@@ -137,7 +125,7 @@ def test_a_repair_that_breaks_something_else_is_none(tmp_path: Path) -> None:
 
 
 def test_a_fault_that_is_injected_repeatedly_goes_on_until_it_is_undone(tmp_path: Path) -> None:
-    plan = replace(PLAN, fault="pod-kill")
+    plan = replace(MITIGATION_PLAN, fault="pod-kill")
     result = result_of(tmp_path / "nothing", repair_order("do-nothing", "geo", within_s=30), plan)
     assert not result.success
     assert wrong_parts(result) == {"fault"}
@@ -157,7 +145,7 @@ def test_an_interrupt_during_the_repair_undoes_the_fault(tmp_path: Path) -> None
     clock = VirtualClock(platform)
     order = repair_order("do-nothing", "geo")
     runner = EpisodeRunner(
-        PLAN,
+        MITIGATION_PLAN,
         platform,
         platform.journal,
         tmp_path / "data",
