@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.features.step_counts import Ints
 from faultset.baselines.logs.templates import TemplateLines, read_template_lines
 from faultset.baselines.methods.detection.deeplog import UnexpectedLinesDetector, Verdicts
-from faultset.baselines.neural.extra import EXTRA
+from faultset.baselines.methods.detection.neural.registration import neural_detector
 from faultset.baselines.neural.networks import (
     Parameters,
     dense,
@@ -86,20 +84,14 @@ def surprise(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: Any) ->
     return -xp.take_along_axis(log_shares(xp, parameters, windows[:, :-1]), windows[:, -1:], axis=1).mean()
 
 
-@baseline(
+@neural_detector(
     "deeplog-lstm",
     title="DeepLog (LSTM)",
-    task="detection",
     paper="Du, Li, Zheng, Srikumar, CCS 2017",
     kind="method",
     tables=("logs",),
-    stochastic=True,
-    speed="fast",
     complexity="O(L + U·w·h²), U sequences of w templates that differ, h hidden units; a fit O(updates·w·h²)",
     departures=(*_SHARED, "The network is trained by Adam for a fixed number of updates."),
-    learns_from_references=True,
-    developed_on=(SAMPLE,),
-    extra=EXTRA,
 )
 class DeepLogLSTM(UnexpectedLinesDetector):
     """Detect when a service writes more lines that the network did not expect than it does when healthy.
@@ -166,20 +158,14 @@ class DeepLogLSTM(UnexpectedLinesDetector):
         return None if network is None else network.misses(network.windows(lines), self.top)
 
 
-@baseline(
+@neural_detector(
     "untrained-deeplog-lstm",
     title="Untrained DeepLog (LSTM)",
-    task="detection",
     paper="Kim, Choi, Choi, Lee, Yoon, AAAI 2022",
     kind="control",
     tables=("logs",),
-    stochastic=True,
-    speed="fast",
     complexity="O(L + U·w·h²), U sequences of w templates that differ, h hidden units",
     departures=_SHARED,
-    learns_from_references=True,
-    developed_on=(SAMPLE,),
-    extra=EXTRA,
 )
 class UntrainedDeepLogLSTM(DeepLogLSTM):
     """Control: DeepLog's network with the weights that its training would begin with, and the same templates.

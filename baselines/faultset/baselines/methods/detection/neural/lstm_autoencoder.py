@@ -6,10 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import SAMPLE
+from faultset.baselines.methods.detection.neural.registration import neural_detector
 from faultset.baselines.methods.detection.neural.window_detector import DEPARTURES, WindowDetector
-from faultset.baselines.neural.extra import EXTRA
 from faultset.baselines.neural.networks import (
     Parameters,
     dense,
@@ -44,20 +42,14 @@ def squared_error(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: An
     return ((windows - reconstructed(xp, parameters, windows)) ** 2).mean()
 
 
-@baseline(
+@neural_detector(
     "lstm-autoencoder",
     title="LSTM autoencoder (EncDec-AD)",
-    task="detection",
     paper="Malhotra et al., ICML Anomaly Detection Workshop 2016",
     kind="method",
     tables=("metrics",),
-    stochastic=True,
-    speed="fast",
     complexity="O(S·T + V·T·w·h·(R + h)), w steps a window, h hidden units; a fit O(updates·w·h·(R + h))",
     departures=_SHARED,
-    learns_from_references=True,
-    developed_on=(SAMPLE,),
-    extra=EXTRA,
 )
 class LSTMAutoencoder(WindowDetector):
     """Detect steps that an LSTM, trained on healthy windows, does not reproduce from its code.
@@ -98,20 +90,14 @@ class LSTMAutoencoder(WindowDetector):
         return np.einsum("ij,jk,ik->i", away, inverse, away)
 
 
-@baseline(
+@neural_detector(
     "untrained-lstm-autoencoder",
     title="Untrained LSTM autoencoder",
-    task="detection",
     paper="Kim, Choi, Choi, Lee, Yoon, AAAI 2022",
     kind="control",
     tables=("metrics",),
-    stochastic=True,
-    speed="fast",
     complexity="O(S·T + V·T·w·h·(R + h)), w steps a window, h hidden units",
     departures=_SHARED,
-    learns_from_references=True,
-    developed_on=(SAMPLE,),
-    extra=EXTRA,
 )
 class UntrainedLSTMAutoencoder(LSTMAutoencoder):
     """Control for networks on windows: the LSTM autoencoder with the weights that its training would begin with.

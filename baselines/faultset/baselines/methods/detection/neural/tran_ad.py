@@ -6,10 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import SAMPLE
+from faultset.baselines.methods.detection.neural.registration import neural_detector
 from faultset.baselines.methods.detection.neural.window_detector import DEPARTURES, WindowDetector
-from faultset.baselines.neural.extra import EXTRA
 from faultset.baselines.neural.networks import (
     Parameters,
     attention,
@@ -62,15 +60,12 @@ def both_errors(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: A
 _PARTS = ("input", "context", "feed", "window", "cross", "first", "second")
 
 
-@baseline(
+@neural_detector(
     "tranad",
     title="TranAD",
-    task="detection",
     paper="Tuli, Casale, Jennings, VLDB 2022",
     kind="method",
     tables=("metrics",),
-    stochastic=True,
-    speed="fast",
     complexity="O(S·T + V·T·w·h·(w + h)), w steps a window, h units; a fit O(updates·w·h·(w + h))",
     departures=(
         *DEPARTURES,
@@ -79,9 +74,6 @@ _PARTS = ("input", "context", "feed", "window", "cross", "first", "second")
         "Both decoders are trained to be right, as in the authors' code; the second loss of the paper, by which the "
         "second decoder shall be wrong, is left out. The updates are divided into ten epochs, which weigh the errors.",
     ),
-    learns_from_references=True,
-    developed_on=(SAMPLE,),
-    extra=EXTRA,
 )
 class TranAD(WindowDetector):
     """Detect steps that a transformer with self-conditioning does not reproduce.

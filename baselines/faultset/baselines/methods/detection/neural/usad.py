@@ -6,10 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import SAMPLE
+from faultset.baselines.methods.detection.neural.registration import neural_detector
 from faultset.baselines.methods.detection.neural.window_detector import DEPARTURES, WindowDetector
-from faultset.baselines.neural.extra import EXTRA
 from faultset.baselines.neural.networks import Parameters, dense, dense_parameters, sigmoid
 from faultset.baselines.stats.scaling import Matrix
 
@@ -42,15 +40,12 @@ def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: A
     return share * ((flat - second) ** 2).mean() - (1 - share) * ((flat - again) ** 2).mean()
 
 
-@baseline(
+@neural_detector(
     "usad",
     title="USAD",
-    task="detection",
     paper="Audibert, Michiardi, Guyard, Marti, Zuluaga, KDD 2020",
     kind="method",
     tables=("metrics",),
-    stochastic=True,
-    speed="fast",
     complexity="O(S·T + V·T·w·R·h), w steps a window, h hidden units; a fit O(updates·w·R·h)",
     departures=(
         *DEPARTURES,
@@ -58,9 +53,6 @@ def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: A
         "second autoencoder was wrong about everything alike.",
         "Layers are narrower, with tanh between them, and the score is of the whole window, as in the paper.",
     ),
-    learns_from_references=True,
-    developed_on=(SAMPLE,),
-    extra=EXTRA,
 )
 class USAD(WindowDetector):
     """Detect windows that adversarially trained autoencoders do not reproduce.
