@@ -193,3 +193,22 @@ def test_a_terminal_that_lacks_a_character_shows_its_code():
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "a \\u2192 b\n"), done.stderr
+
+
+@pytest.mark.parametrize("place", ["pipe", "link to a pipe", "loop", "folder", "below a file", "in a folder not there"])
+def test_a_file_to_write_is_checked_before_anything_is_done(place, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link to a pipe").symlink_to("pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder").mkdir()
+    path = {"below a file": "file/x", "in a folder not there": "nothing/x"}.get(place, place)
+    with pytest.raises(click.BadParameter) as caught:
+        console.OUTPUT_FILE.convert(str(tmp_path / path), None, None)
+    assert "\n" not in caught.value.message
+
+
+def test_a_link_that_a_user_names_leads_to_the_file_that_is_written(tmp_path):
+    (tmp_path / "link").symlink_to("page.html")
+    assert console.OUTPUT_FILE.convert(str(tmp_path / "link"), None, None) == tmp_path / "page.html"
+    assert console.OUTPUT_FILE.convert("new.html", None, None) == Path("new.html")

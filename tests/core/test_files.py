@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,17 @@ def test_what_the_machine_does_not_give_is_one_sentence_with_a_remedy(number: in
 def test_a_bug_stays_a_bug(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), translate_resource_errors(tmp_path):
         (tmp_path / "absent").read_text()
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "socket"])
+def test_what_is_no_file_is_never_replaced(kind: str, overwrite: bool, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    with socket.socket(socket.AF_UNIX) as listening:
+        makers = {"folder": place.mkdir, "pipe": lambda: os.mkfifo(place), "socket": lambda: listening.bind(str(place))}
+        makers[kind]()
+        before = place.lstat()
+        with pytest.raises(FileExistsError, match="no regular file"), replacing(place, overwrite=overwrite):
+            pytest.fail("nothing may be written")
+    assert place.lstat().st_mode == before.st_mode
+    assert names(tmp_path) == ["place"]

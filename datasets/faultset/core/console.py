@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -21,7 +22,7 @@ from typing import Any, TypeVar
 import click
 
 from faultset.core.errors import DataError, FaultsetError, UsageError, missing_extra
-from faultset.core.files import is_disk_full
+from faultset.core.files import is_disk_full, is_special
 from faultset.core.output import escape_unencodable
 from faultset.core.plugins import Plugin, plugins
 from faultset.core.suggestions import suggest
@@ -228,3 +229,29 @@ class Duration(click.ParamType):
 
 DURATION = Duration()
 """Parameter type of every option that is a length of time."""
+
+
+class OutputFile(click.Path):
+    """A file that a command is to write, checked before the command does anything; links are followed."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return where the file is written.
+
+        Raises
+        ------
+        click.BadParameter
+            A folder, a device or a pipe is there, or the folder around it cannot be written.
+        """
+        named = Path(os.fsdecode(super().convert(value, param, ctx)))
+        path = Path(os.path.realpath(named)) if named.is_symlink() else named
+        if is_special(path) or path.is_symlink():
+            self.fail(f"{named} is no regular file; name another", param, ctx)
+        if not (path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK)):
+            self.fail(f"{path} cannot be written: {path.parent} is no folder that this user may write to", param, ctx)
+        return path
+
+
+OUTPUT_FILE = OutputFile()

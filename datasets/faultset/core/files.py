@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -44,8 +45,11 @@ def replacing(path: Path, *, durable: bool = True, overwrite: bool = True) -> It
     Raises
     ------
     FileExistsError
-        The file exists and `overwrite` is False, even if it was made meanwhile.
+        The file exists and `overwrite` is False, even if it was made meanwhile; or what is there is a device, a pipe
+        or anything else but a file or a link, which a rename would destroy.
     """
+    if is_special(path):
+        raise FileExistsError(errno.EEXIST, "no regular file", str(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
@@ -60,6 +64,15 @@ def replacing(path: Path, *, durable: bool = True, overwrite: bool = True) -> It
             flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def is_special(path: Path) -> bool:
+    """Say whether something is there that is neither a file nor a link: a folder, a device, a pipe, a socket."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import command
+from faultset.core.console import OUTPUT_FILE, command
 
 
 @command("calibrate")
 @click.argument("datasets", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the calibration file here.")
+@click.option("--out", type=OUTPUT_FILE, help="Write the calibration file here.")
 def calibrate(datasets: tuple[Path, ...], out: Path | None) -> None:
     """Measure how far the services of plain episodes without a fault move, for each application, platform and step.
 

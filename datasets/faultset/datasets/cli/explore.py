@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import command
+from faultset.core.console import OUTPUT_FILE, command
 from faultset.core.errors import UsageError
 from faultset.datasets.cli.versions import dataset_argument, version_option
 
@@ -14,13 +14,7 @@ from faultset.datasets.cli.versions import dataset_argument, version_option
 @command()
 @dataset_argument
 @click.option("--episode", "episodes", metavar="ID", multiple=True, help="Episode to show; all by default. Repeatable.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("explorer.html"),
-    show_default=True,
-    help="File to write.",
-)
+@click.option("--out", type=OUTPUT_FILE, help="File to write.  [default: explorer.html]")
 @click.option("--without-truth", is_flag=True, help="Leave the labels out, for people who are to diagnose.")
 @click.option("--serve", is_flag=True, help="Write no file; serve the pages on this machine until Ctrl-C.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on.  [default: a free one]")
@@ -28,7 +22,7 @@ from faultset.datasets.cli.versions import dataset_argument, version_option
 def explore(
     dataset: Path,
     episodes: tuple[str, ...],
-    out: Path,
+    out: Path | None,
     without_truth: bool,
     serve: bool,
     port: int | None,
@@ -65,6 +59,7 @@ def explore(
         return
     from faultset.datasets.explorer.page import write_page
 
+    out = out or Path("explorer.html")
     with reported("episodes") as progress:
         size = write_page(opened, out, episodes=episodes or None, truth=not without_truth, progress=progress)
     number = len(set(episodes)) if episodes else len(opened.episodes)

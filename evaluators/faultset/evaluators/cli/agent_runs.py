@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.console import command
+from faultset.core.console import OUTPUT_FILE, command
 from faultset.core.output import json_option, show_json, show_records
 
 if TYPE_CHECKING:
@@ -148,9 +148,7 @@ def _run(one: ScoredRun) -> dict[str, Any]:
 
 @command("page", short_help="Write a run as an HTML page.")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("run.html"), show_default=True, help="File to write."
-)
+@click.option("--out", type=OUTPUT_FILE, default=Path("run.html"), show_default=True, help="File to write.")
 @click.option("--dataset", type=click.Path(path_type=Path), help="Dataset of the episode, to draw its telemetry.")
 def page(run: Path, out: Path, dataset: Path | None) -> None:
     """Write the trajectory file RUN as one HTML page, step by step: no script, no network.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from faultset.core.console import command
+from faultset.core.console import OUTPUT_FILE, command
 
 if TYPE_CHECKING:
     from faultset.agents.interface.session import SessionTask
@@ -33,9 +33,7 @@ TOKEN_VARIABLE = "FAULTSET_MCP_TOKEN"
     help="Seconds from the start of the view to now; its end by default.",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Serve HTTP on 127.0.0.1 instead of standard streams.")
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), help="File for the answer and the counts, as JSON."
-)
+@click.option("--out", type=OUTPUT_FILE, help="File for the answer and the counts, as JSON.")
 def serve(
     dataset: Path,
     episode_id: str,
