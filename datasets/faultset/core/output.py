@@ -12,8 +12,8 @@ import click
 
 from faultset.core.printable import printable
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-"""The `--json` of every command that prints a table; its parameter is called `as_json`."""
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+"""The `--json` of every command whose result programs may want; its parameter is called `as_json`."""
 _WIDTH_OF_A_PIPE = 1000
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,14 @@ def test_the_command_measures_plain_episodes_and_writes_a_file_that_is_read_agai
     assert hotel.episodes == 1  # given twice, counted once; sham and disturbed episodes are left out
     assert f"{len(hotel.windows)} windows of services in 1 episodes" in result.output
     assert "no limit: 300 windows are needed" in result.output
+
+
+def test_the_command_prints_json_of_what_it_measured() -> None:
+    result = CliRunner().invoke(calibrate, [str(SAMPLE), "--json"], catch_exceptions=False)
+    (hotel,) = [row for row in json.loads(result.output) if row["app"] == "hotel"]
+    assert (hotel["episodes"], hotel["limit"], hotel["least_windows"]) == (1, None, 300)
+    assert hotel["windows"] > 0
+    assert hotel["share_above_interval"] is None
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"version": 2, "calibrations": [{"app": 1}]}'])

@@ -124,6 +124,13 @@ def test_the_command_writes_the_chosen_episode(example_root, tmp_path):
     assert [row["id"] for row in blocks(out.read_text("utf-8"))["dataset"]["episodes"]] == [episode]
 
 
+def test_the_command_prints_json_of_what_it_wrote(example_root, tmp_path):
+    out = tmp_path / "all.html"
+    done = CliRunner().invoke(faultset, ["dataset", "explore", str(example_root), "--out", str(out), "--json"])
+    episodes = list(open_dataset(example_root).episodes)
+    assert json.loads(done.stdout) == {"file": str(out), "bytes": out.stat().st_size, "episodes": episodes}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.agents.imports import import_runs
+from faultset.agents.trajectories.reading import read_trajectory
 from faultset.core.console import root
 from tests.agents.conftest import session_document
 
@@ -58,6 +59,18 @@ def test_show_shortens_long_texts_and_says_by_how_much(trajectory: Path) -> None
     assert "characters more]" in result.output
     assert "\x1b" not in result.output
     assert "status: ok" in result.output
+
+
+def test_show_prints_the_run_and_its_whole_trajectory_as_json(trajectory: Path) -> None:
+    result = CliRunner().invoke(root, ["agents", "show", str(trajectory), "--json"])
+    shown = json.loads(result.output)
+    assert shown["run"]["run"] == trajectory.stem
+    assert shown["trajectory"] == json.loads(read_trajectory(trajectory).to_json())
+
+
+def test_show_as_json_of_a_trajectory_elsewhere_has_no_run(tmp_path: Path) -> None:
+    result = CliRunner().invoke(root, ["agents", "show", str(_about("e1", tmp_path)), "--json"])
+    assert json.loads(result.output)["run"] is None
 
 
 def test_show_of_a_file_that_is_no_trajectory_is_one_sentence(tmp_path: Path) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from faultset.core.console import OUTPUT_FILE, command
+from faultset.core.output import json_option, show_json
+
+if TYPE_CHECKING:
+    from faultset.collector.verdicts.calibration import Calibration
 
 
 @command("calibrate")
 @click.argument("datasets", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", type=OUTPUT_FILE, help="Write the calibration file here.")
-def calibrate(datasets: tuple[Path, ...], out: Path | None) -> None:
+@json_option
+def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """Measure how far the services of plain episodes without a fault move, for each application, platform and step.
 
     The limit of the latent test is what 1 % of at least 300 such windows exceed; with fewer there is none, and faults
@@ -33,23 +39,52 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None) -> None:
         raise DataError(
             "these datasets have no plain episode without a fault; collect some with collect --faults noop --normal 60"
         )
-    for one in found:
-        click.echo(
-            f"{one.app} on {one.platform}, {one.load} load, a sample every {one.step_s:g} s: "
-            f"{len(one.windows)} windows of services in {one.episodes} episodes"
-        )
-        if one.threshold is None:
-            click.echo(f"  no limit: {calibration.LEAST_WINDOWS} windows are needed")
-            continue
-        click.echo(f"  limit {one.threshold:.2f}, the {calibration.QUANTILE:.0%} quantile")
-        exceeding, judged = one.unseen
-        if judged:
-            low, high = calibration.binomial_interval(exceeding, judged)
-            click.echo(
-                f"  with the limit of the other episodes, {exceeding} of {judged} windows exceed it "
-                f"({exceeding / judged:.2%}, 95 % interval {low:.2%} to {high:.2%}; wanted is 1 %)"
-            )
     if out is not None:
         groups = {(one.app, one.platform, one.step_s, one.load) for one in found}
         kept = [one for one in calibration.shipped() if (one.app, one.platform, one.step_s, one.load) not in groups]
         replace_text(out, calibration.to_json([*found, *kept]))
+    if as_json:
+        show_json([_record(one) for one in found])
+        return
+    for one in found:
+        _print(one)
+
+
+def _record(one: Calibration) -> dict[str, object]:
+    from faultset.collector.verdicts import calibration
+
+    exceeding, judged = one.unseen
+    return {
+        "app": one.app,
+        "platform": one.platform,
+        "load": one.load,
+        "step_s": one.step_s,
+        "episodes": one.episodes,
+        "windows": len(one.windows),
+        "least_windows": calibration.LEAST_WINDOWS,
+        "quantile": calibration.QUANTILE,
+        "limit": one.threshold,
+        "windows_judged_by_other_episodes": judged,
+        "windows_above_limit_of_other_episodes": exceeding,
+        "share_above_interval": calibration.binomial_interval(exceeding, judged) if judged else None,
+    }
+
+
+def _print(one: Calibration) -> None:
+    from faultset.collector.verdicts import calibration
+
+    click.echo(
+        f"{one.app} on {one.platform}, {one.load} load, a sample every {one.step_s:g} s: "
+        f"{len(one.windows)} windows of services in {one.episodes} episodes"
+    )
+    if one.threshold is None:
+        click.echo(f"  no limit: {calibration.LEAST_WINDOWS} windows are needed")
+        return
+    click.echo(f"  limit {one.threshold:.2f}, the {calibration.QUANTILE:.0%} quantile")
+    exceeding, judged = one.unseen
+    if judged:
+        low, high = calibration.binomial_interval(exceeding, judged)
+        click.echo(
+            f"  with the limit of the other episodes, {exceeding} of {judged} windows exceed it "
+            f"({exceeding / judged:.2%}, 95 % interval {low:.2%} to {high:.2%}; wanted is 1 %)"
+        )

@@ -8,6 +8,7 @@ import click
 
 from faultset.core.console import OUTPUT_FILE, command
 from faultset.core.errors import UsageError
+from faultset.core.output import json_option, show_json
 from faultset.datasets.cli.versions import dataset_argument, version_option
 
 
@@ -19,6 +20,7 @@ from faultset.datasets.cli.versions import dataset_argument, version_option
 @click.option("--serve", is_flag=True, help="Write no file; serve the pages on this machine until Ctrl-C.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on.  [default: a free one]")
 @version_option
+@json_option
 def explore(
     dataset: Path,
     episodes: tuple[str, ...],
@@ -27,6 +29,7 @@ def explore(
     serve: bool,
     port: int | None,
     version: str | None,
+    as_json: bool,
 ) -> None:
     """Make a page to look at the episodes of DATASET: one HTML file that needs no network.
 
@@ -53,6 +56,9 @@ def explore(
         from faultset.datasets.explorer.server import serve as run
 
         def started(address: str) -> None:
+            if as_json:
+                show_json({"address": address})
+                return
             click.echo(f"{address}\nOpen this address in a browser on this machine; Ctrl-C ends the server.", err=True)
 
         asyncio.run(run(opened, port=port or 0, truth=not without_truth, started=started))
@@ -62,6 +68,10 @@ def explore(
     out = out or Path("explorer.html")
     with reported("episodes") as progress:
         size = write_page(opened, out, episodes=episodes or None, truth=not without_truth, progress=progress)
-    number = len(set(episodes)) if episodes else len(opened.episodes)
+    shown = sorted(set(episodes)) if episodes else list(opened.episodes)
+    if as_json:
+        show_json({"file": str(out), "bytes": size, "episodes": shown})
+        return
+    number = len(shown)
     noun = "episode" if number == 1 else "episodes"
     click.echo(f"{number} {noun} in {out}, {size / 1e6:.1f} MB. Open it in a browser.")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from faultset.core.console import command
+from faultset.core.output import json_option, show_json
 
 
 @command("show", short_help="Print a run step by step.")
@@ -15,11 +16,13 @@ from faultset.core.console import command
 @click.option(
     "--length", type=click.IntRange(min=0), default=600, show_default=True, help="Characters of a text; 0: all."
 )
-def show(run: Path, length: int) -> None:
+@json_option
+def show(run: Path, length: int, as_json: bool) -> None:
     """Print the trajectory file RUN step by step, as wide as the terminal.
 
     RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. On a terminal it is paged. Long
-    texts are shortened, and it is said by how much.
+    texts are shortened, and it is said by how much. With --json the trajectory is printed whole, with the run's row of
+    the table of runs where RUN lies in an imported folder.
 
     \b
     Example:
@@ -31,8 +34,13 @@ def show(run: Path, length: int) -> None:
     from faultset.agents.runs.text import trajectory_text
     from faultset.agents.trajectories.reading import read_trajectory
 
+    trajectory, record = read_trajectory(run), record_beside(run)
+    if as_json:
+        content = trajectory.model_dump(mode="json", exclude_none=True)
+        show_json({"run": record.model_dump(mode="json") if record else None, "trajectory": content})
+        return
     width = shutil.get_terminal_size((120, 24)).columns
-    text = trajectory_text(read_trajectory(run), record_beside(run), width=width, length=length or None)
+    text = trajectory_text(trajectory, record, width=width, length=length or None)
     if sys.stdout.isatty():
         click.echo_via_pager(text)
     else:
