@@ -20,6 +20,7 @@ from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 if TYPE_CHECKING:
     import pandas as pd
 
+    from faultset.agents.runs.record import AgentRun
     from faultset.baselines.api.registry import BaselineSpec
 
 RESULTS_FILE = "results.parquet"
@@ -62,6 +63,8 @@ class Evaluation:
     """Threshold policies beside `reference`."""
     seed: int = 0
     """Of the bootstrap."""
+    agent_runs: tuple[AgentRun, ...] = field(default=(), repr=False)
+    """Runs of agents, whose answers are among the rows."""
 
     @cached_property
     def board(self) -> Leaderboard:

@@ -10,30 +10,28 @@ from typing import TYPE_CHECKING, Literal
 
 from faultset.core.errors import DataError, UsageError
 from faultset.core.progress import Progress, StepCounter
-from faultset.core.suggestions import unknown_name
+from faultset.evaluators.agent_evaluation.choice import AgentSettings, choose_agents
+from faultset.evaluators.agent_evaluation.evaluation import AgentEvaluation, AgentProgress
 from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
+from faultset.evaluators.evaluation_settings import alarm_detector, budgets_of_evidence, settings_of, shown_settings
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
-from faultset.evaluators.execution.dataset_source import DatasetSource, is_url, local_path, opened_dataset
+from faultset.evaluators.execution.dataset_source import is_url, local_path, opened_dataset
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
 from faultset.evaluators.execution.planning.plan import make_plan
 from faultset.evaluators.execution.planning.runs import codes_of
-from faultset.evaluators.execution.planning.settings import ALARM_DETECTOR, EvaluationSettings, check_choice
-from faultset.evaluators.execution.planning.training_data import TrainingData, training_data
-from faultset.evaluators.execution.runners.outcomes import RunLimits
+from faultset.evaluators.execution.planning.settings import ALARM_DETECTOR, check_choice, folds_of
+from faultset.evaluators.execution.planning.training_data import training_data
 from faultset.evaluators.leaderboards.trained_thresholds import training_policy, with_training_thresholds
 from faultset.evaluators.predictions.files import check_names, read_predictions
 from faultset.evaluators.predictions.prediction_rows import prediction_rows
 from faultset.evaluators.results.output_folder import check_writable, writing
-from faultset.evaluators.results.provenance import code_version, parameters_of, scorer_codes
-from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow, changed_codes
-from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
+from faultset.evaluators.results.provenance import code_version, parameters_of
+from faultset.evaluators.results.rows import TASKS, ResultRow, changed_codes
+from faultset.evaluators.scoring.thresholds import chosen_policies
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
     from faultset.datasets.dataset import Dataset
-
-DELAYS_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
-"""The grid "auto": doubling, because the first seconds matter most."""
 
 
 def evaluate(
@@ -50,6 +48,8 @@ def evaluate(
     evidence: Literal["auto"] | Sequence[float] = (),
     thresholds: Sequence[str] = (),
     predictions: Sequence[str | Path] = (),
+    agents: Sequence[str | Path] = (),
+    agent_settings: AgentSettings | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
     out: str | Path | None = None,
@@ -59,6 +59,7 @@ def evaluate(
     fresh: bool = False,
     started: Callable[[EvaluationStart], None] | None = None,
     progress: Progress | None = None,
+    agent_progress: AgentProgress | None = None,
 ) -> Evaluation:
     """Run baselines on every episode of a dataset and score their answers.
 
@@ -89,6 +90,10 @@ def evaluate(
     predictions
         Files with answers that were made elsewhere, `FILE` or `NAME=FILE`, scored beside the baselines; see
         docs/predictions.md for their columns.
+    agents
+        Agents by name, which are run, and folders of runs on these episodes that were made before; see docs/agents.md.
+    agent_settings
+        With what they are run.
     workers
         Methods that run at once; as many as there are cores by default.
     scheduler
@@ -106,6 +111,8 @@ def evaluate(
         Called once, before the first method starts.
     progress
         Called as steps finish.
+    agent_progress
+        Called as runs of agents finish, with what they have cost.
 
     Raises
     ------
@@ -132,8 +139,8 @@ def evaluate(
             f"leave out the {'split' if split is not None else 'predictions'}"
         )
     policies = chosen_policies(list(thresholds))
-    settings = _settings(tasks, protocol, split, delays, policies, seed, timeout_s, memory_limit_bytes)
-    settings = replace(settings, evidence=_budgets(evidence), alarm_detector=_alarm_detector(alarm))
+    settings = settings_of(tasks, protocol, split, delays, policies, seed, timeout_s, memory_limit_bytes)
+    settings = replace(settings, evidence=budgets_of_evidence(evidence), alarm_detector=alarm_detector(alarm))
     workers = workers or dask_clients.default_workers()
     folder = None if out is None else Path(out)
     files = [read_predictions(given) for given in predictions]
@@ -147,7 +154,10 @@ def evaluate(
             running.callback(close_machine_pool)
             machine_pool().prestart(workers)
         specs = choose_baselines(baselines)
-        check_names(files, [*list_baselines(), *(spec.name for spec in specs)])
+        names = [*list_baselines(), *(spec.name for spec in specs)]
+        check_names(files, names)
+        agent_settings = agent_settings or AgentSettings()
+        choice = choose_agents(agents, agent_settings, [*names, *(file.name for file in files)])
         source = read_source()
         training = None
         if train is not None:
@@ -155,11 +165,17 @@ def evaluate(
             settings = replace(settings, train=f"{training.name} {training.source.digest}")
         check_choice(source, specs, settings)
         predicted = prediction_rows(files, source, settings, training)
+        folds = folds_of(source, settings) if training is None else [training.fold]
+        learned = training.source.truths if training is not None else ()
+        acting = AgentEvaluation(
+            choice, agent_settings, source, settings, folds, training_truths=learned, folder=folder
+        )
+        acting.check(specs)
         checkpoint, kept, changed = None, [], ()
         if folder is not None:
             about = {"digest": source.digest, "code": code_version(), "split": split or ""}
             about |= {"train": settings.train} if settings.train else {}
-            known = (*source.truths, *(training.source.truths if training is not None else ()))
+            known = (*source.truths, *learned)
             codes = codes_of(specs, settings, get_baseline) | {file.name: file.code for file in files}
             with writing(folder):
                 checkpoint = stack.enter_context(Checkpoint(folder, about, codes))
@@ -198,7 +214,9 @@ def evaluate(
             damage.setdefault(episode, error)
 
         isolated = dask_clients.isolation_of(client)
-        rows = [*scheduling.run_plan(plan, client, finished.add, store, leave_out), *predicted]
+        rows = scheduling.run_plan(plan, client, finished.add, store, leave_out)
+        acted = acting.run(client, workers, rows, agent_progress)
+        rows += [*predicted, *acted.rows]
         running.close()
         # Of a damaged episode some methods may have answered: it is in no table of any.
         rows = [row for row in rows if row.episode not in damage]
@@ -211,13 +229,14 @@ def evaluate(
             specs=plan.specs,
             dataset=None if source.url else source.folder,
             digest=source.digest,
-            settings=_shown_settings(source, settings, training)
+            settings=shown_settings(source, settings, training)
             | {
                 "isolation": isolated,
                 "parameters": {spec.name: given for spec in plan.specs if (given := parameters_of(spec))},
                 "predictions": {file.name: file.record for file in files},
                 "reference_gaps": source.reference_gaps(),
             },
+            agent_runs=acted.runs,
             policies=tuple(policies),
             seed=seed,
         )
@@ -231,22 +250,6 @@ def evaluate(
             where = "" if folder is None else f" of the results in {folder}"
             raise DataError(f"{first}; {left}{where}; restore the file, then run the same command again")
         return evaluation
-
-
-def _budgets(evidence: Literal["auto"] | Sequence[float]) -> tuple[float, ...]:
-    budgets = DELAYS_S[1:] if evidence == "auto" else tuple(sorted({float(budget) for budget in evidence}))
-    if budgets and not budgets[0] > 0:
-        raise UsageError(f"a budget of {budgets[0]:g} s of evidence leaves nothing to see; give seconds above 0")
-    return budgets
-
-
-def _alarm_detector(name: str) -> str:
-    from faultset.baselines.api.registry import get_baseline
-
-    task = get_baseline(name).task
-    if task != "detection":
-        raise UsageError(f'"{name}" is for {task} and raises no alarm; name a detector, see "faultset list baselines"')
-    return name
 
 
 def results_folder(dataset: str) -> Path:
@@ -266,55 +269,3 @@ def results_folder(dataset: str) -> Path:
         if place.is_symlink():
             raise UsageError(f"{place} is a link; remove it, or name the folder for the results with --out")
     return results / folder.name
-
-
-def _settings(
-    tasks: Sequence[str],
-    protocol: str,
-    split: str | None,
-    delays: Literal["auto"] | Sequence[float],
-    policies: Sequence[ThresholdPolicy],
-    seed: int,
-    timeout_s: float,
-    memory_bytes: int,
-) -> EvaluationSettings:
-    for task in tasks:
-        if task not in TASKS:
-            raise unknown_name("task", task, TASKS)
-    if protocol not in (*PROTOCOLS, "both"):
-        raise unknown_name("protocol", protocol, (*PROTOCOLS, "both"))
-    if timeout_s <= 0:
-        raise UsageError("with a timeout of 0 s no method can answer; give for instance 60 s")
-    return EvaluationSettings(
-        tasks=tuple(task for task in TASKS if task in tasks),
-        protocols=PROTOCOLS if protocol == "both" else (protocol,),
-        split=split,
-        seed=seed,
-        limits=RunLimits(timeout_s=timeout_s, memory_bytes=memory_bytes),
-        delays=DELAYS_S if delays == "auto" else tuple(sorted({float(delay) for delay in delays})),
-        calibrate=any(policy.needs_training for policy in policies),
-    )
-
-
-def _shown_settings(
-    source: DatasetSource, settings: EvaluationSettings, training: TrainingData | None
-) -> dict[str, object]:
-    from faultset.evaluators.reports.machine import machine
-
-    return {
-        "tasks": list(settings.tasks),
-        "protocols": list(settings.protocols),
-        "delays_s": list(settings.delays),
-        "evidence_s": list(settings.evidence),
-        "alarm_detector": settings.alarm_detector,
-        "threshold_policy": "reference",
-        "split": settings.split or "cross" if training is None else training.name,
-        **({} if training is None else {"train": training.record}),
-        "seed": settings.seed,
-        "timeout_s": settings.limits.timeout_s,
-        "memory_limit_bytes": settings.limits.memory_bytes,
-        "cluster_key": "application, fault, target",
-        "scorers": scorer_codes(),
-        "source": source.url or str(source.folder),
-        "machine": machine(),
-    }

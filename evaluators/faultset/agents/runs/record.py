@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-RUNS_VERSION = 1
-"""Layout of both tables; raised when a column changes."""
+RUNS_VERSION = 2
+"""Layout of both tables; raised when a column changes. Version 2 added the columns `ADDED`."""
+ADDED = ("refused", "alarm_ns", "answered_ns")
 Status = Literal[
-    "ok", "no_answer", "invalid", "unparsed", "step_limit", "token_limit", "timeout", "harness_error", "cheated"
-]
-STATUSES: tuple[Status, ...] = (
-    "ok", "no_answer", "invalid", "unparsed", "step_limit", "token_limit", "timeout", "harness_error", "cheated",
-)  # fmt: skip
-TASKS = ("detection", "localization", "diagnosis", "mitigation", "root_cause", "other")
+    "ok", "no_answer", "invalid", "unparsed", "step_limit", "token_limit", "cost_limit", "timeout", "harness_error",
+    "cheated",
+]  # fmt: skip
+STATUSES: tuple[Status, ...] = get_args(Status)
+TASKS = ("detection", "localization", "diagnosis", "mitigation", "root_cause", "other", "all")
 Name = Annotated[str, StringConstraints(max_length=500)]
 RunId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -54,8 +54,8 @@ class AgentRun(_Row):
     """Version of the dataset."""
     episode: Name | None = None
     """Of a recording of ours the episode; of another benchmark its problem or case."""
-    task: Literal["detection", "localization", "diagnosis", "mitigation", "root_cause", "other"]
-    """What the agent was asked for."""
+    task: Literal["detection", "localization", "diagnosis", "mitigation", "root_cause", "other", "all"]
+    """What the agent was asked for; "all" is detection, localization and diagnosis in one answer."""
     protocol: Name | None = None
     """What the agent was told of the time of the fault."""
     trial: Count | None = None
@@ -78,6 +78,8 @@ class AgentRun(_Row):
     """Calls of tools that ended in an error."""
     not_recorded: Count | None = None
     """Requests that a recording could not answer; null where the agent acted on a running system."""
+    refused: Count | None = None
+    """Requests that a recording refused; null where the agent acted on a running system."""
     repeats: Count
     """Messages of the agent that say and call exactly what an earlier one did."""
     prompt_tokens: Count | None = None
@@ -98,6 +100,10 @@ class AgentRun(_Row):
     """From the first to the last moment of the run, model and tools together."""
     started_ns: int | None = None
     """When the run began, UTC nanoseconds."""
+    alarm_ns: int | None = None
+    """Alarm that the agent was told, UTC nanoseconds; null without one."""
+    answered_ns: int | None = None
+    """Moment of the recording at which it answered, UTC nanoseconds; null without an answer."""
     stop_reason: Name | None = None
     """Why it stopped, in the word of the source, or where the answer was found."""
     trajectory_path: Name = ""
@@ -177,6 +183,7 @@ RUNS = pa.schema(
         _field("tool_calls", _INT, null=False),
         _field("tool_errors", _INT, null=False),
         _field("not_recorded", _INT),
+        _field("refused", _INT),
         _field("repeats", _INT, null=False),
         _field("prompt_tokens", _INT),
         _field("cached_tokens", _INT),
@@ -187,6 +194,8 @@ RUNS = pa.schema(
         _field("seconds_tools", _FLOAT),
         _field("seconds", _FLOAT),
         _field("started_ns", _INT),
+        _field("alarm_ns", _INT),
+        _field("answered_ns", _INT),
         _field("stop_reason", _TEXT),
         _field("trajectory_path", _TEXT, null=False),
         _field("trajectory_sha256", _TEXT, null=False),

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
-from faultset.agents.runs.record import RUNS, RUNS_VERSION, TRUTH, AgentRun, RunTruth
+from faultset.agents.runs.record import ADDED, RUNS, RUNS_VERSION, TRUTH, AgentRun, RunTruth
 from faultset.core.errors import DataError
+from faultset.core.files import replacing
 from faultset.core.printable import printable
 from faultset.core.reading.documents import validation_sentence
 from faultset.core.reading.regular_files import regular_stat
@@ -25,9 +26,19 @@ T = TypeVar("T", bound=BaseModel)
 
 def write_tables(folder: Path, runs: Iterable[AgentRun], truths: Iterable[RunTruth]) -> None:
     """Write both tables into a folder that nobody reads yet."""
-    for name, schema, rows in ((RUNS_FILE, RUNS, runs), (TRUTH_FILE, TRUTH, truths)):
-        table = pa.Table.from_pylist([row.model_dump() for row in rows], schema=schema)
-        pq.write_table(table, folder / name, compression="zstd")
+    write_runs(folder, runs)
+    _write(folder / TRUTH_FILE, TRUTH, truths)
+
+
+def write_runs(folder: Path, runs: Iterable[AgentRun]) -> None:
+    """Write the table of runs alone."""
+    _write(folder / RUNS_FILE, RUNS, runs)
+
+
+def _write(path: Path, schema: pa.Schema, rows: Iterable[BaseModel]) -> None:
+    table = pa.Table.from_pylist([row.model_dump() for row in rows], schema=schema)
+    with replacing(path, durable=False) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
 
 
 def read_runs(folder: Path | str) -> list[AgentRun]:
@@ -61,10 +72,12 @@ def _read(path: Path, schema: pa.Schema, kind: type[T]) -> list[T]:
             if file.metadata.num_rows > _MOST_ROWS:
                 raise DataError(f"{printable(path)} says it has {file.metadata.num_rows:,} rows; import the runs again")
             found = (file.schema_arrow.metadata or {}).get(b"faultset.agent_runs", b"none")
-            if found != str(RUNS_VERSION).encode() or file.schema_arrow.names != schema.names:
+            added = ADDED if found == b"1" else ()
+            wanted = [name for name in schema.names if name not in added]
+            if found not in (b"1", str(RUNS_VERSION).encode()) or file.schema_arrow.names != wanted:
                 raise DataError(
                     f"{printable(path)} holds runs in layout {printable(found[:20].decode('utf-8', 'replace'))}, this "
-                    f"release reads {RUNS_VERSION}; import the runs again"
+                    f"release reads 1 and {RUNS_VERSION}; import the runs again"
                 )
             rows = file.read().to_pylist()
     try:

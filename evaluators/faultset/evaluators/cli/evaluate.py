@@ -71,6 +71,14 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     help="Parquet or CSV with answers that were made elsewhere, scored beside the baselines. May be repeated.",
 )
 @click.option(
+    "--agents",
+    multiple=True,
+    metavar="NAMES|FOLDER",
+    shell_complete=complete_names("faultset.agents"),
+    help="LLM agents to run, by comma, or a folder of runs on these episodes. See faultset list agents.",
+)
+@click.option("--trials", type=click.IntRange(1, 100), help="Attempts of each agent at each problem.  [default: 3]")
+@click.option(
     "--train",
     metavar="OTHER",
     help="Learn from this dataset, and test all of DATASET. No episode or (application, fault, target) is in both.",
@@ -108,6 +116,8 @@ def evaluate(
     split: str | None,
     train: str | None,
     predictions: tuple[str, ...],
+    agents: tuple[str, ...],
+    trials: int | None,
     out: Path | None,
     workers: int | None,
     scheduler: str | None,
@@ -147,6 +157,7 @@ def evaluate(
     if compare or dataset is None:
         raise UsageError("give either a DATASET to evaluate, or --compare OLD NEW with two folders of results")
     from faultset.evaluators import evaluation_call
+    from faultset.evaluators.agent_evaluation.choice import TRIALS, AgentSettings
     from faultset.evaluators.cli import options
     from faultset.evaluators.execution.planning.settings import ALARM_DETECTOR
     from faultset.evaluators.results.rows import TASKS
@@ -169,6 +180,8 @@ def evaluate(
             evidence=options.delays(evidence, "budget of evidence"),
             thresholds=options.names(thresholds),
             predictions=predictions,
+            agents=options.names(agents),
+            agent_settings=AgentSettings(trials=trials or TRIALS),
             workers=workers,
             scheduler=scheduler,
             out=folder,
@@ -178,6 +191,7 @@ def evaluate(
             fresh=fresh,
             started=progress.start,
             progress=progress.show,
+            agent_progress=progress.show_agents,
         )
     _show(evaluated, folder, dataset, as_json)
 
@@ -187,7 +201,7 @@ class _Progress:
 
     def __init__(self, stack: ExitStack, *, default_choice: bool) -> None:
         self._stack, self._default_choice = stack, default_choice
-        self._done = 0
+        self._done = self._agents_done = 0
 
     def start(self, start: EvaluationStart) -> None:
         from faultset.core import progress
@@ -211,6 +225,14 @@ class _Progress:
     def show(self, done: int, total: int) -> None:
         self._advance(done - self._done)
         self._done = done
+
+    def show_agents(self, done: int, total: int, cost_usd: float) -> None:
+        from faultset.core import progress
+
+        if not done:
+            self._advance_agents = self._stack.enter_context(progress.shown(total, f"{total} runs of agents"))
+        self._advance_agents(done - self._agents_done)
+        self._agents_done = done
 
 
 def _show(evaluated: Evaluation, folder: Path, dataset: str, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`faultset list baselines`."""
+"""`faultset list baselines` and `faultset list agents`."""
 
 from __future__ import annotations
 
@@ -50,3 +50,29 @@ def baselines(task: str | None, as_json: bool) -> None:
         for spec in specs
     ]
     show_records(records, columns=("name", "task", "kind", "tables", "speed"), as_json=as_json)
+
+
+@command("agents", short_help="List the agents that can be run on recorded episodes.")
+@json_option
+def agents(as_json: bool) -> None:
+    """List the agents that `evaluate --agents` can run, controls without a model included.
+
+    \b
+    Example:
+      faultset list agents
+    """
+    from faultset.agents.registry import agent_names, reference_agent
+
+    found = [reference_agent(name) for name in agent_names()]
+    found.sort(key=lambda agent: (agent.kind, agent.name))
+    records: list[dict[str, Any]] = [
+        {
+            "name": agent.name,
+            "kind": agent.kind,
+            "model": "needed" if agent.needs_model else "none",
+            "title": agent.title,
+            "version": agent.version,
+        }
+        for agent in found
+    ]
+    show_records(records, columns=("name", "kind", "model", "title"), as_json=as_json)

@@ -20,7 +20,7 @@ from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scorers.registry import registered_scorers
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 
-KIND_ORDER = ("named", "method", "own", "external", "rule", "control")
+KIND_ORDER = ("named", "method", "own", "agent", "external", "rule", "control")
 
 
 class Setting(NamedTuple):

@@ -22,11 +22,13 @@ from faultset.core.files import replacing
 from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.results.truth import Truth
 
-Status = Literal["ok", "invalid", "error", "timeout", "memory", "exit", "output", "no_alarm", "missing", "cannot"]
-"""ok · invalid: not a valid answer · error: raised · timeout · memory · exit: its process ended · output:
-wrote without end · no_alarm: a localizer or diagnoser that was not run, because the detector raised no alarm ·
-missing: a prediction file says nothing about the episode · cannot: no answer, because none of the tables that the
-method reads has anything in the reference to compare with."""
+Status = Literal[
+    "ok", "invalid", "error", "timeout", "memory", "exit", "output", "no_alarm", "missing", "cannot", "no_answer",
+    "unparsed", "step_limit", "token_limit", "cost_limit", "harness_error", "cheated"]  # fmt: skip
+"""ok · invalid: not a valid answer · error: raised · timeout · memory · exit: its process ended · output: wrote without
+end · no_alarm: a localizer or diagnoser that was not run, because the detector raised no alarm · missing: nothing is
+said about the episode · cannot: no answer, because none of the tables that the method reads has anything in the
+reference to compare with. The others are of agents; see docs/agents.md."""
 
 Protocol = Literal["detected", "own", "oracle", "delayed", "evidence", "calibration"]
 """What a method is given. detected: the alarm of one named detector; own: that of the method's own trigger; oracle:

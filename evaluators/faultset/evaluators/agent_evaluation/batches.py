@@ -1,0 +1,153 @@
+"""Runs of agents as work for dask, and the folder that keeps what they did."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from faultset.agents.interface.session import AgentSession
+from faultset.agents.registry import reference_agent
+from faultset.agents.running.limits import AttemptLimits
+from faultset.agents.running.run import FinishedRun, run_agent
+from faultset.agents.runs.storage import TRAJECTORIES, trajectory_file
+from faultset.core.files import replacing
+from faultset.datasets.tools.clock import ViewClock
+from faultset.datasets.tools.toolset import EpisodeTools
+from faultset.datasets.views import EpisodeView
+from faultset.evaluators.agent_evaluation.questions import AgentQuestion
+from faultset.evaluators.execution.remote_episodes import EpisodeLocation, local_folders
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentTrial:
+    """One run that is to be made."""
+
+    run: str
+    """Its name."""
+    question: AgentQuestion
+    trial: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentBatch:
+    """Runs of one agent about one episode, one after the other."""
+
+    agent: str
+    """As it is registered."""
+    settings: str
+    dataset: str
+    version: str
+    location: EpisodeLocation
+    trials: tuple[AgentTrial, ...]
+    limits: AttemptLimits
+
+    def __call__(self) -> list[FinishedRun]:
+        """Make the runs."""
+        agent = reference_agent(self.agent)
+        with local_folders((self.location,), frozenset()) as (folder,):
+            view = EpisodeView(folder)
+            return [self._finished(agent, view, folder, trial) for trial in self.trials]
+
+    def _finished(self, agent: Any, view: EpisodeView, folder: str, trial: AgentTrial) -> FinishedRun:
+        question = trial.question
+        context = view.context
+        alarm_ns = question.alarm_ns
+        clock = ViewClock(context) if alarm_ns is None else ViewClock.after(context, alarm_ns)
+        session = AgentSession(EpisodeTools(view, clock), question.task)
+        return run_agent(
+            agent,
+            session,
+            self.limits,
+            alarm_ns=alarm_ns,
+            problem_seed=_drawn(trial, question),
+            secrets=(folder, question.episode),
+            run=trial.run,
+            settings_hash=self.settings,
+            dataset=self.dataset,
+            version=self.version,
+            episode=question.episode,
+            protocol=question.protocol,
+            trial=trial.trial,
+            seed=trial.seed,
+        )
+
+
+def _drawn(trial: AgentTrial, question: AgentQuestion) -> int:
+    """Return a seed that tells an agent nothing of the episode, and differs between problems."""
+    text = f"{trial.seed}/{question.episode}/{question.task}/{question.protocol}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+
+
+def run_batches(
+    client: Client,
+    batches: Sequence[AgentBatch],
+    at_once: int,
+    finished: Callable[[AgentBatch, list[FinishedRun]], bool],
+) -> None:
+    """Make the runs of all batches on dask workers, so many batches at once.
+
+    Parameters
+    ----------
+    finished
+        Told of every batch as it is done; no further one is begun once it returns False.
+    """
+    from distributed import as_completed
+
+    waiting: Iterator[AgentBatch] = iter(batches)
+    futures: dict[Any, AgentBatch] = {}
+
+    def begin() -> Any:
+        batch = next(waiting, None)
+        if batch is None:
+            return None
+        future = client.submit(_made, batch, pure=False)
+        futures[future] = batch
+        return future
+
+    first = [future for _ in range(at_once) if (future := begin()) is not None]
+    try:
+        going = True
+        remaining = as_completed(first, loop=client.loop)
+        for done in remaining:
+            going = finished(futures.pop(done), done.result()) and going
+            done.release()
+            more = begin() if going else None
+            if more is not None:
+                remaining.add(more)
+    finally:
+        client.cancel(list(futures))
+
+
+def _made(batch: AgentBatch) -> list[FinishedRun]:
+    return batch()
+
+
+def run_name_of(label: str, question: AgentQuestion, trial: int, settings: str, digest: str) -> str:
+    """Return a name that a run keeps as long as nothing that decides its answer changes."""
+    what = f"{label}/{settings}/{digest}/{question}/{trial}"
+    key = hashlib.sha256(what.encode()).hexdigest()[:10]
+    readable = "".join(c if c.isalnum() else "-" for c in label)[:30].strip("-")
+    return f"{readable}-{question.episode}-{question.task}-{question.protocol}-{trial}-{key}"[:100]
+
+
+def trajectory_bytes(finished: FinishedRun) -> bytes:
+    """Return the content of a run's trajectory file."""
+    return finished.trajectory.model_copy(update={"trajectory_id": finished.run.run}).to_json()
+
+
+def store(folder: Path, finished: FinishedRun) -> FinishedRun:
+    """Write the trajectory of a run, and return it with where that lies."""
+    content = trajectory_bytes(finished)
+    file = trajectory_file(folder, finished.run)
+    (folder / TRAJECTORIES).mkdir(parents=True, exist_ok=True)
+    with replacing(file, durable=False) as temporary:
+        temporary.write_bytes(content)
+    place = {"trajectory_path": f"{TRAJECTORIES}/{file.name}", "trajectory_sha256": hashlib.sha256(content).hexdigest()}
+    return replace(finished, run=finished.run.model_copy(update=place))

@@ -1,0 +1,163 @@
+"""Runs of agents as result rows, by the rules that hold for baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from faultset.agents.interface.session import SessionTask
+from faultset.agents.runs.record import AgentRun
+from faultset.baselines.api.contract import Diagnosis, Ranking
+from faultset.evaluators.agent_evaluation.questions import TASKS_OF
+from faultset.evaluators.execution.runners.answers import InvalidAnswer, check_diagnosis, check_ranking
+from faultset.evaluators.execution.runners.messages import CheckedAnswer
+from faultset.evaluators.results.provenance import code_version, library_versions
+from faultset.evaluators.results.rows import Protocol, ResultRow, Status
+from faultset.evaluators.results.stored_answers import StoredAnswer, answer_text
+from faultset.evaluators.results.truth import Truth
+
+_NAMES: Mapping[str, SessionTask] = {
+    "detection": "detection",
+    "localization": "localization",
+    "diagnosis": "diagnosis",
+    "all": "all",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowContext:
+    """What all rows of one agent have in common."""
+
+    label: str
+    kind: str
+    settings: str
+    code: str
+    dataset: str
+    version: str
+    split: str
+    alarm_detector: str
+    folds: Mapping[str, int]
+    """Tested episode -> number of its fold."""
+    majority_labels: Mapping[int, tuple[str, str] | None]
+    """Fold -> system level and fault type that its training labels most often have."""
+
+
+def rows_of_run(run: AgentRun, truth: Truth, context: RowContext, cpu_seconds: float | None = None) -> list[ResultRow]:
+    """Return the rows of a run: one for each task that it answers."""
+    answer = run.answer or {}
+    rows = []
+    for task in TASKS_OF[_NAMES[run.task]]:
+        status, reason, checked = _checked(run, task, answer, truth)
+        rows.append(
+            empty_row(
+                truth,
+                context,
+                task=task,
+                protocol=run.protocol or "detected",
+                trial=run.trial or 0,
+                status=status,
+                reason=reason,
+                given_alarm_ns=run.alarm_ns,
+                alarm_ns=checked.alarm_ns,
+                answer=checked.text,
+                ranking=checked.ranking,
+                seconds=run.seconds,
+                cpu_seconds=cpu_seconds,
+            )
+        )
+    return rows
+
+
+def empty_row(
+    truth: Truth,
+    context: RowContext,
+    *,
+    task: str,
+    protocol: str,
+    trial: int,
+    status: Status,
+    reason: str = "",
+    given_alarm_ns: int | None = None,
+    alarm_ns: int | None = None,
+    answer: str = "{}",
+    ranking: Mapping[str, float] | None = None,
+    seconds: float | None = None,
+    cpu_seconds: float | None = None,
+) -> ResultRow:
+    """Return a row of an agent; trials stand where methods that draw random numbers have their seeds."""
+    fold = context.folds.get(truth.episode, 0)
+    source = None if task == "detection" else "truth" if protocol == "oracle" else context.alarm_detector
+    return ResultRow(
+        baseline=context.label,
+        kind=context.kind,
+        needs=(),
+        settings=context.settings,
+        dataset=context.dataset,
+        version=context.version,
+        split=context.split,
+        fold=fold,
+        task=task,
+        protocol=_protocol(protocol),
+        seed=trial,
+        status=status,
+        reason=reason,
+        given_alarm_ns=None if task == "detection" else given_alarm_ns,
+        alarm_source=source,
+        alarm_ns=alarm_ns,
+        answer=StoredAnswer(answer),
+        ranking=ranking or {},
+        majority_label=context.majority_labels.get(fold) if task == "rca" else None,
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
+        code=code_version(),
+        method_code=context.code,
+        libraries=library_versions(),
+        truth=truth,
+    )
+
+
+def _protocol(name: str) -> Protocol:
+    return "oracle" if name == "oracle" else "detected"
+
+
+def _checked(run: AgentRun, task: str, answer: Mapping[str, Any], truth: Truth) -> tuple[Status, str, CheckedAnswer]:
+    origin = {"agent_run": run.run}
+    nothing = CheckedAnswer(text=answer_text(origin))
+    if run.status != "ok":
+        return run.status, run.status_reason, nothing
+    try:
+        if task == "detection":
+            return "ok", "", _detection(run, answer, origin)
+        if task == "localization":
+            checked = check_ranking(Ranking(scores=_scores(answer)), truth.candidates)
+        else:
+            checked = check_diagnosis(
+                Diagnosis(system_level=_word(answer, "system_level"), fault_type=_word(answer, "fault_type"))
+            )
+    except InvalidAnswer as wrong:
+        return "invalid", str(wrong), nothing
+    return "ok", "", CheckedAnswer(text=_with(checked.text, origin), ranking=checked.ranking)
+
+
+def _detection(run: AgentRun, answer: Mapping[str, Any], origin: Mapping[str, str]) -> CheckedAnswer:
+    """Return an alarm at the moment of the answer: what an agent says of the past is no alarm in the past."""
+    alarm_ns = run.answered_ns if answer.get("fault") else None
+    return CheckedAnswer(alarm_ns=alarm_ns, text=answer_text({"consecutive": None, **origin}))
+
+
+def _scores(answer: Mapping[str, Any]) -> dict[str, float]:
+    names: Sequence[str] = list(dict.fromkeys(answer.get("services") or ()))
+    if answer.get("ordered", True):
+        return {name: float(len(names) - place) for place, name in enumerate(names)}
+    return dict.fromkeys(names, 1.0)
+
+
+def _word(answer: Mapping[str, Any], part: str) -> str | None:
+    """Return level or type as labels write it."""
+    word = answer.get(part)
+    return word.strip().title() if isinstance(word, str) else None
+
+
+def _with(text: str, more: Mapping[str, str]) -> str:
+    return answer_text({**StoredAnswer(text), **more})

@@ -1,0 +1,110 @@
+"""Agents stand in the same tables as baselines, whether they are run now or were run before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from faultset.agents.runs.storage import read_runs, trajectory_file
+from faultset.agents.trajectories.reading import read_trajectory
+from faultset.core.errors import DataError, UsageError
+from faultset.evaluators import evaluate
+from faultset.evaluators.agent_evaluation.choice import AgentSettings
+from faultset.evaluators.cli.evaluate import evaluate as command
+from faultset.evaluators.evaluation import Evaluation
+
+ROOT = Path(__file__).parents[3]
+SAMPLE = ROOT / "datasets" / "sample"
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluation, Path]:
+    out = tmp_path_factory.mktemp("agents") / "results"
+    made = evaluate(
+        SAMPLE,
+        ["spot", "max-z", "constant-pair"],
+        agents=["scripted", "random-agent"],
+        agent_settings=AgentSettings(trials=2),
+        workers=1,
+        out=out,
+    )
+    return made, out
+
+
+def test_agents_have_a_line_in_every_table_of_the_telemetry_methods(done: tuple[Evaluation, Path]) -> None:
+    evaluation, _ = done
+    lines = {(t.task, t.protocol, t.verdict): {e.baseline for e in t.entries} for t in evaluation.tables}
+    assert len(lines) == 10
+    assert all({"scripted", "random-agent"} <= names for names in lines.values())
+
+
+def test_agents_answer_the_same_episodes_as_baselines(done: tuple[Evaluation, Path]) -> None:
+    evaluation, _ = done
+    asked: dict[str, set[tuple[str, str, str]]] = {}
+    for row in evaluation.rows:
+        if row.protocol in ("detected", "oracle"):
+            asked.setdefault(row.baseline, set()).add((row.task, row.protocol, row.episode))
+    assert asked["scripted"] == asked["spot"] | asked["max-z"] | asked["constant-pair"]
+    given = {(r.baseline, r.episode): r.given_alarm_ns for r in evaluation.rows if r.protocol == "detected"}
+    assert all(given["scripted", r.episode] == given["max-z", r.episode] for r in evaluation.rows if r.task != "rca")
+
+
+def test_a_yes_of_an_agent_is_an_alarm_at_the_moment_of_the_answer(done: tuple[Evaluation, Path]) -> None:
+    evaluation, _ = done
+    rows = [r for r in evaluation.rows if r.task == "detection" and r.baseline == "scripted" and r.alarm_ns]
+    assert rows
+    assert all(row.alarm_ns == row.truth.view_end_ns for row in rows)
+
+
+def test_trials_stand_where_other_methods_have_seeds(done: tuple[Evaluation, Path]) -> None:
+    evaluation, _ = done
+    seeds = {
+        name: {row.seed for row in evaluation.rows if row.baseline == name} for name in ("scripted", "random-agent")
+    }
+    assert seeds == {"scripted": {0}, "random-agent": {0, 1}}
+
+
+def test_every_run_is_kept_with_its_trajectory(done: tuple[Evaluation, Path]) -> None:
+    evaluation, out = done
+    runs = read_runs(out / "agent-runs")
+    assert list(evaluation.agent_runs) == runs
+    assert {run.run for run in runs} == {r.answer["agent_run"] for r in evaluation.rows if "agent_run" in r.answer}
+    for run in runs[:5]:
+        assert len(read_trajectory(trajectory_file(out / "agent-runs", run)).agent_steps) == run.steps
+
+
+def test_runs_that_were_made_before_score_exactly_as_when_they_were_made(done: tuple[Evaluation, Path]) -> None:
+    evaluation, out = done
+    again = evaluate(SAMPLE, ["spot", "max-z", "constant-pair"], agents=[out / "agent-runs"], workers=1)
+
+    def scores(one: Evaluation) -> list[tuple[object, ...]]:
+        return [
+            (t.task, t.protocol, t.verdict, e.baseline, e.kind, m, round(v.value, 9))
+            for t in one.tables
+            for e in t.entries
+            for m, v in e.metrics.items()
+            if v.known
+        ]
+
+    assert scores(again) == scores(evaluation)
+
+
+def test_runs_on_other_episodes_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    from faultset.agents import import_runs
+
+    archive = next((ROOT / "tests" / "agents" / "samples" / "openrca").rglob("*.csv"))
+    import_runs("openrca", archive, tmp_path / "runs")
+    with pytest.raises(DataError, match="holds runs on other episodes"):
+        evaluate(SAMPLE, ["spot"], agents=[tmp_path / "runs"], workers=1)
+
+
+def test_an_alarm_that_nobody_tells_is_asked_for() -> None:
+    with pytest.raises(UsageError, match="add spot or a localizer to --baselines"):
+        evaluate(SAMPLE, ["ksigma"], agents=["scripted"], workers=1)
+
+
+def test_an_unknown_agent_is_a_usage_error_of_the_command() -> None:
+    result = CliRunner().invoke(command, [str(SAMPLE), "--agents", "scriptd", "--out", "unused"])
+    assert isinstance(result.exception, UsageError) or "scriptd" in result.output
