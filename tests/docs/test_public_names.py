@@ -6,9 +6,14 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference" / "python.md"
+IMPORTED = re.compile(r"\bfrom (faultset(?:\.\w+)+) import ")
 PACKAGES = (
     "faultset.agents",
     "faultset.baselines",
@@ -53,3 +58,21 @@ def test_every_public_name_has_a_docstring() -> None:
     things = {f"{module.__name__}.{name}": getattr(module, name) for module in modules for name in module.__all__}
     named = {name: thing for name, thing in things.items() if inspect.isclass(thing) or inspect.isfunction(thing)}
     assert not [name for name, thing in named.items() if not thing.__doc__ or thing.__doc__.startswith(f"{name}(")]
+
+
+def imported_packages() -> set[str]:
+    """Return the packages with `__all__` that pages, notebooks and examples import from."""
+    readers = [ROOT / "README.md"]
+    for folder, kind in (("docs", "*.md"), ("notebooks", "*.ipynb"), ("examples", "*.py"), ("examples", "*.md")):
+        readers += (ROOT / folder).rglob(kind)
+    named = {name for path in readers for name in IMPORTED.findall(path.read_text("utf-8"))}
+    modules = [importlib.import_module(name) for name in named]
+    return {module.__name__ for module in modules if hasattr(module, "__path__") and hasattr(module, "__all__")}
+
+
+def test_every_public_package_is_in_the_reference() -> None:
+    listed = re.findall(r"^::: (\S+)$", REFERENCE.read_text("utf-8"), re.MULTILINE)
+    found = imported_packages()
+    assert {"faultset.datasets.training", "faultset.baselines.testing"} <= found
+    assert not (found | {*PACKAGES}) - {*listed}
+    assert len(listed) == len({*listed})
