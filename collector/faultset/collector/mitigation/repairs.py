@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.collector.ipc.messages import Message
-from faultset.collector.mitigation.kubectl.command_lines import read_command_lines
-from faultset.collector.mitigation.kubectl.errors import CommandRefused
+from faultset.collector.mitigation.kubectl.command_files import read_command_lines
 from faultset.collector.mitigation.kubectl.front import check_line
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
+from faultset.datasets.kubectl.errors import CommandError
 
 DO_NOTHING, RESTART_TARGET, RESTART_EVERYTHING, TRUE_UNDO = (
     "do-nothing",
@@ -92,7 +92,7 @@ def commands_order(file: Path, *, within_s: float = 90.0, sustain_s: float = 10.
     for number, line in lines:
         try:
             check_line(line)
-        except CommandRefused as error:
+        except CommandError as error:
             raise UsageError(f"{file}, line {number}: {error}") from None
     return RepairOrder(
         name=COMMANDS,

@@ -12,7 +12,7 @@ from pydantic import Field
 from faultset.datasets.tools.clock import stamp
 from faultset.datasets.tools.recording import Recording
 from faultset.datasets.tools.state_tools import Cursor, Limit, ServiceFilter, SinceS
-from faultset.datasets.tools.text_tables import in_columns
+from faultset.datasets.tools.text_tables import folded_table
 from faultset.datasets.tools.tool_answers import ToolAnswer, absent, empty, found, invalid, not_recorded
 
 LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
@@ -101,4 +101,4 @@ def _pattern_table(lines: pa.Table, recording: Recording) -> str:
         (f"{before:.1f}", f"{after:.1f}", *(word if isinstance(word, str) else "-" for word in words))
         for before, after, *words in zip(counts["before"], counts["after"], *(counts[key] for key in keys), strict=True)
     ]
-    return in_columns(["REFERENCE/MIN", "AFTER/MIN", "SERVICE", "LEVEL", "PATTERN"], rows)
+    return folded_table(["REFERENCE/MIN", "AFTER/MIN", "SERVICE", "LEVEL", "PATTERN"], rows)

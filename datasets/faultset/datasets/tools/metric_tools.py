@@ -11,7 +11,7 @@ from pydantic import Field
 from faultset.datasets.tools.clock import stamp
 from faultset.datasets.tools.recording import Recording
 from faultset.datasets.tools.state_tools import ServiceFilter, SinceS
-from faultset.datasets.tools.text_tables import in_columns, number
+from faultset.datasets.tools.text_tables import folded_table, number
 from faultset.datasets.tools.tool_answers import ToolAnswer, absent, empty, found, not_recorded
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class MetricTools:
         ]
         if not rows:
             return empty(f"no metric of {service}")
-        return found(in_columns(["METRIC", "ROLE", "SERVICES"], rows))
+        return found(folded_table(["METRIC", "ROLE", "SERVICES"], rows))
 
     def get_metric(
         self,
@@ -90,7 +90,7 @@ class MetricTools:
             return empty("the healthy reference has not ended yet, there is nothing to compare")
         if not rows:
             return empty("no series has samples both in the reference and after it")
-        return found(in_columns(["SERVICE", "METRIC", "REFERENCE", "AFTER", "DEVIATIONS"], rows))
+        return found(folded_table(["SERVICE", "METRIC", "REFERENCE", "AFTER", "DEVIATIONS"], rows))
 
     def _changes(self, service: str | None) -> list[tuple[str, str, str, str, str]] | None:
         context, clock = self.recording.context, self.recording.clock
@@ -170,7 +170,7 @@ def _stepped(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: float, s
     notes = [f"unit: {'per second, from a counter' if counter else 'as sampled'}; steps of {step_ns / 1e9:g} s, {stat}"]
     if len(groups) > _MOST_SERIES:
         notes.append(f"{len(groups)} series, the first {_MOST_SERIES} are shown; name a service for the others")
-    return in_columns(["TIME", *columns], rows) + "\n" + "\n".join(notes)
+    return folded_table(["TIME", *columns], rows) + "\n" + "\n".join(notes)
 
 
 def _series_name(service: str, pod: str, container: str, labels: str) -> str:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from faultset.datasets.format.schemas import time_column
 from faultset.datasets.tools.recording import Recording
-from faultset.datasets.tools.text_tables import in_columns
+from faultset.datasets.tools.text_tables import folded_table
 from faultset.datasets.tools.tool_answers import ToolAnswer, empty, found, invalid, not_recorded, refused
 
 MOST_ROWS = 200
@@ -85,7 +85,7 @@ def _answer(connection: Any, recording: Recording, sql: str, wanted: list[str], 
         timer.cancel()
     if not rows:
         return empty("the query has no result")
-    text = in_columns(columns, rows[:MOST_ROWS])
+    text = folded_table(columns, rows[:MOST_ROWS])
     if len(rows) > MOST_ROWS:
         text += f"\n# more than {MOST_ROWS} rows; aggregate, or use LIMIT and OFFSET"
     return found(text)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from faultset.datasets.kubectl.kinds import canonical_kind
 from faultset.datasets.tools.clock import stamp
-from faultset.datasets.tools.kinds import canonical_kind
 from faultset.datasets.tools.recording import RECORDED_KINDS, Recording
-from faultset.datasets.tools.text_tables import in_columns
+from faultset.datasets.tools.text_tables import folded_table
 from faultset.datasets.tools.tool_answers import ToolAnswer, absent, empty, found, invalid, not_recorded
 
 Kind = Annotated[str, Field(description="Kind of object, for instance Pod, Deployment, Service or Endpoints.")]
@@ -61,7 +61,7 @@ class StateTools:
         ]
         if not rows:
             return empty(f"there is no {name}" + (f" of {service}" if service else ""))
-        return found(in_columns(["NAME", "SERVICE", "STATE"], rows))
+        return found(folded_table(["NAME", "SERVICE", "STATE"], rows))
 
     def get_object(
         self,
@@ -118,7 +118,7 @@ class StateTools:
             )
         ]
         more = cursor + limit if cursor + limit < len(rows) else None
-        return found(in_columns(["TIME", "TYPE", "REASON", "OBJECT", "MESSAGE"], cells), more)
+        return found(folded_table(["TIME", "TYPE", "REASON", "OBJECT", "MESSAGE"], cells), more)
 
     def _at_ns(self, seconds_ago: float | None) -> int | None:
         return None if seconds_ago is None else self.recording.clock.since_ns(seconds_ago) + 1

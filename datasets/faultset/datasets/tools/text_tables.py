@@ -1,33 +1,26 @@
-"""Rows as text in columns, the way kubectl prints them."""
+"""Tables and numbers in the answers of tools."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-_GAP = 3
+from faultset.datasets.kubectl.tables import in_columns
+
 _WIDEST = 400
 
 
-def in_columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return rows below a header; every column is as wide as its widest cell, and three blanks are between them.
+def folded_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    r"""Return rows in kubectl's columns, each cell on one line of at most 400 characters.
 
-    >>> in_columns(["NAME", "READY"], [["geo", "1/1"]])
-    'NAME   READY\\ngeo    1/1'
+    >>> folded_table(["NAME", "MESSAGE"], [["geo", "not\nready"]])
+    'NAME   MESSAGE\ngeo    not ready'
     """
-    lines = [list(header)] if header else []
-    lines += [[cell(value) for value in row] for row in rows]
-    if not lines:
-        return ""
-    widths = [max(len(line[i]) for line in lines) + _GAP for i in range(len(lines[0]))]
-    return "\n".join(
-        "".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return in_columns(header, ([_folded(value) for value in row] for row in rows))
 
 
-def cell(value: object) -> str:
-    """Return a value on one line."""
+def _folded(value: object) -> str:
     text = "<none>" if value is None else str(value)
-    return " ".join(text.split())[:_WIDEST] if len(text) > _WIDEST or "\n" in text else text
+    return " ".join(text.split())[:_WIDEST] if len(text) > _WIDEST or len(text.splitlines()) > 1 else text
 
 
 def number(value: float) -> str:

@@ -10,7 +10,7 @@ from pydantic import Field
 from faultset.datasets.tools.clock import stamp
 from faultset.datasets.tools.recording import Recording
 from faultset.datasets.tools.state_tools import Cursor, Limit, ServiceFilter, SinceS
-from faultset.datasets.tools.text_tables import in_columns
+from faultset.datasets.tools.text_tables import folded_table
 from faultset.datasets.tools.tool_answers import ToolAnswer, absent, empty, found, not_recorded
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ class TraceTools:
         if not len(part):
             return empty(f"{len(spans)} spans, and the cursor passes over all of them")
         more = cursor + limit if cursor + limit < len(spans) else None
-        return found(in_columns(["START", "TRACE", "SERVICE", "KIND", "OPERATION", "MS", "STATUS"], _lines(part)), more)
+        return found(
+            folded_table(["START", "TRACE", "SERVICE", "KIND", "OPERATION", "MS", "STATUS"], _lines(part)), more
+        )
 
     def get_trace(
         self, trace_id: Annotated[str, Field(max_length=200, description="As get_spans gives it.")]
@@ -129,7 +131,7 @@ def _tree(spans: pd.DataFrame) -> str:
             (f"{(starts[span] - began) / 1e6:.1f}", milliseconds, f"{'  ' * depth}{service}", kind, operation, status)
         )
         waiting += [(child, depth + 1) for child in reversed(children.get(span, []))]
-    return in_columns(["AT MS", "MS", "SERVICE", "KIND", "OPERATION", "STATUS"], shown)
+    return folded_table(["AT MS", "MS", "SERVICE", "KIND", "OPERATION", "STATUS"], shown)
 
 
 def _graph(spans: pd.DataFrame, minutes: float) -> str:
@@ -145,4 +147,4 @@ def _graph(spans: pd.DataFrame, minutes: float) -> str:
             rows.append(
                 (caller, callee, f"{len(group) / minutes:.1f}", f"{100 * group['failed'].mean():.1f} %", f"{p95:.1f}")
             )
-    return in_columns(["CALLER", "CALLEE", "CALLS/MIN", "ERRORS", "P95 MS"], rows)
+    return folded_table(["CALLER", "CALLEE", "CALLS/MIN", "ERRORS", "P95 MS"], rows)

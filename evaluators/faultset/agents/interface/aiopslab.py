@@ -14,7 +14,7 @@ from faultset.agents.interface.session import AgentSession, SessionTask
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS, understood
 from faultset.core.errors import UsageError
 from faultset.datasets.tools.clock import stamp
-from faultset.datasets.tools.text_tables import in_columns
+from faultset.datasets.tools.text_tables import folded_table
 
 MOST_STEPS = 30
 NEXT_ACTION = "Please take the next action"
@@ -184,6 +184,6 @@ class AIOpsLabEnvironment:
     def _table(header: list[str], rows: list[tuple[object, ...]]) -> str:
         if not rows:
             return "No rows: the file is empty."
-        text = in_columns(header, rows[:_MOST_FILE_ROWS])
+        text = folded_table(header, rows[:_MOST_FILE_ROWS])
         left_out = len(rows) - _MOST_FILE_ROWS
         return text + (f"\n# {left_out:,} more rows are left out" if left_out > 0 else "")

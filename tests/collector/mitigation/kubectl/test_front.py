@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from faultset.collector.mitigation.kubectl.errors import CommandRefused
 from faultset.collector.mitigation.kubectl.front import Kubectl, check_line
 from faultset.collector.platforms.fake import FakePlatform
+from faultset.datasets.kubectl.errors import CommandError
 
 WRITES = {
     "kubectl scale deployment geo --replicas=2": "deployment.apps/geo scaled",
@@ -105,7 +105,7 @@ def test_objects_are_shown_as_tables_with_kubectls_columns(kubectl: Kubectl) -> 
         "deployments": "NAME READY UP-TO-DATE AVAILABLE AGE",
         "svc": "NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) AGE",
         "pvc": "NAME STATUS VOLUME CAPACITY ACCESS MODES STORAGECLASS AGE",
-        "pv": "NAME CAPACITY ACCESS MODES RECLAIM POLICY STATUS CLAIM STORAGECLASS AGE",
+        "pv": "NAME CAPACITY ACCESS MODES RECLAIM POLICY STATUS CLAIM STORAGECLASS REASON AGE",
         "cm": "NAME DATA AGE",
         "secrets": "NAME TYPE DATA AGE",
         "events": "LAST SEEN TYPE REASON OBJECT MESSAGE",
@@ -114,6 +114,26 @@ def test_objects_are_shown_as_tables_with_kubectls_columns(kubectl: Kubectl) -> 
         assert " ".join(kubectl.run(f"kubectl get {kind}").output.splitlines()[0].split()) == head
     assert kubectl.run("kubectl get svc geo -o name").output == "service/geo"
     assert "\n\n" in kubectl.run("kubectl get deploy,svc").output
+
+
+def test_objects_are_selected_by_sets_of_labels_and_shown_by_templates(kubectl: Kubectl) -> None:
+    line = "kubectl get deploy -l 'io.kompose.service in (geo, rate)' -o jsonpath='{.items[*].metadata.name}'"
+    assert kubectl.run(line).output == "geo rate"
+    others = kubectl.run("kubectl get deploy -l io.kompose.service!=geo -o name").output.split()
+    assert "deployment.apps/rate" in others
+    assert "deployment.apps/geo" not in others
+    columns = "custom-columns=NAME:.metadata.name,PORT:.spec.ports[0].port,X:.spec.x"
+    assert kubectl.run(f"kubectl get svc geo -o {columns}").output.split()[3:] == ["geo", "8083", "<none>"]
+    assert kubectl.run("kubectl get deploy geo --no-headers --show-labels").output.endswith("io.kompose.service=geo")
+    assert kubectl.run("kubectl get svc -o toml").status == "refused"
+    assert kubectl.run("kubectl get svc -l 'a in b'").status == "refused"
+
+
+def test_a_manifest_of_a_kind_that_is_not_known_is_refused(kubectl: Kubectl, tmp_path: Path) -> None:
+    (tmp_path / "foo.yaml").write_text("kind: Foo\nmetadata: {name: x}\n")
+    (tmp_path / "list.yaml").write_text("kind: [Foo]\nmetadata: {name: x}\n")
+    assert "foo are not the application's" in kubectl.run("kubectl apply -f foo.yaml").output
+    assert "must hold objects" in kubectl.run("kubectl apply -f list.yaml").output
 
 
 def test_a_manifest_brings_back_what_was_there_and_makes_nothing_new(
@@ -153,7 +173,7 @@ WORDS = """kubectl sleep get describe logs top patch apply delete scale rollout 
 def can_be_parsed(line: str) -> bool:
     try:
         check_line(line)
-    except CommandRefused:
+    except CommandError:
         return False
     return True
 

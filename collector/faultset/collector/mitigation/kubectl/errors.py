@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from faultset.core.errors import UsageError
+from faultset.datasets.kubectl.errors import CommandError
 
 
-class CommandRefused(UsageError):
-    """The command is none that may be given here: unknown, misspelt, for a shell, or outside the application."""
+class CommandRefused(CommandError):
+    """The command is none that may be given here, because it does not fit, or is outside the application."""

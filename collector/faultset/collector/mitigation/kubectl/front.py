@@ -8,11 +8,11 @@ from typing import Literal
 import click
 
 from faultset.collector.ipc.messages import Message
-from faultset.collector.mitigation.kubectl.command_lines import split_line
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
 from faultset.collector.mitigation.kubectl.session import KubectlSession
 from faultset.collector.mitigation.kubectl.verbs import kubectl, sleep
 from faultset.core.errors import PlatformError, UsageError
+from faultset.datasets.kubectl.command_lines import split_line
 
 LARGEST_OUTPUT = 20_000
 _PROGRAMS: dict[str, click.Command] = {"kubectl": kubectl, "sleep": sleep}
@@ -69,7 +69,7 @@ class Kubectl:
 
 
 def check_line(line: str) -> None:
-    """Raise CommandRefused when a line is no command that can be parsed; nothing is carried out."""
+    """Raise CommandError when a line is no command that can be parsed; nothing is carried out."""
     try:
         program, words = _program_of(line)
         _parse(program, words)

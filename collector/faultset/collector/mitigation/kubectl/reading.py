@@ -2,49 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.collector.faults.resources.cpu_use import counter_now, cpu_cores
-from faultset.collector.mitigation.kubectl.documents import description, document, event_table
+from faultset.collector.mitigation.kubectl.documents import description, without_secrets
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
-from faultset.collector.mitigation.kubectl.kinds import WORKLOADS, full_name, references
+from faultset.collector.mitigation.kubectl.kinds import WORKLOADS, references
 from faultset.collector.mitigation.kubectl.session import KubectlSession
-from faultset.collector.mitigation.kubectl.tables import aligned, table
 from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.observation.timestamps import parse_rfc3339_ns
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
+from faultset.datasets.kubectl.ages import age
+from faultset.datasets.kubectl.documents import document
+from faultset.datasets.kubectl.events import COLUMNS, Event, event_cells, last_occurrences
+from faultset.datasets.kubectl.object_tables import Cells, object_cells, object_table
+from faultset.datasets.kubectl.tables import in_columns
 
 EVENTS_WINDOW_S = 3600.0
 LOGS_WINDOW_S = 3600.0
 MOST_LINES = 2000
 
 
-def get(session: KubectlSession, words: tuple[str, ...], *, form: str, selector: str | None) -> str:
-    """Return objects as a table, or as `json`, `yaml`, `name` or `wide`."""
+def get(
+    session: KubectlSession,
+    words: tuple[str, ...],
+    *,
+    output: str,
+    selector: str | None,
+    labels: bool = False,
+    headed: bool = True,
+) -> str:
+    """Return objects as a table, or as documents in the format that `output` names."""
     named = references(words)
     if selector is not None and any(name for _, name in named):
         raise CommandRefused("a name and a selector exclude each other; leave one out")
     kinds = list(dict.fromkeys(kind for kind, _ in named))
     if kinds == ["Event"]:
-        return event_table(_events(session), session.clock()) if form in ("", "wide") else _refuse_events()
+        if output not in ("", "wide"):
+            raise CommandRefused("events are shown as a table only; leave -o out")
+        return in_columns(COLUMNS if headed else (), [event_cells(one, session.clock()) for one in _events(session)])
     found = {kind: _found(session, kind, [name for one, name in named if one == kind], selector) for kind in kinds}
     objects = [one for kind in kinds for one in found[kind]]
     if not objects:
         return "No resources found"
-    if form == "name":
-        return "\n".join(full_name(one["kind"], one["metadata"]["name"]) for one in objects)
-    if form in ("json", "yaml"):
-        return document(objects, form, single=len(named) == 1 and named[0][1] is not None)
-    parts = []
-    for kind in kinds:
-        if found[kind]:
-            prefix = full_name(kind, "") if len(kinds) > 1 else ""
-            parts.append(table(kind, found[kind], session.clock(), wide=form == "wide", prefix=prefix))
-    return "\n\n".join(parts)
+    if output not in ("", "wide"):
+        single = len(named) == 1 and named[0][1] is not None
+        return document([without_secrets(one) for one in objects], output, single=single)
+    tables = [
+        object_table(
+            kind,
+            [_row(one, session.clock()) for one in found[kind]],
+            wide=output == "wide",
+            labels=labels,
+            headed=headed,
+            kinds=len(kinds) > 1,
+        )
+        for kind in kinds
+        if found[kind]
+    ]
+    return "\n\n".join(tables)
 
 
 def describe(session: KubectlSession, words: tuple[str, ...], *, selector: str | None) -> str:
@@ -78,13 +96,13 @@ def top(session: KubectlSession, words: tuple[str, ...], *, selector: str | None
     if not words or words[0] not in ("pod", "pods", "po"):
         raise CommandRefused("top pods is known; give pods, and names if wanted")
     pods = _found(session, "Pod", list(words[1:]) or [None], selector)
-    rows = [["NAME", "CPU(cores)", "MEMORY(bytes)"]]
+    rows = []
     for pod in pods:
         name = pod["metadata"]["name"]
         cores = cpu_cores(session.platform, name)
         memory = counter_now(session.platform, name, "container_memory_working_set_bytes")
-        rows.append([name, f"{round(1000 * cores)}m", f"{round(memory / 2**20)}Mi"])
-    return aligned(rows)
+        rows.append((name, f"{round(1000 * cores)}m", f"{round(memory / 2**20)}Mi"))
+    return in_columns(["NAME", "CPU(cores)", "MEMORY(bytes)"], rows)
 
 
 def pod_named(session: KubectlSession, word: str) -> str:
@@ -106,31 +124,21 @@ def pod_named(session: KubectlSession, word: str) -> str:
     return max(alive, key=lambda pod: pod["metadata"].get("creationTimestamp") or "")["metadata"]["name"]
 
 
-def labels_of(selector: str | None) -> dict[str, str] | None:
-    """Return the labels of a selector of the form `key=value,key=value`."""
-    if selector is None:
-        return None
-    pairs = [pair.replace("==", "=").partition("=") for pair in selector.split(",")]
-    if not all(key and sign and not key.endswith("!") for key, sign, _ in pairs):
-        raise CommandRefused(f"a selector is key=value, or several joined by commas; found {selector!r}")
-    return {key: value for key, _, value in pairs}
+def _row(found: Object, now_ns: int) -> Cells:
+    created = found["metadata"].get("creationTimestamp")
+    return object_cells(found) | {"AGE": age((now_ns - parse_rfc3339_ns(created)) / SECOND_NS if created else None)}
 
 
 def _found(session: KubectlSession, kind: str, names: list[str | None], selector: str | None) -> list[Object]:
     if None in names:
-        return list(session.platform.list(kind, labels_of(selector)))
+        return session.found(kind, selector)
     return [session.get(kind, name) for name in names if name is not None]
 
 
-def _events(session: KubectlSession) -> list[Mapping[str, Any]]:
+def _events(session: KubectlSession) -> list[Event]:
     now_ns = session.clock()
-    rows: list[Mapping[str, Any]] = []
+    rows: list[Event] = []
     for batch in session.platform.sources["events"].snapshot(now_ns - int(EVENTS_WINDOW_S * SECOND_NS), now_ns):
         made = pa.Table.from_batches([batch])
         rows += made.set_column(made.column_names.index("time"), "time", made["time"].cast(pa.int64())).to_pylist()
-    newest = {(row["kind"], row["name"], row["reason"], row["message"]): row for row in rows}
-    return sorted(newest.values(), key=lambda row: row["time"])
-
-
-def _refuse_events() -> str:
-    raise CommandRefused("events are shown as a table only; leave -o out")
+    return last_occurrences(rows)

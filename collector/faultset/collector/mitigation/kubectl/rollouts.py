@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
-from faultset.collector.mitigation.kubectl.kinds import WORKLOADS, full_name, plural, references
+from faultset.collector.mitigation.kubectl.kinds import WORKLOADS, references
 from faultset.collector.mitigation.kubectl.session import KubectlSession
-from faultset.collector.mitigation.kubectl.tables import aligned
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.workload_state import is_rolled_out
 from faultset.collector.platforms.observation.timestamps import rfc3339
 from faultset.core.errors import PlatformError
+from faultset.datasets.kubectl.kinds import full_name, resource_name
+from faultset.datasets.kubectl.tables import in_columns
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 REVISION = "deployment.kubernetes.io/revision"
@@ -50,8 +51,8 @@ def history(session: KubectlSession, words: tuple[str, ...]) -> str:
     """List the revisions of Deployments."""
     parts = []
     for found in _workloads(session, words):
-        rows = [["REVISION", "CHANGE-CAUSE"], *([str(one), "<none>"] for one in sorted(_revisions(session, found)))]
-        parts.append(f"{full_name(found['kind'], found['metadata']['name'])}\n{aligned(rows)}")
+        table = in_columns(["REVISION", "CHANGE-CAUSE"], [(one, None) for one in sorted(_revisions(session, found))])
+        parts.append(f"{full_name(found['kind'], found['metadata']['name'])}\n{table}")
     return "\n\n".join(parts)
 
 
@@ -79,7 +80,7 @@ def _workloads(session: KubectlSession, words: tuple[str, ...]) -> list[Object]:
     made = []
     for kind, name in references(words):
         if kind not in WORKLOADS:
-            raise CommandRefused(f"{plural(kind)} have no rollouts; name a deployment")
+            raise CommandRefused(f"{resource_name(kind)} have no rollouts; name a deployment")
         made += [session.get(kind, name)] if name else session.platform.list(kind)
     return made
 

@@ -9,10 +9,12 @@ from typing import Any
 
 from faultset.collector.mitigation.kubectl.changes import merge_patch
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
-from faultset.collector.mitigation.kubectl.kinds import WRITABLE, full_name, plural
+from faultset.collector.mitigation.kubectl.kinds import WRITABLE
 from faultset.collector.platforms.api.objects import Object, ObjectNotFound
 from faultset.collector.platforms.api.platform import Platform
 from faultset.core.errors import PlatformError
+from faultset.datasets.kubectl.kinds import full_name, resource_name
+from faultset.datasets.kubectl.selectors import label_selector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,14 @@ class KubectlSession:
         try:
             return self.platform.get(kind, name)
         except ObjectNotFound:
-            raise PlatformError(f'Error from server (NotFound): {plural(kind)} "{name}" not found') from None
+            raise PlatformError(f'Error from server (NotFound): {resource_name(kind)} "{name}" not found') from None
+
+    def found(self, kind: str, selector: str | None = None) -> list[Object]:
+        """Return the objects of a kind, those that a label selector selects when one is given."""
+        if not selector:
+            return list(self.platform.list(kind))
+        wanted = label_selector(selector)
+        return [one for one in self.platform.list(kind) if wanted.matches(one["metadata"].get("labels") or {})]
 
     def change(self, current: Object, wanted: Mapping[str, Any], done: str) -> str:
         """Make one object of another, and return what kubectl says of it."""
@@ -75,4 +84,6 @@ class KubectlSession:
     def must_be_writable(self, kind: str) -> None:
         """Raise CommandRefused for kinds that no command may change."""
         if kind not in WRITABLE:
-            raise CommandRefused(f"{plural(kind)} are not the application's; only what belongs to it may be changed")
+            raise CommandRefused(
+                f"{resource_name(kind)} are not the application's; only what belongs to it may be changed"
+            )

@@ -8,10 +8,12 @@ import click
 
 from faultset.collector.mitigation.kubectl import reading, rollouts, writing
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
-from faultset.collector.mitigation.kubectl.kinds import full_name, references
+from faultset.collector.mitigation.kubectl.kinds import references
 from faultset.collector.mitigation.kubectl.session import KubectlSession
 from faultset.collector.platforms.api.capabilities import CommandExecutor, require
 from faultset.core.console import DURATION
+from faultset.datasets.kubectl.documents import check_format
+from faultset.datasets.kubectl.kinds import full_name
 
 LONGEST_WAIT_S = 300.0
 PROGRAMS_IN_PODS = ("faultset-store",)
@@ -52,15 +54,23 @@ def kubectl(session: KubectlSession, namespace: str | None) -> None:
 
 @kubectl.command()
 @_words
-@click.option("-o", "--output", type=click.Choice(["", "wide", "json", "yaml", "name"]), default="")
+@click.option("-o", "--output", default="", callback=lambda context, option, value: check_format(value))
 @_selector
 @click.option("-A", "--all-namespaces", is_flag=True)
+@click.option("--show-labels", is_flag=True)
+@click.option("--no-headers", is_flag=True)
 @_session
 def get(
-    session: KubectlSession, words: tuple[str, ...], output: str, selector: str | None, all_namespaces: bool
+    session: KubectlSession,
+    words: tuple[str, ...],
+    output: str,
+    selector: str | None,
+    all_namespaces: bool,
+    show_labels: bool,
+    no_headers: bool,
 ) -> str:
     """Show objects."""
-    return reading.get(session, words, form=output, selector=selector)
+    return reading.get(session, words, output=output, selector=selector, labels=show_labels, headed=not no_headers)
 
 
 @kubectl.command()
@@ -100,7 +110,7 @@ def top(session: KubectlSession, words: tuple[str, ...], selector: str | None) -
 @_session
 def events(session: KubectlSession, selector: str | None) -> str:
     """Show events."""
-    return reading.get(session, ("events",), form="", selector=None)
+    return reading.get(session, ("events",), output="", selector=None)
 
 
 @kubectl.command()

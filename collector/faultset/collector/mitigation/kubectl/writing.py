@@ -11,11 +11,11 @@ import yaml
 
 from faultset.collector.mitigation.kubectl import changes
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
-from faultset.collector.mitigation.kubectl.kinds import WORKLOADS, full_name, plural, references
-from faultset.collector.mitigation.kubectl.reading import labels_of
+from faultset.collector.mitigation.kubectl.kinds import WORKLOADS, references
 from faultset.collector.mitigation.kubectl.session import KubectlSession
 from faultset.collector.platforms.api.objects import Object, ObjectNotFound
 from faultset.core.reading.regular_files import read_regular
+from faultset.datasets.kubectl.kinds import full_name, resource_name, type_name
 
 LARGEST_MANIFEST_BYTES = 2**20
 MOST_REPLICAS = 10
@@ -57,12 +57,12 @@ def delete(
     for kind, name in references(words):
         session.must_be_writable(kind)
         if name is None and selector is None and not of_all:
-            raise CommandRefused(f"which {plural(kind)}? give names, a selector with -l, or --all")
-        names = [name] if name else [o["metadata"]["name"] for o in session.platform.list(kind, labels_of(selector))]
+            raise CommandRefused(f"which {resource_name(kind)}? give names, a selector with -l, or --all")
+        names = [name] if name else [one["metadata"]["name"] for one in session.found(kind, selector)]
         for one in names:
             session.get(kind, one)
             session.platform.delete(kind, one, grace_period_s=grace_s)
-            lines.append(f'{full_name(kind, "").rstrip("/")} "{one}" deleted')
+            lines.append(f'{type_name(kind)} "{one}" deleted')
     return "\n".join(lines) or "No resources found"
 
 
@@ -101,7 +101,7 @@ def set_resources(
     session: KubectlSession, words: tuple[str, ...], *, limits: str | None, requests: str | None, containers: str | None
 ) -> str:
     """Change requests and limits of a workload's containers."""
-    given = {key: labels_of(text) or {} for key, text in (("limits", limits), ("requests", requests)) if text}
+    given = {key: _quantities(text) for key, text in (("limits", limits), ("requests", requests)) if text}
     if not given:
         raise CommandRefused("--limits or --requests is needed, for instance --limits cpu=500m,memory=256Mi")
     names = containers.split(",") if containers else []
@@ -142,7 +142,7 @@ def _of_each(session: KubectlSession, words: tuple[str, ...], make: Any, done: s
     lines = []
     for kind, name in references(words):
         if name is None:
-            raise CommandRefused(f"which {plural(kind)}? give a name, for instance {kind.lower()}/NAME")
+            raise CommandRefused(f"which {resource_name(kind)}? give a name, for instance {kind.lower()}/NAME")
         session.must_be_writable(kind)
         found = session.get(kind, name)
         lines.append(session.change(found, make(copy.deepcopy(found)), done))
@@ -159,8 +159,15 @@ def _of_templates(session: KubectlSession, words: tuple[str, ...], make: Any, do
 
 def _must_be(found: Object, kinds: tuple[str, ...]) -> None:
     if found["kind"] not in kinds:
-        names = ", ".join(plural(kind) for kind in kinds)
-        raise CommandRefused(f"this is possible for {names} only; found {full_name(found['kind'], '')[:-1]}")
+        names = ", ".join(resource_name(kind) for kind in kinds)
+        raise CommandRefused(f"this is possible for {names} only; found {type_name(found['kind'])}")
+
+
+def _quantities(text: str) -> dict[str, str]:
+    made = {name: value for name, _, value in (pair.partition("=") for pair in text.split(","))}
+    if not all(made) or not all(made.values()):
+        raise CommandRefused(f"limits and requests are NAME=QUANTITY joined by commas; found {text[:80]!r}")
+    return made
 
 
 def _split_pairs(words: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -184,8 +191,9 @@ def _manifests(session: KubectlSession, file: str) -> list[Mapping[str, Any]]:
         raise CommandRefused(f"{file} is no YAML; correct it") from None
     documents = [item for one in documents for item in _items(one)]
     for one in documents:
-        metadata = one.get("metadata") if isinstance(one, Mapping) else None
-        if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str) or "kind" not in one:
+        kind, metadata = (one.get("kind"), one.get("metadata")) if isinstance(one, Mapping) else (None, None)
+        name = metadata.get("name") if isinstance(metadata, Mapping) else None
+        if not isinstance(kind, str) or not isinstance(name, str):
             raise CommandRefused(f"{file} must hold objects with kind and metadata.name; correct it")
     return documents
 

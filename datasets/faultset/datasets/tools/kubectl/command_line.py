@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-_LONGEST = 4000
-_IGNORED_REDIRECTIONS = (["2", ">", "/dev/null"], ["2", ">&", "1"], ["2>", "/dev/null"], ["2>&", "1"])
+from faultset.datasets.kubectl.command_lines import Token, needs_shell, tokens
+from faultset.datasets.kubectl.errors import CommandError, ShellSyntaxError
+
+_IGNORED_REDIRECTIONS = (
+    (Token("2"), Token(">", True), Token("/dev/null")),
+    (Token("2"), Token(">&", True), Token("1")),
+)
 _SHORT = {
     "-n": "--namespace", "-A": "--all-namespaces", "-o": "--output", "-l": "--selector", "-w": "--watch",
     "-c": "--container", "-p": "--previous", "-f": "--follow", "-h": "--help", "-v": "--verbosity",
@@ -27,14 +31,6 @@ VALUED = frozenset({
     "--revision",
     "--timeout",
 })  # fmt: skip
-
-
-class CommandError(Exception):
-    """A command that cannot be understood; its text says why."""
-
-
-class ShellSyntaxError(Exception):
-    """A command that only a shell could run; its text says why."""
 
 
 @dataclass
@@ -98,41 +94,25 @@ def parsed_command(text: str) -> KubectlCommand:
 
 
 def _stages(text: str) -> list[list[str]]:
-    if len(text) > _LONGEST:
-        raise CommandError(f"the command has {len(text)} characters, at most {_LONGEST} are read")
-    if "$(" in text or "`" in text or "\x00" in text:
-        raise ShellSyntaxError("substitutions need a shell, and there is none")
-    lexer = shlex.shlex(text.strip(), posix=True, punctuation_chars="|&;<>")
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    try:
-        tokens = list(lexer)
-    except ValueError as error:
-        raise CommandError(f"the command cannot be read ({str(error).lower()})") from None
-    for redirection in _IGNORED_REDIRECTIONS:
-        tokens = _without(tokens, redirection)
     stages: list[list[str]] = [[]]
-    for token in tokens:
-        if token == "|":
+    for word, is_operator in _without_redirections(tokens(text)):
+        if not is_operator:
+            stages[-1].append(word)
+        elif word == "|":
             stages.append([])
-        elif token and set(token) <= set("|&;<>"):
-            raise ShellSyntaxError(f'"{token}" needs a shell, and there is none; give one command at a time')
         else:
-            stages[-1].append(token)
+            raise needs_shell(word)
     if len(stages) > 1 and not all(stages):
         raise CommandError("a part of the pipe is empty")
     return stages
 
 
-def _without(tokens: list[str], pattern: Sequence[str]) -> list[str]:
-    kept: list[str] = []
-    place = 0
-    while place < len(tokens):
-        if tokens[place : place + len(pattern)] == list(pattern):
-            place += len(pattern)
-        else:
-            kept.append(tokens[place])
-            place += 1
+def _without_redirections(given: Sequence[Token]) -> list[Token]:
+    kept: list[Token] = []
+    for token in given:
+        kept.append(token)
+        if tuple(kept[-3:]) in _IGNORED_REDIRECTIONS:
+            del kept[-3:]
     return kept
 
 

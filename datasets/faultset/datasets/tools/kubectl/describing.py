@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from faultset.datasets.kubectl.ages import age
+from faultset.datasets.kubectl.events import described_events
+from faultset.datasets.kubectl.object_tables import pairs
 from faultset.datasets.tools.kubectl.command_line import KubectlCommand
 from faultset.datasets.tools.kubectl.event_lists import event_list, recorded_events
 from faultset.datasets.tools.kubectl.listing import RECORDED_ONLY, endpoint_text
-from faultset.datasets.tools.kubectl.resources import UNRECORDED, age, pod_status
+from faultset.datasets.tools.kubectl.resources import UNRECORDED
 from faultset.datasets.tools.kubectl.selection import Selected, check_namespace, chosen, created_ns, split_target
 from faultset.datasets.tools.recording import Recording
-from faultset.datasets.tools.text_tables import in_columns
 from faultset.datasets.tools.tool_answers import ToolAnswer, empty, found, not_recorded
 
 _LABEL_WIDTH = 18
@@ -42,7 +44,7 @@ def _described(recording: Recording, one: Selected) -> str:
     if created is not None:
         lines.append(_line("Age", age((recording.clock.now_ns - created) / 1e9)))
     if "labels" in state:
-        lines.append(_line("Labels", ",".join(f"{k}={v}" for k, v in sorted(state["labels"].items())) or "<none>"))
+        lines.append(_line("Labels", pairs(state["labels"])))
     lines += _SECTIONS[one.kind](state)
     return "\n".join([*lines, *_events(recording, one)])
 
@@ -50,20 +52,7 @@ def _described(recording: Recording, one: Selected) -> str:
 def _events(recording: Recording, one: Selected) -> list[str]:
     if not recording.has("events"):
         return [_line("Events", UNRECORDED)]
-    events = recorded_events(recording, one.kind, one.name)
-    if not events:
-        return [_line("Events", "<none>")]
-    rows = [
-        (event["type"], event["reason"], _seen(recording, event), event["message"])
-        for event in events
-    ]  # fmt: skip
-    table = in_columns(["Type", "Reason", "Age", "Message"], rows)
-    return ["Events:", *(f"  {line}" for line in table.split("\n"))]
-
-
-def _seen(recording: Recording, event: dict[str, Any]) -> str:
-    text = age((recording.clock.now_ns - event["time"].value) / 1e9)
-    return f"{text} (x{event['count']})" if event["count"] > 1 else text
+    return described_events(recorded_events(recording, one.kind, one.name), recording.clock.now_ns, _LABEL_WIDTH)
 
 
 def _line(name: str, value: object) -> str:
@@ -73,7 +62,7 @@ def _line(name: str, value: object) -> str:
 def _pod(state: dict[str, Any]) -> list[str]:
     lines = [
         _line("Node", state.get("node") or "<none>"),
-        _line("Status", pod_status(state) if state.get("reason") == "Terminating" else state.get("phase")),
+        _line("Status", "Terminating" if state.get("reason") == "Terminating" else state.get("phase")),
     ]
     if state.get("ip"):
         lines.append(_line("IP", state["ip"]))
@@ -119,8 +108,7 @@ def _deployment(state: dict[str, Any]) -> list[str]:
             lines.append(f"      memory:  {round(state['memory_limit'] / _MIB)}Mi")
     if "env" in state:
         lines += ["    Environment:", *(f"      {key}:  {value}" for key, value in sorted(state["env"].items()))]
-    selector = ",".join(f"{key}={value}" for key, value in sorted((state.get("nodeSelector") or {}).items()))
-    return [*lines, f"  Node-Selectors:  {selector or '<none>'}"]
+    return [*lines, f"  Node-Selectors:  {pairs(state.get('nodeSelector'))}"]
 
 
 def _replica_set(state: dict[str, Any]) -> list[str]:
@@ -131,8 +119,7 @@ def _replica_set(state: dict[str, Any]) -> list[str]:
 
 
 def _service(state: dict[str, Any]) -> list[str]:
-    selector = ",".join(f"{key}={value}" for key, value in sorted((state.get("selector") or {}).items()))
-    lines = [_line("Selector", selector or "<none>")]
+    lines = [_line("Selector", pairs(state.get("selector")))]
     for name, key in (("Type", "type"), ("IP", "clusterIP")):
         if key in state:
             lines.append(_line(name, state[key]))

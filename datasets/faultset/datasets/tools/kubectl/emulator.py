@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from faultset.datasets.tools.kinds import KINDS
-from faultset.datasets.tools.kubectl.command_line import (
-    CommandError,
-    KubectlCommand,
-    ShellSyntaxError,
-    parsed_command,
-)
+from faultset.datasets.kubectl.errors import CommandError, ShellSyntaxError
+from faultset.datasets.kubectl.kinds import KINDS
+from faultset.datasets.kubectl.tables import in_columns
+from faultset.datasets.tools.kubectl.command_line import KubectlCommand, parsed_command
 from faultset.datasets.tools.kubectl.describing import describe
 from faultset.datasets.tools.kubectl.event_lists import event_list
 from faultset.datasets.tools.kubectl.filters import filtered
@@ -19,7 +16,6 @@ from faultset.datasets.tools.kubectl.logs import logs
 from faultset.datasets.tools.kubectl.selection import Declined, check_namespace, chosen, split_target
 from faultset.datasets.tools.kubectl.usage import top
 from faultset.datasets.tools.recording import RECORDED_KINDS, Recording
-from faultset.datasets.tools.text_tables import in_columns
 from faultset.datasets.tools.tool_answers import ToolAnswer, empty, found, invalid, not_recorded, refused
 
 _WRITES = frozenset({
@@ -51,10 +47,10 @@ def kubectl(recording: Recording, text: str) -> ToolAnswer:
         left = filtered(answer.text, command.filters)
     except Declined as declined:
         return declined.observation
-    except CommandError as error:
-        return invalid(f"{error}.")
     except ShellSyntaxError as error:
         return refused(str(error))
+    except CommandError as error:
+        return invalid(f"{error}.")
     return found(left) if left.strip() else empty("no line passes the filters")
 
 

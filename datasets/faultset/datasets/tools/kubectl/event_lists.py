@@ -1,15 +1,15 @@
-"""Events as `kubectl get events` and `kubectl events` list them: a line for each event, however often it came."""
+"""Recorded events as `kubectl get events` and `kubectl events` list them."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from faultset.datasets.tools.kinds import canonical_kind
-from faultset.datasets.tools.kubectl.command_line import CommandError, KubectlCommand
-from faultset.datasets.tools.kubectl.resources import age
-from faultset.datasets.tools.kubectl.selection import check_namespace, field_terms
+from faultset.datasets.kubectl.errors import CommandError
+from faultset.datasets.kubectl.events import COLUMNS, Event, event_cells, last_occurrences
+from faultset.datasets.kubectl.kinds import canonical_kind
+from faultset.datasets.kubectl.selectors import field_terms
+from faultset.datasets.kubectl.tables import in_columns
+from faultset.datasets.tools.kubectl.command_line import KubectlCommand
+from faultset.datasets.tools.kubectl.selection import check_namespace
 from faultset.datasets.tools.recording import Recording
-from faultset.datasets.tools.text_tables import in_columns
 from faultset.datasets.tools.tool_answers import ToolAnswer, empty, found, not_recorded
 
 _FIELDS = {
@@ -18,17 +18,13 @@ _FIELDS = {
 }  # fmt: skip
 
 
-def recorded_events(recording: Recording, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+def recorded_events(recording: Recording, kind: str | None = None, name: str | None = None) -> list[Event]:
     """Return the last occurrence of every event, the oldest first."""
     rows = recording.frame("events")
     if kind is not None:
         rows = rows[(rows["kind"] == kind) & (rows["name"] == name)]
-    last: dict[tuple[str, ...], dict[str, Any]] = {}
-    for row in rows.to_dict("records"):
-        key = (row["kind"], row["name"], row["reason"], row["message"])
-        last.pop(key, None)
-        last[key] = {str(field): value for field, value in row.items()}
-    return list(last.values())
+    rows = rows.assign(time=rows["time"].astype("int64"))
+    return last_occurrences({str(field): value for field, value in row.items()} for row in rows.to_dict("records"))
 
 
 def event_list(recording: Recording, command: KubectlCommand) -> ToolAnswer:
@@ -52,16 +48,8 @@ def event_list(recording: Recording, command: KubectlCommand) -> ToolAnswer:
         events = [one for one in events if one["kind"] == canonical_kind(kind) and one["name"] == name]
     if not events:
         return empty(f"no such event in the namespace {recording.namespace} since the recording began")
-    rows = [event_cells(recording, one) for one in events]
-    header = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+    rows = [event_cells(one, recording.clock.now_ns) for one in events]
+    header = list(COLUMNS)
     if command.flag("--all-namespaces"):
         header, rows = ["NAMESPACE", *header], [[recording.namespace, *row] for row in rows]
-    text = in_columns(header, rows)
-    return found(text.partition("\n")[2] if command.flag("--no-headers") else text)
-
-
-def event_cells(recording: Recording, event: dict[str, Any]) -> list[object]:
-    """Return an event as a line of a list."""
-    seen = age((recording.clock.now_ns - event["time"].value) / 1e9)
-    about = f"{event['kind'].lower()}/{event['name']}"
-    return [seen, event["type"], event["reason"], about, event["message"]]
+    return found(in_columns(() if command.flag("--no-headers") else header, rows))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.datasets.tools.kubectl.command_line import CommandError, ShellSyntaxError
+from faultset.datasets.kubectl.errors import CommandError, ShellSyntaxError
 
 _AWK = re.compile(r"\{\s*print\s*((?:\$(?:\d+|NF)\s*,?\s*)*)\}\s*")
 _FIELD = re.compile(r"\$(\d+|NF)")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from faultset.datasets.kubectl.errors import CommandError
 from faultset.datasets.tools.clock import stamp
-from faultset.datasets.tools.kubectl.command_line import CommandError, KubectlCommand
+from faultset.datasets.tools.kubectl.command_line import KubectlCommand
 from faultset.datasets.tools.kubectl.selection import Declined, check_namespace, chosen, split_target
 from faultset.datasets.tools.recording import Recording
 from faultset.datasets.tools.tool_answers import ToolAnswer, absent, empty, found, not_recorded, refused

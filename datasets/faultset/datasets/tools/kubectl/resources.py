@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from faultset.datasets.kubectl.kinds import object_kind
 from faultset.datasets.tools.clock import stamp
-from faultset.datasets.tools.kinds import object_kind
 from faultset.datasets.tools.recording import Recording
 
 UNRECORDED = "<not-recorded>"
@@ -121,34 +121,3 @@ _BODIES = {
     "Pod": _pod, "Deployment": _deployment, "ReplicaSet": _replica_set, "Service": _service, "Endpoints": _endpoints,
     "PersistentVolumeClaim": _claim, "PersistentVolume": _volume, "ConfigMap": _config_map,
 }  # fmt: skip
-
-
-def pod_status(state: dict[str, Any]) -> str:
-    """Return the STATUS column of a pod."""
-    if state.get("reason") == "Terminating":
-        return "Terminating"
-    for container in state.get("containers", []):
-        if container["state"] != "running" and container.get("reason"):
-            return container["reason"]
-    return str(state.get("phase"))
-
-
-def age(seconds: float | None) -> str:
-    """Return an age as kubectl prints it.
-
-    >>> age(75), age(4000), age(None)
-    ('75s', '66m', '<unknown>')
-    """
-    if seconds is None:
-        return "<unknown>"
-    whole = int(max(0, seconds))
-    if whole < 120:
-        return f"{whole}s"
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if minutes < 10:
-        return f"{minutes}m{whole % 60}s" if whole % 60 else f"{minutes}m"
-    if hours < 3:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
-    return f"{hours}h" if days < 2 else f"{days}d"

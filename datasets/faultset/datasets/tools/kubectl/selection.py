@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.datasets.tools.kinds import ALL as KINDS_OF_ALL
-from faultset.datasets.tools.kinds import (
-    INJECTOR_KINDS,
-    INJECTOR_NAMESPACES,
-    canonical_kind,
-    object_kind,
-)
-from faultset.datasets.tools.kubectl.command_line import CommandError, KubectlCommand
-from faultset.datasets.tools.kubectl.jsonpath import select, text_of
+from faultset.datasets.kubectl.jsonpath import select, text_of
+from faultset.datasets.kubectl.kinds import CATEGORY_ALL, canonical_kind, references, resource_name
+from faultset.datasets.kubectl.selectors import LabelSelector, field_terms, label_selector
+from faultset.datasets.tools.kubectl.command_line import KubectlCommand
 from faultset.datasets.tools.kubectl.resources import resource
 from faultset.datasets.tools.recording import RECORDED_KINDS, Recording
 from faultset.datasets.tools.tool_answers import ToolAnswer, absent, not_recorded, refused
 
-_TERM = re.compile(r"\s*(!?[\w./-]+)\s*(?:(==|=|!=)\s*([\w./-]*)|\s+in\s+\(([^)]*)\))?\s*")
+INJECTOR_KINDS = (
+    "podchaos", "networkchaos", "stresschaos", "iochaos", "httpchaos", "timechaos", "dnschaos", "kernelchaos",
+    "jvmchaos", "physicalmachinechaos", "schedule", "schedules", "workflow", "workflows", "chaosengine", "chaosengines",
+    "chaosexperiment", "chaosexperiments", "chaosresult", "chaosresults",
+)  # fmt: skip
+"""Kinds of fault injectors; asking for them is asking for the answer."""
+INJECTOR_NAMESPACES = ("chaos-mesh", "chaos-testing", "litmus", "chaosblade")
+"""Where fault injectors live."""
+_KINDS_OF_ALL = tuple(kind for kind in CATEGORY_ALL if kind in RECORDED_KINDS)
 
 
 class Declined(Exception):
@@ -55,18 +57,8 @@ def check_namespace(recording: Recording, command: KubectlCommand) -> None:
 
 def split_target(recording: Recording, command: KubectlCommand) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the kinds that a command asks for, and the names with their kinds where it gives some."""
-    arguments = command.arguments
-    if not arguments:
-        raise CommandError(f"kubectl {command.verb} needs a kind of object, for instance pods")
-    pairs = [argument.partition("/") for argument in arguments]
-    if all(slash for _, slash, _ in pairs):
-        named = [(_recorded_kind(recording, kind), name) for kind, _, name in pairs]
-        return list(dict.fromkeys(kind for kind, _ in named)), named
-    first = arguments[0].lower()
-    kinds: list[str] = (
-        list(KINDS_OF_ALL) if first == "all" else [_recorded_kind(recording, one) for one in first.split(",") if one]
-    )
-    return kinds, [(kind, name) for kind in kinds for name in arguments[1:]]
+    found = references(command.arguments, lambda word: _recorded_kind(recording, word), _KINDS_OF_ALL)
+    return list(dict.fromkeys(kind for kind, _ in found)), [(kind, name) for kind, name in found if name is not None]
 
 
 def _recorded_kind(recording: Recording, text: str) -> str:
@@ -129,8 +121,7 @@ def _named(
     for name in names:
         hits = [name] if name in records else [one for one in records if prefixes and one.startswith(name)]
         if not hits:
-            known = object_kind(kind)
-            raise Declined(absent(known.plural if known else kind, name, records))
+            raise Declined(absent(resource_name(kind), name, records))
         found += [(one, records[one]) for one in hits]
     return found
 
@@ -138,71 +129,34 @@ def _named(
 def _labelled(
     recording: Recording, selector: str | None, kind: str, records: dict[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    if selector is None:
+    if not selector:
         return records
-    terms = _terms(selector)
+    wanted = label_selector(selector)
     if records and all("labels" in record["state"] for record in records.values()):
-        return {
-            name: record
-            for name, record in records.items()
-            if all((record["state"]["labels"].get(key) in values) == wanted for key, values, wanted in terms)
-        }
-    owners = _owners(recording, terms)
+        return {name: record for name, record in records.items() if wanted.matches(record["state"]["labels"])}
+    owners = _owners(recording, wanted)
     if owners is None:
         raise Declined(not_recorded(f"labels of objects of the kind {kind}; use names, or list all"))
     return {name: record for name, record in records.items() if record["service"] in owners}
 
 
-def _terms(selector: str) -> list[tuple[str, tuple[str, ...], bool]]:
-    terms, place = [], 0
-    while place < len(selector):
-        term = _TERM.match(selector, place)
-        if term is None or term.end() == place or (term.end() < len(selector) and selector[term.end()] != ","):
-            raise CommandError(f"the selector {selector[:60]!r} cannot be read")
-        key, sign, value, values = term.groups()
-        if sign is None and values is None:
-            raise CommandError(f"the selector {selector[:60]!r} names no value")
-        allowed = (value,) if values is None else tuple(one.strip() for one in values.split(","))
-        terms.append((key, allowed, sign != "!="))
-        place = term.end() + 1
-    return terms
-
-
-def _owners(recording: Recording, terms: list[tuple[str, tuple[str, ...], bool]]) -> set[str] | None:
+def _owners(recording: Recording, wanted: LabelSelector) -> set[str] | None:
     """Return the workloads that Services selected by labels while all was healthy; None where none did."""
     healthy = recording.object_records("Service", recording.context.reference_end_ns)
-    selectors = {record["service"]: record["state"].get("selector") or {} for record in healthy.values()}
-    owners: set[str] | None = None
-    for key, values, wanted in terms:
-        if not any(key in selector for selector in selectors.values()):
-            return None
-        matching = {str(owner) for owner, selector in selectors.items() if (selector.get(key) in values) == wanted}
-        owners = matching if owners is None else owners & matching
-    return owners
+    labels = {str(record["service"]): record["state"].get("selector") or {} for record in healthy.values()}
+    if not all(any(term.key in one for one in labels.values()) for term in wanted.terms):
+        return None
+    return {owner for owner, one in labels.items() if wanted.matches(one)}
 
 
 def _fields_match(body: dict[str, Any], selector: str) -> bool:
-    for term in selector.split(","):
-        path, sign, value = _field_term(term)
+    for path, sign, value in field_terms(selector):
         found = [text_of(one) for one in select(body, "." + path)]
         if not found:
             raise Declined(not_recorded(f'the field "{path[:60]}" of objects of the kind {body["kind"]}'))
         if (value in found) != (sign != "!="):
             return False
     return True
-
-
-def _field_term(term: str) -> tuple[str, str, str]:
-    for sign in ("!=", "==", "="):
-        path, found, value = term.partition(sign)
-        if found:
-            return path.strip(), sign, value.strip()
-    raise CommandError(f"the field selector {term[:60]!r} cannot be read")
-
-
-def field_terms(selector: str) -> list[tuple[str, str, str]]:
-    """Return a field selector as (path, sign, value)."""
-    return [_field_term(term) for term in selector.split(",") if term.strip()]
 
 
 def _order(found: list[Any]) -> tuple[int, float, str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faultset.datasets.tools.kinds import canonical_kind
-from faultset.datasets.tools.kubectl.command_line import CommandError, KubectlCommand
+from faultset.datasets.kubectl.errors import CommandError
+from faultset.datasets.kubectl.kinds import canonical_kind
+from faultset.datasets.kubectl.tables import in_columns
+from faultset.datasets.tools.kubectl.command_line import KubectlCommand
 from faultset.datasets.tools.kubectl.selection import check_namespace, chosen
 from faultset.datasets.tools.recording import Recording
-from faultset.datasets.tools.text_tables import in_columns
 from faultset.datasets.tools.tool_answers import ToolAnswer, absent, empty, found, not_recorded
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ def top(recording: Recording, command: KubectlCommand) -> ToolAnswer:
         (*(row[name] for name in columns), f"{round(1000 * row['cpu'])}m", f"{round(row['memory'] / _MIB)}Mi")
         for row in used.to_dict("records")
     ]
-    text = in_columns([*header, "CPU(cores)", "MEMORY(bytes)"], rows)
-    return found(text.partition("\n")[2] if command.flag("--no-headers") else text)
+    header += ["CPU(cores)", "MEMORY(bytes)"]
+    return found(in_columns(() if command.flag("--no-headers") else header, rows))
 
 
 def _rates(samples: pd.DataFrame) -> pd.Series:

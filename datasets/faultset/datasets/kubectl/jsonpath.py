@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from faultset.datasets.tools.kubectl.command_line import CommandError
+from faultset.datasets.kubectl.errors import CommandError
 
 _PIECE = re.compile(r"\{([^{}]*)\}|([^{}]+)")
 _STEP = re.compile(
@@ -16,10 +16,14 @@ _STEP = re.compile(
     r"""|\[\?\(\s*@(?P<path>[\w.\-\[\]]+)\s*(?P<sign>==|!=)\s*(?P<value>"[^"]*"|'[^']*'|[\w.-]+)\s*\)\]"""
 )
 _MOST = 100_000
+_LONGEST_TEMPLATE = 4000
+
+Piece = tuple[str | None, str | None]
+"""An expression in braces, or a text between them."""
 
 
 class MissingFieldError(Exception):
-    """A path leads to nothing that was recorded; its text is the path."""
+    """A path leads to nothing; its text is the path."""
 
 
 def select(value: Any, path: str) -> list[Any]:
@@ -28,6 +32,8 @@ def select(value: Any, path: str) -> list[Any]:
     >>> select({"items": [{"name": "a"}, {"name": "b"}]}, ".items[*].name")
     ['a', 'b']
     """
+    if len(path) > _LONGEST_TEMPLATE:
+        raise CommandError(f"a path has at most {_LONGEST_TEMPLATE:,} characters; found {len(path):,}")
     text = path.strip().removeprefix("$").removeprefix("@")
     if text and text[0] not in ".[":
         text = "." + text
@@ -85,13 +91,13 @@ def text_of(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def rendered(template: str, value: Any) -> str:
-    """Return a template with its paths filled in.
+def rendered(template: str, value: Any, *, strict: bool = False) -> str:
+    """Return a template with its paths filled in; one that leads to nothing leaves nothing.
 
     Raises
     ------
     MissingFieldError
-        A path leads to nothing: whether the field was empty or not recorded cannot be told.
+        A path leads to nothing, and the template is to be filled in completely (`strict`).
     CommandError
         The template cannot be read.
 
@@ -100,16 +106,20 @@ def rendered(template: str, value: Any) -> str:
     >>> rendered('{range .items[*]}{.name}{"\\\\n"}{end}', {"items": [{"name": "a"}, {"name": "b"}]})
     'a\\nb\\n'
     """
+    if len(template) > _LONGEST_TEMPLATE:
+        raise CommandError(f"a template has at most {_LONGEST_TEMPLATE:,} characters; found {len(template):,}")
     if "{" not in template:
         template = "{" + template + "}"
+    if _PIECE.sub("", template):
+        raise CommandError(f"the template {template[:80]!r} has a brace without its other one")
     pieces = [(one[1], one[2]) for one in _PIECE.finditer(template)]
-    text, rest = _render(pieces, value)
+    text, rest = _render(pieces, value, strict)
     if rest:
         raise CommandError("the template has an {end} without a {range}")
     return text
 
 
-def _render(pieces: list[tuple[str | None, str | None]], value: Any) -> tuple[str, list[tuple[str | None, str | None]]]:
+def _render(pieces: list[Piece], value: Any, strict: bool) -> tuple[str, list[Piece]]:
     out: list[str] = []
     while pieces:
         (expression, literal), *pieces = pieces
@@ -120,12 +130,12 @@ def _render(pieces: list[tuple[str | None, str | None]], value: Any) -> tuple[st
         if expression == "end":
             return "".join(out), [("end", None), *pieces]
         if expression.startswith("range"):
-            rest: list[tuple[str | None, str | None]] = []
             items = select(value, expression.removeprefix("range"))
-            if not items:
+            if not items and strict:
                 raise MissingFieldError(expression)
+            _, rest = _render(pieces, None, strict=False)
             for item in items:
-                text, rest = _render(pieces, item)
+                text, rest = _render(pieces, item, strict)
                 out.append(text)
             if rest[:1] != [("end", None)]:
                 raise CommandError("the template has a {range} without an {end}")
@@ -134,7 +144,7 @@ def _render(pieces: list[tuple[str | None, str | None]], value: Any) -> tuple[st
             out.append(expression.strip("\"'").replace("\\n", "\n").replace("\\t", "\t"))
         else:
             found = select(value, expression)
-            if not found:
+            if not found and strict:
                 raise MissingFieldError(expression)
             out.append(" ".join(text_of(one) for one in found))
     return "".join(out), []

@@ -1,0 +1,150 @@
+"""Kinds of Kubernetes objects under all the names that kubectl takes, and the objects that arguments name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from faultset.datasets.kubectl.errors import CommandError
+
+Reference = tuple[str, str | None]
+"""Kind and name of an object; a name of None is all of the kind."""
+
+
+class ObjectKind(NamedTuple):
+    """One kind as kubectl lists it."""
+
+    kind: str
+    plural: str
+    short: tuple[str, ...]
+    api_version: str
+    namespaced: bool
+
+    @property
+    def group(self) -> str:
+        """API group; empty for the core."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """Version within the group."""
+        return self.api_version.rpartition("/")[2]
+
+
+KINDS = (
+    ObjectKind("Pod", "pods", ("po",), "v1", True),
+    ObjectKind("Deployment", "deployments", ("deploy",), "apps/v1", True),
+    ObjectKind("ReplicaSet", "replicasets", ("rs",), "apps/v1", True),
+    ObjectKind("Service", "services", ("svc",), "v1", True),
+    ObjectKind("Endpoints", "endpoints", ("ep",), "v1", True),
+    ObjectKind("PersistentVolumeClaim", "persistentvolumeclaims", ("pvc",), "v1", True),
+    ObjectKind("PersistentVolume", "persistentvolumes", ("pv",), "v1", False),
+    ObjectKind("ConfigMap", "configmaps", ("cm",), "v1", True),
+    ObjectKind("Event", "events", ("ev",), "v1", True),
+    ObjectKind("Namespace", "namespaces", ("ns",), "v1", False),
+    ObjectKind("Node", "nodes", ("no",), "v1", False),
+    ObjectKind("Secret", "secrets", (), "v1", True),
+    ObjectKind("ServiceAccount", "serviceaccounts", ("sa",), "v1", True),
+    ObjectKind("StatefulSet", "statefulsets", ("sts",), "apps/v1", True),
+    ObjectKind("DaemonSet", "daemonsets", ("ds",), "apps/v1", True),
+    ObjectKind("Job", "jobs", (), "batch/v1", True),
+    ObjectKind("CronJob", "cronjobs", ("cj",), "batch/v1", True),
+    ObjectKind("HorizontalPodAutoscaler", "horizontalpodautoscalers", ("hpa",), "autoscaling/v2", True),
+    ObjectKind("Ingress", "ingresses", ("ing",), "networking.k8s.io/v1", True),
+    ObjectKind("NetworkPolicy", "networkpolicies", ("netpol",), "networking.k8s.io/v1", True),
+    ObjectKind("EndpointSlice", "endpointslices", (), "discovery.k8s.io/v1", True),
+    ObjectKind("ResourceQuota", "resourcequotas", ("quota",), "v1", True),
+    ObjectKind("StorageClass", "storageclasses", ("sc",), "storage.k8s.io/v1", False),
+    ObjectKind("CustomResourceDefinition", "customresourcedefinitions", ("crd",), "apiextensions.k8s.io/v1", False),
+)  # fmt: skip
+_NAMES = {name: kind for kind in KINDS for name in (kind.kind.lower(), kind.plural, *kind.short)}
+_KINDS = {kind.kind: kind for kind in KINDS}
+CATEGORY_ALL = (
+    "Pod", "Service", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "HorizontalPodAutoscaler", "CronJob",
+    "Job",
+)  # fmt: skip
+"""What `kubectl get all` lists, in its order."""
+
+
+def object_kind(name: str) -> ObjectKind | None:
+    """Return a kind by any of its names, with or without its API group; None for one that is not known.
+
+    >>> object_kind("deployments.apps").kind, object_kind("Deploy").kind, object_kind("deployments.v1")
+    ('Deployment', 'Deployment', None)
+    """
+    name, _, group = name.strip().lower().partition(".")
+    kind = _NAMES.get(name)
+    return kind if kind is not None and group in ("", kind.group, f"{kind.version}.{kind.group}") else None
+
+
+def canonical_kind(name: str) -> str | None:
+    """Return the name of a kind as objects carry it."""
+    kind = object_kind(name)
+    return None if kind is None else kind.kind
+
+
+def resource_name(kind: str) -> str:
+    """Return the plural of a kind with its group, as it stands in errors of the API server.
+
+    >>> resource_name("Deployment"), resource_name("Pod")
+    ('deployments.apps', 'pods')
+    """
+    known = _KINDS.get(kind)
+    return _joined(known.plural, known.group) if known else kind.lower()
+
+
+def type_name(kind: str) -> str:
+    """Return a kind as it stands in front of an object's name.
+
+    >>> type_name("Deployment"), type_name("Pod")
+    ('deployment.apps', 'pod')
+    """
+    known = _KINDS.get(kind)
+    return _joined(kind.lower(), known.group if known else "")
+
+
+def full_name(kind: str, name: str) -> str:
+    """Return an object as kubectl names it in its answers.
+
+    >>> full_name("Deployment", "geo")
+    'deployment.apps/geo'
+    """
+    return f"{type_name(kind)}/{name}"
+
+
+def references(words: Sequence[str], kind_of: Callable[[str], str], of_all: Sequence[str]) -> list[Reference]:
+    """Return the objects that the words after a verb name.
+
+    Parameters
+    ----------
+    kind_of
+        Returns the kind that a word stands for; raises when there is none.
+    of_all
+        Kinds of which `all` consists.
+
+    Raises
+    ------
+    CommandError
+        No kind is given, or both forms are mixed.
+
+    Examples
+    --------
+    >>> references(("deploy", "geo", "rate"), canonical_kind, ())
+    [('Deployment', 'geo'), ('Deployment', 'rate')]
+    >>> references(("svc/geo",), canonical_kind, ()), references(("pods,svc",), canonical_kind, ())
+    ([('Service', 'geo')], [('Pod', None), ('Service', None)])
+    """
+    kinds = [word for word in words[0].split(",") if word] if words else []
+    if not kinds:
+        raise CommandError("which objects? give a kind and a name, for instance deployment/geo, or deployment geo")
+    if any("/" in word for word in words):
+        pairs = [word.partition("/") for word in words]
+        if not all(kind and name for kind, _, name in pairs):
+            raise CommandError(f"either KIND NAME or KIND/NAME; found {' '.join(words)[:200]}")
+        return [(kind_of(kind), name) for kind, _, name in pairs]
+    named = [kind for word in kinds for kind in (of_all if word.lower() == "all" else (kind_of(word),))]
+    return [(kind, name) for kind in named for name in (words[1:] or (None,))]
+
+
+def _joined(name: str, group: str) -> str:
+    return f"{name}.{group}" if group else name

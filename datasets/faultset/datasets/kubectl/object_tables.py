@@ -1,0 +1,238 @@
+"""Kubernetes objects as the tables that `kubectl get` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from faultset.datasets.kubectl.kinds import type_name
+from faultset.datasets.kubectl.tables import in_columns
+
+Cells = dict[str, object]
+"""Name of a column to what stands in it."""
+_MOST_ENDPOINTS = 3
+
+
+def object_table(
+    kind: str,
+    rows: Iterable[Mapping[str, object]],
+    *,
+    wide: bool = False,
+    namespaces: bool = False,
+    labels: bool = False,
+    headed: bool = True,
+    kinds: bool = False,
+    unknown: str = "<none>",
+) -> str:
+    """Return rows of one kind in kubectl's columns.
+
+    Parameters
+    ----------
+    rows
+        Cells by the name of their column.
+    wide, namespaces, labels
+        With the columns of `-o wide`, of `-A` and of `--show-labels`.
+    headed
+        Whether the names of the columns stand above.
+    kinds
+        Whether the kind stands in front of every name, as when several kinds are shown.
+    unknown
+        What stands in a cell that a row has not.
+    """
+    columns, more = _COLUMNS.get(kind, (("NAME", "AGE"), ()))
+    header = [*(["NAMESPACE"] if namespaces else ()), *columns, *(more if wide else ())]
+    header += ["LABELS"] if labels else []
+    prefix = f"{type_name(kind)}/" if kinds else ""
+    cells = [
+        [f"{prefix}{row['NAME']}" if name == "NAME" else row.get(name, unknown) for name in header] for row in rows
+    ]
+    return in_columns(header if headed else (), cells)
+
+
+def object_cells(found: Mapping[str, Any]) -> Cells:
+    """Return what stands in the columns of an object's kind, but for its age; fields left out have their defaults."""
+    cells = _CELLS.get(found["kind"])
+    metadata = found["metadata"]
+    return {
+        "NAMESPACE": metadata.get("namespace", ""),
+        "NAME": metadata["name"],
+        "LABELS": pairs(metadata.get("labels")),
+        **(cells(found) if cells else {}),
+    }
+
+
+def pod_status(pod: Mapping[str, Any]) -> str:
+    """Return the word in a pod's column STATUS.
+
+    >>> pod_status({"metadata": {}, "status": {"phase": "Running", "containerStatuses": [
+    ...     {"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}})
+    'CrashLoopBackOff'
+    """
+    status = pod.get("status") or {}
+    if pod["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    for container in status.get("containerStatuses") or []:
+        waiting, ended = ((container.get("state") or {}).get(name) for name in ("waiting", "terminated"))
+        if waiting and waiting.get("reason"):
+            return waiting["reason"]
+        if ended is not None:
+            return ended.get("reason") or f"ExitCode:{ended.get('exitCode')}"
+    return status.get("reason") or status.get("phase") or "Pending"
+
+
+def pairs(labels: Mapping[str, Any] | None) -> str:
+    """Return labels, or a selector, on one line.
+
+    >>> pairs({"b": 1, "a": 2}), pairs(None)
+    ('a=2,b=1', '<none>')
+    """
+    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or "<none>"
+
+
+def _pod(pod: Mapping[str, Any]) -> Cells:
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    containers = status.get("containerStatuses") or []
+    return {
+        "READY": f"{sum(bool(one.get('ready')) for one in containers)}/{max(1, len(spec.get('containers') or []))}",
+        "STATUS": pod_status(pod),
+        "RESTARTS": sum(one.get("restartCount", 0) for one in containers),
+        "IP": status.get("podIP") or "<none>",
+        "NODE": spec.get("nodeName") or "<none>",
+    }
+
+
+def _deployment(found: Mapping[str, Any]) -> Cells:
+    status = found.get("status") or {}
+    return {
+        "READY": _ready(found),
+        "UP-TO-DATE": status.get("updatedReplicas", 0),
+        "AVAILABLE": status.get("availableReplicas", 0),
+        **_template(found["spec"]),
+    }
+
+
+def _replica_set(found: Mapping[str, Any]) -> Cells:
+    status = found.get("status") or {}
+    return {
+        "DESIRED": found["spec"].get("replicas", 1),
+        "CURRENT": status.get("replicas", 0),
+        "READY": status.get("readyReplicas", 0),
+        **_template(found["spec"]),
+    }
+
+
+def _stateful_set(found: Mapping[str, Any]) -> Cells:
+    return {"READY": _ready(found), **_template(found["spec"])}
+
+
+def _ready(found: Mapping[str, Any]) -> str:
+    return f"{(found.get('status') or {}).get('readyReplicas', 0)}/{found['spec'].get('replicas', 1)}"
+
+
+def _template(spec: Mapping[str, Any]) -> Cells:
+    containers = spec["template"]["spec"]["containers"]
+    return {
+        "CONTAINERS": ",".join(one.get("name") or "" for one in containers),
+        "IMAGES": ",".join(one.get("image") or "" for one in containers),
+        "SELECTOR": pairs((spec.get("selector") or {}).get("matchLabels")),
+    }
+
+
+def _service(found: Mapping[str, Any]) -> Cells:
+    spec = found["spec"]
+    ports = ",".join(f"{port['port']}/{port.get('protocol', 'TCP')}" for port in spec.get("ports") or [])
+    return {
+        "TYPE": spec.get("type", "ClusterIP"),
+        "CLUSTER-IP": spec.get("clusterIP") or "<none>",
+        "EXTERNAL-IP": "<none>",
+        "PORT(S)": ports or "<none>",
+        "SELECTOR": pairs(spec.get("selector")),
+    }
+
+
+def _endpoints(found: Mapping[str, Any]) -> Cells:
+    made = [
+        f"{address['ip']}:{port['port']}"
+        for subset in found.get("subsets") or []
+        for address in subset.get("addresses") or []
+        for port in subset.get("ports") or []
+        if "ip" in address
+    ]
+    more = f" + {len(made) - _MOST_ENDPOINTS} more..." if len(made) > _MOST_ENDPOINTS else ""
+    return {"ENDPOINTS": ",".join(made[:_MOST_ENDPOINTS]) + more or "<none>"}
+
+
+def _config_map(found: Mapping[str, Any]) -> Cells:
+    return {"DATA": len(found.get("data") or {}) + len(found.get("binaryData") or {})}
+
+
+def _secret(found: Mapping[str, Any]) -> Cells:
+    return {"TYPE": found.get("type", "Opaque"), "DATA": len(found.get("data") or found.get("stringData") or {})}
+
+
+def _claim(found: Mapping[str, Any]) -> Cells:
+    spec, status = found["spec"], found.get("status") or {}
+    volume = spec.get("volumeName", "")
+    return {
+        "STATUS": status.get("phase", "Pending"),
+        "VOLUME": volume,
+        "CAPACITY": (status.get("capacity") or {}).get("storage", "") if volume else "",
+        "ACCESS MODES": _modes(spec) if volume else "",
+        "STORAGECLASS": spec.get("storageClassName") or "",
+        "VOLUMEMODE": spec.get("volumeMode", "Filesystem"),
+    }
+
+
+def _volume(found: Mapping[str, Any]) -> Cells:
+    spec, status = found["spec"], found.get("status") or {}
+    claim = spec.get("claimRef") or {}
+    return {
+        "CAPACITY": (spec.get("capacity") or {}).get("storage", ""),
+        "ACCESS MODES": _modes(spec),
+        "RECLAIM POLICY": spec.get("persistentVolumeReclaimPolicy", "Retain"),
+        "STATUS": status.get("phase", "Available"),
+        "CLAIM": f"{claim.get('namespace', '')}/{claim['name']}" if claim.get("name") else "",
+        "STORAGECLASS": spec.get("storageClassName") or "",
+        "REASON": status.get("reason", ""),
+        "VOLUMEMODE": spec.get("volumeMode", "Filesystem"),
+    }
+
+
+def _modes(spec: Mapping[str, Any]) -> str:
+    return ",".join("".join(filter(str.isupper, mode)) for mode in spec.get("accessModes") or [])
+
+
+def _node(found: Mapping[str, Any]) -> Cells:
+    status = found.get("status") or {}
+    conditions = status.get("conditions") or []
+    is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    version = (status.get("nodeInfo") or {}).get("kubeletVersion", "")
+    return {"STATUS": "Ready" if is_ready else "NotReady", "ROLES": "<none>", "VERSION": version}
+
+
+_WORKLOAD_WIDE = ("CONTAINERS", "IMAGES", "SELECTOR")
+_COLUMNS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "Pod": (("NAME", "READY", "STATUS", "RESTARTS", "AGE"), ("IP", "NODE", "NOMINATED NODE", "READINESS GATES")),
+    "Deployment": (("NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"), _WORKLOAD_WIDE),
+    "ReplicaSet": (("NAME", "DESIRED", "CURRENT", "READY", "AGE"), _WORKLOAD_WIDE),
+    "StatefulSet": (("NAME", "READY", "AGE"), ("CONTAINERS", "IMAGES")),
+    "Service": (("NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"), ("SELECTOR",)),
+    "Endpoints": (("NAME", "ENDPOINTS", "AGE"), ()),
+    "ConfigMap": (("NAME", "DATA", "AGE"), ()),
+    "Secret": (("NAME", "TYPE", "DATA", "AGE"), ()),
+    "PersistentVolumeClaim": (
+        ("NAME", "STATUS", "VOLUME", "CAPACITY", "ACCESS MODES", "STORAGECLASS", "AGE"),
+        ("VOLUMEMODE",),
+    ),
+    "PersistentVolume": (
+        ("NAME", "CAPACITY", "ACCESS MODES", "RECLAIM POLICY", "STATUS", "CLAIM", "STORAGECLASS", "REASON", "AGE"),
+        ("VOLUMEMODE",),
+    ),
+    "Node": (("NAME", "STATUS", "ROLES", "AGE", "VERSION"), ()),
+}
+"""Kind to its columns, and those that `-o wide` adds."""
+_CELLS: dict[str, Callable[[Mapping[str, Any]], Cells]] = {
+    "Pod": _pod, "Deployment": _deployment, "ReplicaSet": _replica_set, "StatefulSet": _stateful_set,
+    "Service": _service, "Endpoints": _endpoints, "ConfigMap": _config_map, "Secret": _secret,
+    "PersistentVolumeClaim": _claim, "PersistentVolume": _volume, "Node": _node,
+}  # fmt: skip

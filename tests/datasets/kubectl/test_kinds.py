@@ -1,0 +1,48 @@
+"""Kinds and references to objects."""
+
+from __future__ import annotations
+
+import pytest
+
+from faultset.datasets.kubectl.errors import CommandError
+from faultset.datasets.kubectl.kinds import KINDS, canonical_kind, full_name, references, resource_name
+
+
+def test_a_kind_goes_by_every_name_and_by_no_other_group() -> None:
+    names = {
+        name: one.kind
+        for one in KINDS
+        for name in (
+            one.kind,
+            one.plural,
+            *one.short,
+            resource_name(one.kind),
+            f"{one.plural}.{one.version}.{one.group}",
+        )
+    }
+    assert {name: canonical_kind(name) for name in names} == names
+    assert canonical_kind("deployments.v1.apps") == "Deployment"
+    assert canonical_kind("deployments.example.org") is None
+    assert canonical_kind("") is None
+
+
+def test_objects_are_named_with_their_group() -> None:
+    assert full_name("StatefulSet", "db") == "statefulset.apps/db"
+    assert full_name("Ingress", "web") == "ingress.networking.k8s.io/web"
+    assert full_name("Foo", "x") == "foo/x"
+
+
+def known(word: str) -> str:
+    return canonical_kind(word) or "none"
+
+
+def test_references_are_kinds_with_names_or_pairs() -> None:
+    assert references(("po,svc", "geo"), known, ()) == [("Pod", "geo"), ("Service", "geo")]
+    assert references(("po/a", "svc/b"), known, ()) == [("Pod", "a"), ("Service", "b")]
+    assert references(("all",), known, ("Pod", "Service")) == [("Pod", None), ("Service", None)]
+
+
+@pytest.mark.parametrize("words", [(), (",",), ("po/a", "b"), ("po/",), ("/a",)])
+def test_references_that_mix_both_forms_or_name_nothing_are_refused(words: tuple[str, ...]) -> None:
+    with pytest.raises(CommandError, match=r"which objects|either KIND NAME"):
+        references(words, known, ())
