@@ -32,10 +32,10 @@ ENTRY_POINTS = "faultset.commands"
 INTERRUPTED = 130
 T = TypeVar("T")
 _GROUP_HELP = {
-    "agents": "LLM agents: recorded runs of them, and recorded episodes for them.",
+    "agents": "Import and score recorded runs of LLM agents; serve recorded episodes to agents.",
     "campaign": "Look at the campaigns of a dataset.",
     "list": "List what can be chosen.",
-    "dataset": "Look at, check and compare datasets.",
+    "dataset": "Look at, check, convert and compare datasets.",
 }
 _CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 

@@ -33,8 +33,8 @@ def is_quiet() -> bool:
 def verbosity_options() -> list[click.Option]:
     """Return the options `-v` and `-q` of a command; `read_verbosity` takes what they gave."""
     return [
-        click.Option(["-v", "--verbose"], count=True, help="Say what is done step by step; -vv says everything."),
-        click.Option(["-q", "--quiet"], is_flag=True, help="No progress and no warnings, errors alone."),
+        click.Option(["-v", "--verbose"], count=True, help="Print what is done, step by step; -vv prints everything."),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Print errors only: no progress and no warnings."),
     ]
 
 

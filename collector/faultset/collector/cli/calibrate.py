@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 @click.option("--out", type=OUTPUT_FILE, help="Write the calibration file here.")
 @json_option
 def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
-    """Measure how far the services of plain episodes without a fault move, for each application, platform and step.
+    """Calibrate the latent test: measure how much the telemetry of services changes without a fault.
 
-    The limit of the latent test is what 1 % of at least 300 such windows exceed; with fewer there is none, and faults
-    that clients do not feel have the verdict unknown. With --out, the file holds what was measured and, for all else,
-    what comes with this release.
+    Each application, platform, load and sampling interval has a limit of its own: what 1 % of at least 300 windows of
+    services in plain episodes exceed. With fewer windows there is no limit, and faults that clients do not feel have
+    the verdict unknown. With --out, the file holds what was measured and, for everything else, the limits that come
+    with this release.
 
     \b
     Example:

@@ -17,7 +17,7 @@ _dataset = click.argument("dataset", type=click.Path(path_type=Path, exists=True
 @_dataset
 @json_option
 def list_campaigns(dataset: Path, as_json: bool) -> None:
-    """List the campaigns that have added episodes to a dataset; all names of their faults are in the JSON.
+    """List the campaigns that have added episodes to a dataset; --json names all their faults.
 
     \b
     Example:

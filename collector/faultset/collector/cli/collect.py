@@ -85,7 +85,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     shell_complete=complete_names("faultset.apps", "all"),
     help=f"Applications to run. {_NAMES} Or paths of folders and files.",
 )
-@click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn, balanced, when left out.")
+@click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn evenly at random when left out.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -100,14 +100,14 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     type=JobLimit(),
     default="auto",
     show_default=True,
-    help="Episodes at a time at most; auto for as many as the machine bears. Fewer run while it is short of CPU.",
+    help="Most episodes to run at once; auto means as many as the machine can run. Fewer run while it is short of CPU.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Decides plans and load: the same seed gives the same.",
+    help="Decides plans and load: the same seed gives the same plans and load.",
 )
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Episodes for each fault.")
 @click.option(
@@ -160,7 +160,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     help="Source of telemetry to add to those of the platform; may be given more than once.",
 )
 @cluster_options
-@click.option("--dry-run", is_flag=True, help="Print the plans and touch nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the plans and change nothing.")
 @click.option("--fresh", is_flag=True, help="Run all plans anew, as a new campaign, instead of resuming.")
 @json_option
 @click.version_option(version("faultset"), prog_name="faultset")

@@ -39,7 +39,7 @@ def doctor(
     app: str,
     as_json: bool,
 ) -> None:
-    """Check one by one what episodes need, and say how to mend what is missing.
+    """Check what episodes need, item by item, and say how to fix what is missing.
 
     \b
     Example:

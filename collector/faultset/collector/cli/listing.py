@@ -65,7 +65,7 @@ def faults(app: str | None, as_json: bool) -> None:
 @command("apps")
 @json_option
 def apps(as_json: bool) -> None:
-    """List the applications; titles and services are in the JSON.
+    """List the applications; --json adds their titles and services.
 
     \b
     Example:

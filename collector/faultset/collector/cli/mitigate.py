@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     "--faults",
     metavar="NAMES",
     shell_complete=complete_names("faultset.faults", "all"),
-    help="Faults to inject, joined by commas, or all; instead of a plan.",
+    help="Faults to inject, comma-separated, or all; instead of a plan.",
 )
 @click.option(
     "--apps", metavar="NAMES", shell_complete=complete_names("faultset.apps", "all"), help="Applications to run."
 )
-@click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn, balanced, when left out.")
+@click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn evenly at random when left out.")
 @click.option(
     "--commands",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--repairs",
     metavar="NAMES",
-    help="Repairs that stand beside yours: do-nothing, restart-target, restart-everything, true-undo, or all.  "
+    help="Repairs to compare with yours: do-nothing, restart-target, restart-everything, true-undo, or all.  "
     "[default: all, or none with --commands]",
 )
 @click.option("--within", type=DURATION, default=90.0, show_default="90s", help="Time for the application to recover.")
@@ -78,10 +78,10 @@ def mitigate(
     as_json: bool,
     **given: str | None,
 ) -> None:
-    """Deploy an application, inject a fault, repair it by commands, and judge what became of it.
+    """Deploy an application, inject a fault, repair it by commands, and judge whether the repair worked.
 
     The repair has succeeded when the fault's own check finds nothing, client requests are healthy for a sustained
-    time, every object asks for what it asked for before, and nothing is missing. Everything is undone and removed
+    time, every object is specified as before, and nothing is missing. Everything is undone and removed
     afterwards. PLAN is a file with one plan of a campaign; EPISODE is the folder of a collected episode, whose fault is
     injected again. Running the same command again goes on where it stopped.
 

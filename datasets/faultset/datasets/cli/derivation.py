@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def filter_(dataset: Path, version: str | None, as_json: bool, **conditions: tuple[str, ...]) -> None:
     """Make a new version of those episodes of DATASET that meet all conditions; no data is copied.
 
-    Of several values of one condition an episode has to have one. Splits are made anew.
+    An option that is given several times is met by any of its values. The new version has splits of its own.
 
     \b
     Example:
@@ -41,11 +41,11 @@ def filter_(dataset: Path, version: str | None, as_json: bool, **conditions: tup
 
 @command()
 @dataset_argument
-@click.option("--seed", type=click.IntRange(min=0), required=True, help="Shuffles; 0 gives the splits of collect.")
+@click.option("--seed", type=click.IntRange(min=0), required=True, help="Seed; 0 gives the splits that collect makes.")
 @version_option
 @json_option
 def split(dataset: Path, seed: int, version: str | None, as_json: bool) -> None:
-    """Make a new version of the same episodes of DATASET with train and test sides dealt by another seed.
+    """Make a new version of the same episodes of DATASET divided into training and test sides by another seed.
 
     \b
     Example:
@@ -79,7 +79,7 @@ def merge(datasets: tuple[Path, ...], out: Path, as_json: bool) -> None:
 @dataset_argument
 @version_option
 def card(dataset: Path, version: str | None) -> None:
-    """Write the card of DATASET, its README.md, for a version; what you wrote below its mark is kept.
+    """Write the card of DATASET, its README.md, for a version; text that you added below its marker is kept.
 
     \b
     Example:

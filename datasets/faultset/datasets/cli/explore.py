@@ -16,7 +16,7 @@ from faultset.datasets.cli.versions import dataset_argument, version_option
 @dataset_argument
 @click.option("--episode", "episodes", metavar="ID", multiple=True, help="Episode to show; all by default. Repeatable.")
 @click.option("--out", type=OUTPUT_FILE, help="File to write.  [default: explorer.html]")
-@click.option("--without-truth", is_flag=True, help="Leave the labels out, for people who are to diagnose.")
+@click.option("--without-truth", is_flag=True, help="Leave the labels out, for people who are to find the faults.")
 @click.option("--serve", is_flag=True, help="Write no file; serve the pages on this machine until Ctrl-C.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on.  [default: a free one]")
 @version_option
@@ -35,7 +35,7 @@ def explore(
 
     It shows client requests, the health of services, metrics, logs, traces, events and object states on one time axis.
     The truth can be switched off, to diagnose episodes yourself and be scored. With --serve nothing is written, and
-    episodes are read when they are opened; only who has the printed address can open it.
+    episodes are read when they are opened; only somebody who has the printed address can open them.
 
     \b
     Example:

@@ -20,7 +20,7 @@ from faultset.core.plugins import plugins
 )
 @click.option("--version", metavar="V", help="Version to export; the newest by default.")
 @click.option("--step", type=DURATION, default="1s", show_default=True, help="Step of wide tables.")
-@click.option("--roles", metavar="ROLES", help="Metrics of these roles only, by comma, for instance cpu,latency.")
+@click.option("--roles", metavar="ROLES", help="Only metrics of these roles, for instance cpu,latency.")
 @json_option
 def export(
     dataset: Path, out: Path, name: str, version: str | None, step: float, roles: str | None, as_json: bool

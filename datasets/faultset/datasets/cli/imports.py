@@ -23,7 +23,7 @@ from faultset.core.plugins import plugins
 @click.option("--skip-bad", is_flag=True, help="Leave out cases that cannot be read, instead of making no version.")
 @json_option
 def import_(name: str, path: Path, out: Path, workers: int | None, skip_bad: bool, as_json: bool) -> None:
-    """Read the data at PATH, of FORMAT, into the dataset folder OUT.
+    """Read the data at PATH, which have FORMAT, into the dataset folder OUT.
 
     Each case becomes an episode; telemetry and truth are stored apart. An import that was interrupted is finished by
     the same command. "faultset dataset doctor PATH" reports issues with the data beforehand.

@@ -10,13 +10,13 @@ from faultset.core.console import command
 from faultset.core.output import json_option, show_json
 
 
-@command("upgrade", short_help="Write a dataset of an older release anew.")
+@command("upgrade", short_help="Write a dataset of an older release in the format of this one.")
 @click.argument("dataset", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--version", metavar="V", help="Version to write anew; the newest by default.")
+@click.option("--version", metavar="V", help="Version to write; the newest by default.")
 @json_option
 def upgrade(dataset: Path, out: Path, version: str | None, as_json: bool) -> None:
-    """Write DATASET to the new folder OUT in the form in which this release writes datasets.
+    """Write DATASET to the new folder OUT in the format of this release.
 
     Ids, telemetry, truth, splits and provenance stay as they are. DATASET is only read, and needs no upgrade to be
     read: older schema versions stay readable.

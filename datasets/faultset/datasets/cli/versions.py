@@ -63,7 +63,7 @@ def show(dataset: Path, version: str | None, as_json: bool) -> None:
 @version_option
 @json_option
 def verify(dataset: Path, version: str | None, as_json: bool) -> None:
-    """Check files, schemas, windows and labels, and that no view tells the answer; exit 3 when something is wrong.
+    """Check files, schemas, windows and labels, and that no view gives the answer away; exit 3 if something is wrong.
 
     \b
     Example:

@@ -23,7 +23,7 @@ from faultset.core.plugins import plugins
 @click.option("--skip-bad", is_flag=True, help="Leave out files that cannot be read, instead of writing nothing.")
 @click.option("--agent", help="Name of the agent, where the files do not give it.")
 @click.option("--model", help="Name of the model, where the files do not give it.")
-@click.option("--candidates", default="", help="Services that an answer may name, with commas between them.")
+@click.option("--candidates", default="", help="Services that an answer may name, comma-separated.")
 @json_option
 def import_(
     name: str,
@@ -35,7 +35,7 @@ def import_(
     candidates: str,
     as_json: bool,
 ) -> None:
-    """Read the runs at PATH, of FORMAT, into the new folder OUT.
+    """Read the runs at PATH, which have FORMAT, into the new folder OUT.
 
     OUT gets a table of runs, a table of what their source says is true, and a trajectory file for each run.
 

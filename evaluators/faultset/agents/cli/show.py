@@ -21,8 +21,8 @@ def show(run: Path, length: int, as_json: bool) -> None:
     """Print the trajectory file RUN step by step, as wide as the terminal.
 
     RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. On a terminal it is paged. Long
-    texts are shortened, and it is said by how much. With --json the trajectory is printed whole, with the run's row of
-    the table of runs where RUN lies in an imported folder.
+    texts are shortened, with a note of how much was left out. With --json the trajectory is printed whole, with the
+    run's row of the table of runs where RUN lies in an imported folder.
 
     \b
     Example:

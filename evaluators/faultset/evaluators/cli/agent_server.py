@@ -46,7 +46,7 @@ def serve(
     """Offer the tools of a recorded episode to an agent: metrics, traces, logs, events, objects, kubectl, SQL.
 
     Agents such as Claude Code start this command themselves and speak with it over standard input and output. With
-    --port it serves HTTP at /mcp, to who sends the token that is printed, or the one in FAULTSET_MCP_TOKEN. The process
+    --port it serves HTTP at /mcp, to clients that send the printed token, or the one in FAULTSET_MCP_TOKEN. The process
     can read the episode's view only; an agent that has a shell of its own should run where the dataset is not.
 
     \b

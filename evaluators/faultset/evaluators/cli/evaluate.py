@@ -33,7 +33,8 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     multiple=True,
     metavar="NAMES",
     shell_complete=complete_names("faultset.baselines", "default", "all", "named", "methods", "rules", "controls"),
-    help="Names or groups, by comma: default, all, named, methods, rules, controls.  [default: all but slow methods]",
+    help="Comma-separated names or groups: default, all, named, methods, rules, controls.  [default: all but slow "
+    "methods]",
 )
 @click.option("--tasks", multiple=True, metavar="TASKS", help="detection, localization, rca.  [default: all]")
 @click.option(
@@ -43,14 +44,14 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     show_default=True,
     help="What a localizer is given: the alarm of a detector, or the true onset.",
 )
-@click.option("--alarm", metavar="DETECTOR", help="Whose alarm localizers are given.  [default: spot]")
+@click.option("--alarm", metavar="DETECTOR", help="Detector whose alarm localizers are given.  [default: spot]")
 @click.option(
     "--delays", metavar="auto|SECONDS", help="Also give localizers later alarms: auto, or for instance 0,30,60."
 )
 @click.option(
     "--evidence",
     metavar="auto|SECONDS",
-    help="Also cut what localizers see so long after the onset: auto, or for instance 30s,60s.",
+    help="Also end what localizers see this long after the onset: auto, or for instance 30s,60s.",
 )
 @click.option(
     "--thresholds",
@@ -61,8 +62,8 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 @click.option(
     "--split",
     metavar="NAME",
-    help="Published split; or cross, cross-5, cross-5x3, leave-one-fault-out, leave-one-target-out, leave-one-app-out."
-    "  [default: cross]",
+    help="Split of the dataset; or cross, cross-5, cross-5x3, leave-one-fault-out, leave-one-target-out, "
+    "leave-one-app-out.  [default: cross]",
 )
 @click.option(
     "--predictions",
@@ -75,13 +76,14 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     multiple=True,
     metavar="NAMES|FOLDER",
     shell_complete=complete_names("faultset.agents"),
-    help="LLM agents to run, by comma, or a folder of runs on these episodes. See faultset list agents.",
+    help="LLM agents to run, comma-separated, or a folder of runs on these episodes. See faultset list agents.",
 )
 @click.option("--trials", type=click.IntRange(1, 100), help="Attempts of each agent at each problem.  [default: 3]")
 @click.option(
     "--train",
     metavar="OTHER",
-    help="Learn from this dataset, and test all of DATASET. No episode or (application, fault, target) is in both.",
+    help="Train on this dataset and test on all of DATASET; episodes whose (application, fault, target) is also in "
+    "DATASET are not trained on.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for the results.  [default: results/NAME beside DATASET]"
@@ -93,7 +95,7 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 )
 @click.option("--timeout", type=DURATION, default="60s", show_default=True, help="Longest time for one answer.")
 @click.option("--memory-limit", default="2GiB", show_default=True, help="Most memory for one answer.")
-@click.option("--fresh", is_flag=True, help="Run everything again, also what an interrupted evaluation has left.")
+@click.option("--fresh", is_flag=True, help="Run everything again, also what an interrupted run has finished.")
 @click.option(
     "--compare",
     nargs=2,

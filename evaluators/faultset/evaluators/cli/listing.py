@@ -14,7 +14,7 @@ from faultset.core.output import json_option, show_records
 @click.option("--task", help="Only detection, localization or rca.")
 @json_option
 def baselines(task: str | None, as_json: bool) -> None:
-    """List the methods that `evaluate` can run, controls included; titles, papers, needs and costs are in the JSON.
+    """List the methods that `evaluate` can run, controls included; --json adds titles, papers, needs and costs.
 
     \b
     Example:

@@ -18,10 +18,14 @@ from faultset.core.output import json_option, show_json
     type=click.Choice(["detection", "localization", "rca"]),
     default="localization",
     show_default=True,
-    help="Tables of which task.",
+    help="Task whose tables are shown.",
 )
 @click.option(
-    "--protocol", type=click.Choice(["oracle", "detected"]), default="oracle", show_default=True, help="What was given."
+    "--protocol",
+    type=click.Choice(["oracle", "detected"]),
+    default="oracle",
+    show_default=True,
+    help="What localizers were given: the true onset (oracle) or an alarm.",
 )
 @json_option
 def systems(
