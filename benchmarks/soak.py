@@ -86,7 +86,7 @@ class Watch:
                         print(line, end="", file=sys.stderr, flush=True)
                     if not self.answering_s and ANSWERED.match(line):
                         self.answering_s = time.perf_counter() - began
-            except KeyboardInterrupt:
+            except BaseException:
                 process.send_signal(signal.SIGINT)
                 raise
             finally:
@@ -181,6 +181,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="file for the values of every episode")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parts: dict[str, dict[str, Any]] = {}
     # sockets lie in it, whose paths have to be short
     with tempfile.TemporaryDirectory(prefix="soak-", dir="/tmp") as folder:
