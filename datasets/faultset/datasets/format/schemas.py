@@ -39,7 +39,7 @@ METRICS = pa.schema([
     _field("metric", NAME, "metric name as Prometheus stores it, unit suffix kept", nullable=False),
     _field("labels", NAME, "other labels as canonical JSON with sorted keys", nullable=False),
     _field("kind", NAME, "counter, gauge, or bucket/sum/count for parts of a histogram", nullable=False),
-    _field("value", pa.float64(), "raw sample; counters are no rates and restart with their container", nullable=False),
+    _field("value", pa.float64(), "raw sample; counters are cumulative since their container started", nullable=False),
 ])  # fmt: skip
 
 SPANS = pa.schema([
@@ -52,7 +52,7 @@ SPANS = pa.schema([
     _field("reported_service", NAME, "service.name that the process itself reported", nullable=False),
     _field("peer_service", NAME, "called service or store of a client span"),
     _field("pod", NAME, "pod which sent the span"),
-    _field("operation", NAME, "span name", nullable=False),
+    _field("operation", NAME, "name of the span", nullable=False),
     _field("kind", NAME, "server, client, internal, producer or consumer", nullable=False),
     _field("duration_ns", pa.int64(), "end minus start", "ns", nullable=False),
     _field("status", NAME, "unset, ok or error, as the process set it", nullable=False),
@@ -80,8 +80,8 @@ EVENTS = pa.schema([
     _field("kind", NAME, "kind of the object it is about", nullable=False),
     _field("name", pa.string(), "name of the object it is about", nullable=False),
     _field("service", NAME, "workload that owns the object; null where none does"),
-    _field("message", pa.string(), "text for people", nullable=False),
-    _field("count", pa.int32(), "occurrences so far of this event", nullable=False),
+    _field("message", pa.string(), "the event in words", nullable=False),
+    _field("count", pa.int32(), "occurrences of this event so far", nullable=False),
 ])  # fmt: skip
 
 OBJECTS = pa.schema([
@@ -90,14 +90,14 @@ OBJECTS = pa.schema([
     _field("kind", NAME, "Deployment, Pod, Service, Endpoints, PersistentVolumeClaim, ...", nullable=False),
     _field("name", pa.string(), "object name", nullable=False),
     _field("service", NAME, "workload that owns the object; null where none does"),
-    _field("state", pa.string(), "whitelisted fields as canonical JSON", nullable=False),
+    _field("state", pa.string(), "fields that an operator would look at, as canonical JSON", nullable=False),
 ])  # fmt: skip
 
 REQUESTS = pa.schema([
     _EPISODE,
-    _field("scheduled", TIME, "when the open-loop schedule wanted the request", nullable=False),
-    _field("sent", TIME, "when the client began to send it; null when it never did"),
-    _field("endpoint", NAME, "workload endpoint, for instance GET /hotels", nullable=False),
+    _field("scheduled", TIME, "when the request was due by the schedule of the load", nullable=False),
+    _field("sent", TIME, "when the client began to send it; null when it was never sent"),
+    _field("endpoint", NAME, "method and path that were asked for, for instance GET /hotels", nullable=False),
     _field("latency_ns", pa.int64(), "from scheduled to the end of the answer; null when unfinished", "ns"),
     _field("status", pa.int32(), "HTTP status; null without an answer"),
     _field("outcome", NAME, "ok, http_error, refused, timeout or unfinished", nullable=False),
@@ -136,28 +136,28 @@ LABEL = pa.schema([
     _field("fault", pa.string(), "name of the fault; null in a no-fault episode"),
     _field("no_fault_kind", pa.string(), "plain, disturbed or sham; null in a fault episode"),
     _field("targets", pa.list_(pa.string()), "services the fault was applied to", nullable=False),
-    _field("root_causes", pa.list_(_ROOT_CAUSE), "objects at fault, names accepted, metric if known", nullable=False),
+    _field("root_causes", pa.list_(_ROOT_CAUSE), "objects at fault, accepted names, metric if known", nullable=False),
     _field("system_level", pa.string(), "Hardware, Operating System, Virtualization or Application"),
     _field("fault_type", pa.string(), "the AIOpsLab fault type; null in a no-fault episode"),
     _field("paper_number", pa.int32(), "row of Table 2 in the AIOpsLab paper"),
     _field("category", pa.string(), "functional or symptomatic"),
     _field("parameters", pa.string(), "parameters of the fault or harmless change as canonical JSON", nullable=False),
-    _field("inject_start", TIME, "first act of the injection"),
-    _field("inject_done", TIME, "last act of the injection accepted"),
-    _field("effective", TIME, "first confirmed sign of the fault: object, process or SLI"),
-    _field("recover_start", TIME, "first act of the undo"),
-    _field("recover_done", TIME, "last act of the undo accepted"),
-    _field("healthy_again", TIME, "health gate passed after the undo"),
+    _field("inject_start", TIME, "when the first act of the injection began"),
+    _field("inject_done", TIME, "when the last act of the injection was accepted"),
+    _field("effective", TIME, "first sign of the fault that was confirmed, on an object, a process or client requests"),
+    _field("recover_start", TIME, "when the first act of the undo began"),
+    _field("recover_done", TIME, "when the last act of the undo was accepted"),
+    _field("healthy_again", TIME, "when the application was found healthy after the undo"),
     _field("view_start", TIME, "start of the view", nullable=False),
     _field("view_end", TIME, "end of the view, half-open", nullable=False),
     _field("reference_end", TIME, "end of the window known to be healthy", nullable=False),
     _field("verdict", pa.string(), "manifest, latent, silent, unknown; none without a fault", nullable=False),
-    _field("first_manifest", TIME, "first second in which the SLI test fires"),
-    _field("profile", pa.string(), "quick or standard or custom phase lengths", nullable=False),
-    _field("workload", pa.string(), "name, rate and mix as canonical JSON", nullable=False),
+    _field("first_manifest", TIME, "first second in which the tests on client requests show the fault"),
+    _field("profile", pa.string(), "lengths of the phases: quick, standard, long or custom", nullable=False),
+    _field("workload", pa.string(), "mix, rate, load pattern and regions as canonical JSON", nullable=False),
     _field("seed", pa.int64(), "seed of the plan", nullable=False),
     _field("host", pa.string(), "host load, scheduling delay, parallel episodes as canonical JSON", nullable=False),
-    _field("clock_offsets", pa.string(), "offset of each source's clock in ns as canonical JSON", nullable=False),
+    _field("clock_offsets", pa.string(), "offset of the clock of each source in ns, as canonical JSON", nullable=False),
 ])  # fmt: skip
 
 EVIDENCE = pa.schema([
@@ -165,9 +165,9 @@ EVIDENCE = pa.schema([
     _field("check", pa.string(), "injection, recovery, sli, latent, health, host, source", nullable=False),
     _field("subject", pa.string(), "object, endpoint or series that was looked at", nullable=False),
     _field("time", TIME, "when it was seen; null for a whole window"),
-    _field("passed", pa.bool_(), "whether the check holds", nullable=False),
+    _field("passed", pa.bool_(), "whether the check was met", nullable=False),
     _field("statistic", pa.float64(), "measured effect"),
-    _field("p_value", pa.float64(), "where the check is a test"),
+    _field("p_value", pa.float64(), "p-value, where the check is a statistical test"),
     _field("detail", pa.string(), "what was seen, in words", nullable=False),
 ])  # fmt: skip
 
