@@ -94,27 +94,6 @@ class Hold(_OfRequests):
 Impairment = Loss | Delay | Partition | Bandwidth | Abort | Reset | Hold
 
 
-def scaled(impairment: Impairment, intensity: float) -> Impairment:
-    """Return an impairment at an intensity above zero and up to one.
-
-    >>> scaled(Loss(probability=0.4), 0.5)
-    Loss(probability=0.2)
-    """
-    match impairment:
-        case Loss():
-            return dataclasses.replace(impairment, probability=impairment.probability * intensity)
-        case Delay():
-            return dataclasses.replace(
-                impairment, latency_s=impairment.latency_s * intensity, jitter_s=impairment.jitter_s * intensity
-            )
-        case Bandwidth():
-            return dataclasses.replace(impairment, bytes_per_s=impairment.bytes_per_s / intensity)
-        case Abort() | Reset() | Hold():
-            return dataclasses.replace(impairment, share=impairment.share * intensity)
-        case Partition():
-            return impairment
-
-
 def impairment_record(impairment: Impairment) -> dict[str, Any]:
     """Return an impairment as the relay, the node agent and the journal write it.
 
