@@ -10,7 +10,7 @@ from faultset.collector.campaigns.scheduler import CampaignProgress
 from faultset.collector.cli.collect import collect
 from faultset.collector.cli.progress import show_progress
 from faultset.collector.episodes.messages import EpisodeOutcome
-from faultset.collector.mitigation.attempts import MitigationResult
+from faultset.collector.mitigation.messages import MitigationResult
 from tests.collector.plan_samples import PLAN
 
 BUSY = "the host is short of CPU: processes wait 97% of the time"

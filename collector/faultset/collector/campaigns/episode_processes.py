@@ -26,7 +26,7 @@ from faultset.collector.episodes.messages import (
     write_message,
 )
 from faultset.collector.ipc.helper_processes import is_stopped
-from faultset.collector.mitigation.repairs import RepairOrder
+from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError
 

@@ -19,8 +19,7 @@ from faultset.collector.episodes.working_folders import FAILED, RUNNING
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
 from faultset.collector.ipc.messages import encode
-from faultset.collector.mitigation.attempts import MitigationResult
-from faultset.collector.mitigation.repairs import RepairOrder
+from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.hosts import open_host

@@ -14,7 +14,7 @@ from typing import Any
 from faultset.collector.campaigns.episode_processes import EpisodeResult, RunningEpisode
 from faultset.collector.campaigns.episode_queue import EpisodeQueue
 from faultset.collector.episodes.host_pressure import CpuPressure
-from faultset.collector.mitigation.repairs import RepairOrder
+from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
 
 STAGGER_S = 2.0

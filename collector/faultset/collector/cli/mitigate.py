@@ -17,7 +17,7 @@ from faultset.core.output import json_option, show_json, show_records
 
 if TYPE_CHECKING:
     from faultset.collector.campaigns.mitigations import Mitigation, MitigationCampaign
-    from faultset.collector.mitigation.repairs import RepairOrder
+    from faultset.collector.mitigation.messages import RepairOrder
     from faultset.collector.plans.plan import Plan
 
 

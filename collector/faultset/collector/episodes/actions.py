@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from faultset.collector.episodes import harmless_changes
 from faultset.collector.episodes.clock import EpisodeClock
@@ -17,7 +18,7 @@ from faultset.collector.episodes.state_machine import EpisodeMachine, Phase
 from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.episodes.writer import write_episode
 from faultset.collector.faults.registry import FaultSpec
-from faultset.collector.mitigation.attempts import MitigationAttempt, MitigationResult
+from faultset.collector.mitigation.messages import MitigationResult
 from faultset.collector.plans.plan import Draws
 from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.platform import EpisodePlatform
@@ -26,6 +27,9 @@ from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.verdicts.verdict import Judgement
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
+
+if TYPE_CHECKING:
+    from faultset.collector.mitigation.attempts import MitigationAttempt
 
 RECOVERY_TIMEOUT_S = 120.0
 RECOVERY_WINDOW_S = 4.0

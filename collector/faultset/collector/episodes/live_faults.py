@@ -9,7 +9,7 @@ from faultset.collector.episodes.health import requests_between, unhealthy_reque
 from faultset.collector.episodes.records import EpisodeRecord
 from faultset.collector.episodes.state_machine import EpisodeMachine
 from faultset.collector.episodes.watchdog import EpisodeWatchdog
-from faultset.collector.mitigation.attempts import LiveFault
+from faultset.collector.mitigation.live_fault import LiveFault
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.verdicts.sli import sli_tests
 from faultset.core.errors import PlatformError

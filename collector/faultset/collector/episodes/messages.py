@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.ipc.messages import Message, decode_value, encode
-from faultset.collector.mitigation.attempts import MitigationResult
-from faultset.collector.mitigation.repairs import RepairOrder
+from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.plans.plan import Plan
 
 

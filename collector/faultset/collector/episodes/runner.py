@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from faultset.collector.episodes.actions import EpisodeActions, FaultNotConfirmed
 from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
@@ -15,8 +16,7 @@ from faultset.collector.episodes.records import EpisodeRecord
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
 from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.faults.registry import get_fault
-from faultset.collector.mitigation.attempts import MitigationAttempt
-from faultset.collector.mitigation.repairs import RepairOrder
+from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan, draw
 from faultset.collector.platforms.api.objects import ObjectNotFound
 from faultset.collector.platforms.api.platform import EpisodePlatform
@@ -24,6 +24,9 @@ from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.core.errors import FaultsetError, PlatformError, UsageError
 from faultset.core.times import SECOND_NS
+
+if TYPE_CHECKING:
+    from faultset.collector.mitigation.attempts import MitigationAttempt
 
 FELT_S = 15
 """How long a fault that is to be repaired is in effect before, so that clients have felt it."""
@@ -86,7 +89,7 @@ class EpisodeRunner:
             interrupted=interrupted,
             pressure=self._pressure,
             watchdog=self._watchdog,
-            attempt=MitigationAttempt(repair, platform) if repair else None,
+            attempt=_attempt(repair, platform) if repair else None,
             clock=clock,
         )
         self._next_check_ns = 0
@@ -182,3 +185,10 @@ class EpisodeRunner:
                 if self.machine.mitigates and seen_ns and now_ns >= seen_ns + FELT_S * SECOND_NS:
                     return Event(now_ns=now_ns, enough=True)
             self._clock.sleep(min(0.1, max(0.0, (deadline_ns - self._clock.time_ns()) / 1e9)))
+
+
+def _attempt(repair: RepairOrder, platform: EpisodePlatform) -> MitigationAttempt:
+    # Few episodes repair something, and the commands of a repair bring much.
+    from faultset.collector.mitigation.attempts import MitigationAttempt
+
+    return MitigationAttempt(repair, platform)

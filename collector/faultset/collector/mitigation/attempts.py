@@ -2,88 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from faultset.collector.faults.registry import FaultSpec
-from faultset.collector.ipc.messages import Message
-from faultset.collector.mitigation.kubectl.front import CommandResult, Kubectl
+from faultset.collector.mitigation.kubectl.front import Kubectl
 from faultset.collector.mitigation.kubectl.session import KubectlSession
-from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle, OraclePartResult
-from faultset.collector.mitigation.repairs import RepairOrder
+from faultset.collector.mitigation.live_fault import LiveFault
+from faultset.collector.mitigation.messages import CommandResult, MitigationResult, OraclePartResult, RepairOrder
+from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
 from faultset.collector.platforms.api.platform import Platform
 from faultset.core.times import SECOND_NS
 
 POLL_S = 1.0
 SETTLE_S = 2.0
 """How long before the present the window of requests ends, because later ones may still be under way."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MitigationResult(Message):
-    """What came of a repair.
-
-    Attributes
-    ----------
-    repair
-        Name of the repair.
-    success
-        Whether all parts of the oracle were satisfied for a sustained time, soon enough.
-    parts
-        The oracle's last answers.
-    commands
-        What each command did.
-    manifest
-        Whether client requests had felt the fault when the repair began.
-    mitigated_s
-        From the begin of the injection to the begin of the time in which the application stayed healthy (TTM);
-        None without success.
-    repair_s
-        From the begin of the repair to the same instant.
-    """
-
-    repair: str
-    success: bool
-    parts: tuple[OraclePartResult, ...]
-    commands: tuple[CommandResult, ...]
-    manifest: bool
-    mitigated_s: float | None
-    repair_s: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LiveFault:
-    """A fault that has been injected, and the application around it.
-
-    Attributes
-    ----------
-    onset_ns
-        Begin of the injection.
-    before
-        What the fault's `observe` returned before the injection.
-    manifest
-        Whether client requests feel the fault.
-    unhealthy_requests
-        Says what is wrong with client requests in a window of instants; empty when nothing is.
-    undo
-        Undoes the injection, and ends its repetitions.
-    sleep
-        Waits, in seconds, while a fault that is injected repeatedly goes on; raises when the episode is to end.
-    clock
-        Returns the time in nanoseconds since 1970.
-    """
-
-    fault: FaultSpec
-    target: str
-    parameters: Mapping[str, Any]
-    before: Any
-    onset_ns: int
-    manifest: bool
-    unhealthy_requests: Callable[[int, int], str]
-    undo: Callable[[], None]
-    sleep: Callable[[float], None]
-    clock: Callable[[], int]
 
 
 class MitigationAttempt:

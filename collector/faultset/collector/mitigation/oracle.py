@@ -10,25 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from faultset.collector.faults.registry import FaultSpec
-from faultset.collector.ipc.messages import Message
 from faultset.collector.mitigation.desired_state import DesiredState, pods_apart
+from faultset.collector.mitigation.messages import OraclePartResult, Part
 from faultset.collector.platforms.api.platform import Platform
 
-Part = Literal["fault", "requests", "objects", "presence"]
 PARTS: tuple[Part, ...] = ("fault", "requests", "objects", "presence")
 _MOST_NAMED = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class OraclePartResult(Message):
-    """What the oracle found of one part: `ok`, or what is still wrong."""
-
-    part: Part
-    ok: bool
-    detail: str
 
 
 @dataclass(frozen=True)
@@ -85,24 +75,24 @@ class MitigationOracle:
 
     def read(self, start_ns: int, end_ns: int) -> tuple[OraclePartResult, ...]:
         """Ask the four questions; requests are those scheduled in `[start_ns, end_ns)`."""
+        fault, requests = self._fault_seen(), self._unhealthy_requests(start_ns, end_ns)
+        present = DesiredState.of(self._platform)
         wrong = {
-            "fault": self._fault_seen(),
-            "requests": self._unhealthy_requests(start_ns, end_ns),
-            "objects": self._changed_objects(),
-            "presence": self._missing(),
+            "fault": fault,
+            "requests": requests,
+            "objects": self._changed_objects(present),
+            "presence": self._missing(present),
         }
         return tuple(OraclePartResult(part=part, ok=not wrong[part], detail=wrong[part]) for part in PARTS)
 
     def _fault_seen(self) -> str:
         return self._fault.check(self._platform, self._target, self._parameters, self._before) or ""
 
-    def _changed_objects(self) -> str:
-        return _listed(
-            [*self._healthy.desired.changes_to(DesiredState.of(self._platform)), *pods_apart(self._platform)]
-        )
+    def _changed_objects(self, present: DesiredState) -> str:
+        return _listed([*self._healthy.desired.changes_to(present), *pods_apart(self._platform)])
 
-    def _missing(self) -> str:
-        gone = self._healthy.desired.missing_in(DesiredState.of(self._platform))
+    def _missing(self, present: DesiredState) -> str:
+        gone = self._healthy.desired.missing_in(present)
         waiting = [
             claim["metadata"]["name"]
             for claim in self._platform.list("PersistentVolumeClaim")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from faultset.collector.ipc.messages import Message
 from faultset.collector.mitigation.kubectl.command_files import read_command_lines
 from faultset.collector.mitigation.kubectl.front import check_line
+from faultset.collector.mitigation.messages import RepairOrder
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 from faultset.datasets.kubectl.errors import CommandError
@@ -21,32 +20,6 @@ DO_NOTHING, RESTART_TARGET, RESTART_EVERYTHING, TRUE_UNDO = (
 )
 COMMANDS = "commands"
 """Name of a repair by commands from a file."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RepairOrder(Message):
-    """A repair, and how it is judged.
-
-    Attributes
-    ----------
-    commands
-        One command a line, as an operator would give them.
-    folder
-        Where files of `kubectl apply -f` lie.
-    undoes
-        Whether the injection is undone instead, which every fault must be repaired by.
-    within_s
-        How long after its begin the application may take to become healthy.
-    sustain_s
-        How long it must be healthy without a break.
-    """
-
-    name: str
-    commands: tuple[str, ...] = ()
-    folder: Path | None = None
-    undoes: bool = False
-    within_s: float = 90.0
-    sustain_s: float = 10.0
 
 
 _COMMANDS_OF: dict[str, Callable[[str], tuple[str, ...]]] = {

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import click
 
-from faultset.collector.ipc.messages import Message
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
 from faultset.collector.mitigation.kubectl.session import KubectlSession
 from faultset.collector.mitigation.kubectl.verbs import kubectl, sleep
+from faultset.collector.mitigation.messages import LARGEST_OUTPUT, CommandResult
 from faultset.core.errors import PlatformError, UsageError
 from faultset.datasets.kubectl.command_lines import split_line
 
-LARGEST_OUTPUT = 20_000
 _PROGRAMS: dict[str, click.Command] = {"kubectl": kubectl, "sleep": sleep}
-
-
-@dataclass(frozen=True, kw_only=True)
-class CommandResult(Message):
-    """What came of a command.
-
-    Attributes
-    ----------
-    line
-        The command as it was given.
-    status
-        `done`; `refused` when it may not be given here and nothing was done; `failed` when the platform said no.
-    output
-        What kubectl would print, shortened to its last 20,000 characters.
-    """
-
-    line: str
-    status: Literal["done", "refused", "failed"]
-    output: str
-    took_s: float
 
 
 class Kubectl:

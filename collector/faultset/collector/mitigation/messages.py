@@ -1,0 +1,101 @@
+"""What is sent about a repair: the order, and what came of it. Light to import, as every episode does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from faultset.collector.ipc.messages import Message
+
+Part = Literal["fault", "requests", "objects", "presence"]
+"""One of the oracle's questions."""
+LARGEST_OUTPUT = 20_000
+"""Most characters that are kept of a command's output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairOrder(Message):
+    """A repair, and how it is judged.
+
+    Attributes
+    ----------
+    commands
+        One command a line, as an operator would give them.
+    folder
+        Where files of `kubectl apply -f` lie.
+    undoes
+        Whether the injection is undone instead, which every fault must be repaired by.
+    within_s
+        How long after its begin the application may take to become healthy.
+    sustain_s
+        How long it must be healthy without a break.
+    """
+
+    name: str
+    commands: tuple[str, ...] = ()
+    folder: Path | None = None
+    undoes: bool = False
+    within_s: float = 90.0
+    sustain_s: float = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandResult(Message):
+    """What came of a command.
+
+    Attributes
+    ----------
+    line
+        The command as it was given.
+    status
+        `done`; `refused` when it may not be given here and nothing was done; `failed` when the platform said no.
+    output
+        What kubectl would print, shortened to its last 20,000 characters.
+    """
+
+    line: str
+    status: Literal["done", "refused", "failed"]
+    output: str
+    took_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class OraclePartResult(Message):
+    """What the oracle found of one part: `ok`, or what is still wrong."""
+
+    part: Part
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MitigationResult(Message):
+    """What came of a repair.
+
+    Attributes
+    ----------
+    repair
+        Name of the repair.
+    success
+        Whether all parts of the oracle were satisfied for a sustained time, soon enough.
+    parts
+        The oracle's last answers.
+    commands
+        What each command did.
+    manifest
+        Whether client requests had felt the fault when the repair began.
+    mitigated_s
+        From the begin of the injection to the begin of the time in which the application stayed healthy (TTM);
+        None without success.
+    repair_s
+        From the begin of the repair to the same instant.
+    """
+
+    repair: str
+    success: bool
+    parts: tuple[OraclePartResult, ...]
+    commands: tuple[CommandResult, ...]
+    manifest: bool
+    mitigated_s: float | None
+    repair_s: float | None
