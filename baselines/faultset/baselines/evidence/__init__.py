@@ -1,1 +1,1 @@
-"""Evidence against services, from each kind of telemetry, in powers of ten of surprise."""
+"""Evidence against services, from each kind of telemetry, on one decimal logarithmic scale."""

@@ -1,4 +1,4 @@
-"""What the log lines of each service say against it, in powers of ten of surprise."""
+"""What the log lines of each service say against it, as decimal logarithms of likelihood ratios."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def log_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
 
 
 def count_evidence(before: Matrix, since: Matrix, before_s: float, since_s: float) -> Matrix:
-    """Return powers of ten of surprise at two counts if their rate had been the same; negative for fewer.
+    """Return log10 of the likelihood ratio of two counts against an equal rate; negative for fewer.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the metrics of each service say against it, in powers of ten of surprise."""
+"""What the metrics of each service say against it, as -log10 of its probability by chance."""
 
 from __future__ import annotations
 

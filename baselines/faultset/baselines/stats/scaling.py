@@ -1,6 +1,6 @@
 """Distance from normal in units of the healthy spread, whatever the unit of a series is.
 
-A spread has floors, or a limit that never moved would be infinitely surprising at its first wiggle. They are shares of
+A spread has floors, or the first small change of a constant series would be infinitely many spreads. They are shares of
 what is measured, never amounts: a series in bytes and the same in gigabytes deviate alike.
 """
 

@@ -25,7 +25,7 @@ _IMPOSSIBLE = 1e-300
 
 
 def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
-    """Signed surprise of counts, in powers of ten, given counts of the same kind when all was well.
+    """Signed -log10 of the tail probability of counts, given counts of the same kind when all was well.
 
     The reference law is Poisson with a rate that is itself uncertain, and wider where healthy counts scatter more
     than Poisson's would: a negative binomial law.
@@ -131,7 +131,7 @@ def _evidence(
             service=service,
             subject=text or "(empty line)",
             score=abs(score),
-            detail=f"powers of ten of surprise at {'more' if score > 0 else 'fewer'} such lines",
+            detail=f"-log10 of the chance of {'more' if score > 0 else 'fewer'} such lines",
         )
         for _, service, text, score in reported[:_MOST_EVIDENCE]
     )

@@ -222,7 +222,7 @@ class TraceErrorsDetector(Untrained):
     """
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Score every step after the reference by its most surprising service, in powers of ten."""
+        """Score every step after the reference by its least likely service: -log10 of the tail probability."""
         spans, steps = read_ended_spans(episode), steps_of(episode)
         names = sorted(episode.services)
         every = steps.counts(spans.ends_ns, spans.services, len(names))
@@ -235,6 +235,6 @@ class TraceErrorsDetector(Untrained):
         surprise[:, total == 0] = 0.0
         worst = surprise.max(axis=1)
         limit = reference_limit(worst[RECENT - 1 : steps.healthy], least=float(np.log10(len(names) / LEVEL)))
-        detail = "powers of ten of surprise at its share of failures"
+        detail = "-log10 of the chance of its share of failures"
         subjects = [(name, "failed spans") for name in names]
         return _detection(steps, surprise[steps.healthy :], limit, subjects, detail)

@@ -124,10 +124,10 @@ def _reached(front: str, callees: Mapping[str, set[str]], ill: set[str]) -> set[
 class CombinedEvidence(Untrained):
     """Rank services by how unlikely it is by chance what they show, less what services that they call explain.
 
-    Every kind of telemetry that is there gives powers of ten of surprise against the reference: metrics by blocks and
-    Student's t, error lines, failed calls and silence by rates, requests by conditional patterns (`nezha-patterns`),
-    objects by their state. Without spans, `graph-traversal` follows symptoms through metrics. Kinds add up.
-    Latency, errors, traffic and complaints are symptoms that a callee may explain.
+    Every kind of telemetry that is there gives -log10 of how likely what it shows is by chance, given the reference:
+    metrics by blocks and Student's t, error lines, failed calls and silence by rates, requests by conditional patterns
+    (`nezha-patterns`), objects by their state. Without spans, `graph-traversal` follows symptoms through metrics. Kinds
+    add up. Latency, errors, traffic and complaints are symptoms that a callee may explain.
 
     Parameters
     ----------
