@@ -14,20 +14,26 @@ _LINES = 10
 
 
 @contextmanager
-def shown(total: int, what: str) -> Iterator[Callable[[int], None]]:
+def shown(total: int, what: str | Callable[[], str]) -> Iterator[Callable[[int], None]]:
     """Show progress towards `total`.
 
     The yielded function is told how many steps were finished since, from any thread.
+
+    Parameters
+    ----------
+    what
+        Words before the numbers, or a function that is asked for them at every step.
     """
+    words = (lambda: what) if isinstance(what, str) else what
     from faultset.core.verbosity import is_quiet
 
     if is_quiet():
         yield lambda steps: None
     elif sys.stderr.isatty():
-        with _bar(total, what) as advance:
+        with _bar(total, words) as advance:
             yield advance
     else:
-        yield _Lines(total, what)
+        yield _Lines(total, words)
 
 
 @contextmanager
@@ -71,7 +77,7 @@ class StepCounter:
 
 
 @contextmanager
-def _bar(total: int, what: str) -> Iterator[Callable[[int], None]]:
+def _bar(total: int, what: Callable[[], str]) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -90,12 +96,12 @@ def _bar(total: int, what: str) -> Iterator[Callable[[int], None]]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda steps: bar.advance(task, steps)
+        task = bar.add_task(what(), total=total)
+        yield lambda steps: bar.update(task, advance=steps, description=what())
 
 
 class _Lines:
-    def __init__(self, total: int, what: str) -> None:
+    def __init__(self, total: int, what: Callable[[], str]) -> None:
         self._total, self._what = total, what
         self._done = 0
         self._next = 1
@@ -109,4 +115,4 @@ class _Lines:
                 return
             self._next = self._done * _LINES // self._total + 1
             elapsed = time.monotonic() - self._started
-            print(f"{self._what} {self._done}/{self._total} after {elapsed:.0f} s", file=sys.stderr, flush=True)
+            print(f"{self._what()} {self._done}/{self._total} after {elapsed:.0f} s", file=sys.stderr, flush=True)

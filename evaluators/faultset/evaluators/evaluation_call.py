@@ -168,7 +168,7 @@ def evaluate(
         folds = folds_of(source, settings) if training is None else [training.fold]
         learned = training.source.truths if training is not None else ()
         acting = AgentEvaluation(
-            choice, agent_settings, source, settings, folds, training_truths=learned, folder=folder
+            choice, agent_settings, source, settings, folds, training_truths=learned, folder=folder, fresh=fresh
         )
         acting.check(specs)
         checkpoint, kept, changed = None, [], ()

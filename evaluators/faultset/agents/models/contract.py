@@ -49,6 +49,9 @@ class ModelFailure(FaultsetError):
         super().__init__(text)
         self.kind: FailureKind = kind
 
+    def __reduce__(self) -> tuple[type[ModelFailure], tuple[FailureKind, str]]:
+        return ModelFailure, (self.kind, str(self))
+
 
 class ChatModel(Protocol):
     """A model that replies to messages."""

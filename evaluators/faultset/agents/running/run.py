@@ -134,12 +134,12 @@ def _decided(
     cheat = _touches(trajectory, secrets)
     if cheat:
         return ReadAnswer(status="cheated", reason=cheat, answer=answer)
-    if over is not None:
-        return ReadAnswer(status=over.status, reason=over.reason)  # type: ignore[arg-type]
-    assert answer is not None
-    problem = _invalid(answer, session.candidates)
-    found = ReadAnswer(status="invalid" if problem else "ok", reason=problem, answer=answer)
-    # an agent without a model says nothing between its calls, which is no failure
+    if answer is None:
+        assert over is not None
+        found = ReadAnswer(status=over.status, reason=over.reason)  # type: ignore[arg-type]
+    else:
+        problem = _invalid(answer, session.candidates)
+        found = ReadAnswer(status="invalid" if problem else "ok", reason=problem, answer=answer)
     return decided(trajectory, found, cheats=lambda _: "")
 
 

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.agents.interface.session import AgentSession
+from faultset.agents.models.contract import ChatModel
+from faultset.agents.models.openai_server import ModelServer, OpenAIModel
+from faultset.agents.models.prices import ModelPrice
+from faultset.agents.models.replies import KeptReplies
 from faultset.agents.registry import reference_agent
 from faultset.agents.running.limits import AttemptLimits
 from faultset.agents.running.run import FinishedRun, run_agent
@@ -47,6 +51,10 @@ class AgentBatch:
     location: EpisodeLocation
     trials: tuple[AgentTrial, ...]
     limits: AttemptLimits
+    server: ModelServer | None = None
+    price: ModelPrice | None = None
+    replies: str | None = None
+    """Folder that keeps the replies of the model, from which an interrupted run goes on; None keeps none."""
 
     def __call__(self) -> list[FinishedRun]:
         """Make the runs."""
@@ -67,6 +75,8 @@ class AgentBatch:
             self.limits,
             alarm_ns=alarm_ns,
             problem_seed=_drawn(trial, question),
+            model=self._model(trial),
+            price=self.price,
             secrets=(folder, question.episode),
             run=trial.run,
             settings_hash=self.settings,
@@ -76,6 +86,14 @@ class AgentBatch:
             protocol=question.protocol,
             trial=trial.trial,
             seed=trial.seed,
+        )
+
+    def _model(self, trial: AgentTrial) -> ChatModel | None:
+        if self.server is None:
+            return None
+        model = OpenAIModel(self.server)
+        return (
+            model if self.replies is None else KeptReplies(model, Path(self.replies) / f"{trial.run}.jsonl", model.name)
         )
 
 
@@ -89,7 +107,7 @@ def run_batches(
     client: Client,
     batches: Sequence[AgentBatch],
     at_once: int,
-    finished: Callable[[AgentBatch, list[FinishedRun]], bool],
+    finished: Callable[[list[FinishedRun]], bool],
 ) -> None:
     """Make the runs of all batches on dask workers, so many batches at once.
 
@@ -101,14 +119,14 @@ def run_batches(
     from distributed import as_completed
 
     waiting: Iterator[AgentBatch] = iter(batches)
-    futures: dict[Any, AgentBatch] = {}
+    futures: set[Any] = set()
 
     def begin() -> Any:
         batch = next(waiting, None)
         if batch is None:
             return None
         future = client.submit(_made, batch, pure=False)
-        futures[future] = batch
+        futures.add(future)
         return future
 
     first = [future for _ in range(at_once) if (future := begin()) is not None]
@@ -116,7 +134,8 @@ def run_batches(
         going = True
         remaining = as_completed(first, loop=client.loop)
         for done in remaining:
-            going = finished(futures.pop(done), done.result()) and going
+            futures.discard(done)
+            going = finished(done.result()) and going
             done.release()
             more = begin() if going else None
             if more is not None:

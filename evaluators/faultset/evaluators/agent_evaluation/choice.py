@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from faultset.agents.models.openai_server import OPENAI, ModelServer
+from faultset.agents.models.prices import ModelPrice, read_prices
 from faultset.agents.registry import GROUP, agent_names, reference_agent
 from faultset.agents.running.contract import Agent
 from faultset.agents.running.limits import AttemptLimits
@@ -15,6 +17,7 @@ from faultset.core.code.identity import plugin_identity
 from faultset.core.errors import UsageError
 from faultset.core.plugins import plugins
 from faultset.core.suggestions import unknown_name
+from faultset.datasets.tools.toolset import TOOLS_VERSION
 from faultset.evaluators.results.provenance import settings_hash
 
 TRIALS = 3
@@ -28,8 +31,27 @@ class AgentSettings:
     """Attempts at each problem, of agents whose attempts can differ."""
     limits: AttemptLimits = field(default_factory=AttemptLimits)
     """Of one attempt."""
+    server: ModelServer | None = None
+    """The model that agents ask; None for agents without one."""
+    prices: Path | None = None
+    """File with prices; the one that comes with faultset by default."""
+    max_cost_usd: float | None = None
+    """US dollars for all attempts; none is begun once they are spent."""
+
+    @property
+    def price(self) -> ModelPrice | None:
+        """Of the model, where it is known."""
+        return None if self.server is None else read_prices(self.prices).get(self.server.model)
 
     def __post_init__(self) -> None:
+        if self.max_cost_usd is not None and not self.max_cost_usd > 0:
+            raise UsageError(f"a limit of {self.max_cost_usd:g} US dollars leaves nothing to do; give one above 0")
+        priced = self.max_cost_usd is not None or self.limits.cost_usd is not None
+        if priced and self.server is not None and self.price is None:
+            raise UsageError(
+                f'nobody knows what "{self.server.model}" costs, so its costs cannot be limited; name its price in a '
+                "file with --prices, or limit tokens with --max-tokens"
+            )
         if self.trials < 1:
             raise UsageError(f"{self.trials} trials give no answer; give at least 1")
 
@@ -101,10 +123,19 @@ def choose_agents(given: Iterable[str | Path], settings: AgentSettings, taken: S
 
 def _chosen(name: str, settings: AgentSettings) -> ChosenAgent:
     agent = reference_agent(name)
-    what = {"agent": name, "version": agent.version, "limits": vars(settings.limits)}
+    server = settings.server if agent.needs_model else None
+    if agent.needs_model and server is None:
+        raise UsageError(
+            f'the agent "{name}" asks a model; name it with --model, and its server with --base-url where it is not '
+            f"{OPENAI}"
+        )
+    # costs and time decide no answer as long as they end no attempt, and then the next try should go on
+    limits = {"steps": settings.limits.steps, "tokens": settings.limits.tokens}
+    asked = None if server is None else {"model": server.model, "base_url": server.base_url}
+    what = {"agent": name, "version": agent.version, "tools": TOOLS_VERSION, "limits": limits, "server": asked}
     return ChosenAgent(
         agent=agent,
-        label=agent.name,
+        label=agent.name if server is None else f"{agent.name} ({server.model})",
         code=str(plugin_identity(plugins(GROUP)[name], within="faultset.agents")),
         settings=settings_hash(what),
     )

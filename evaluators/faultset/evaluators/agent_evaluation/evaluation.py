@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from faultset.agents.models.contract import ModelFailure
 from faultset.agents.running.run import FinishedRun
 from faultset.agents.runs.record import AgentRun
 from faultset.agents.runs.storage import write_runs
-from faultset.core.errors import DataError, UsageError
+from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.core.printable import printable
 from faultset.datasets.training.folds import CROSS, Fold
 from faultset.evaluators.agent_evaluation.batches import AgentBatch, AgentTrial, run_batches, run_name_of, store
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 RUNS_FOLDER = "agent-runs"
 """Of the results: records and trajectories of all runs."""
+REPLIES = "replies"
+"""In it: what models replied, from which an interrupted evaluation goes on without paying again."""
 AgentProgress = Callable[[int, int, float], None]
 """Told of the runs that are finished, of how many, and what they have cost in US dollars."""
 
@@ -55,6 +58,8 @@ class AgentEvaluation:
         Of another dataset that is learned from.
     folder
         Of the results; None writes nothing.
+    fresh
+        Ask models again, also for what they replied before.
     """
 
     def __init__(
@@ -67,9 +72,11 @@ class AgentEvaluation:
         *,
         training_truths: Iterable[Truth] = (),
         folder: Path | None = None,
+        fresh: bool = False,
     ) -> None:
         self._choice, self._agents, self._source, self._settings = choice, agents, source, settings
         self._folder = None if folder is None else folder / RUNS_FOLDER
+        self._fresh = fresh
         self._truths = {truth.episode: truth for truth in source.truths}
         known = self._truths | {truth.episode: truth for truth in training_truths}
         tested = [episode for fold in folds for episode in fold.test]
@@ -113,15 +120,25 @@ class AgentEvaluation:
         total = sum(len(batch.trials) for batch in batches)
         made: list[FinishedRun] = []
 
-        def finished(batch: AgentBatch, runs: list[FinishedRun]) -> bool:
+        def finished(runs: list[FinishedRun]) -> bool:
             made.extend(self._stored(one) for one in runs)
+            spent = sum(one.run.cost_usd or 0.0 for one in made)
             if progress is not None:
-                progress(len(made), total, sum(one.run.cost_usd or 0.0 for one in made))
-            return True
+                progress(len(made), total, spent)
+            return self._agents.max_cost_usd is None or spent < self._agents.max_cost_usd
 
         if progress is not None and total:
             progress(0, total, 0.0)
-        run_batches(client, batches, workers, finished)
+        if self._fresh and self._folder is not None:
+            for trial in (trial for batch in batches for trial in batch.trials):
+                (self._folder / REPLIES / f"{trial.run}.jsonl").unlink(missing_ok=True)
+        try:
+            run_batches(client, batches, workers, finished)
+        except ModelFailure as failure:
+            kept = (
+                "" if self._folder is None else f"; {len(made)} of {total} runs are kept, and the same command goes on"
+            )
+            raise PlatformError(f"{failure}{kept}") from failure
         rows = [row for chosen in self._choice.run for row in self._rows_of(chosen, made)]
         runs = sorted((one.run for one in made), key=lambda run: run.run)
         if self._folder is not None and made:
@@ -140,16 +157,22 @@ class AgentEvaluation:
                 by_episode.setdefault(question.episode, []).append(
                     AgentTrial(run=name, question=question, trial=trial, seed=self._settings.seed + trial)
                 )
+        asks = chosen.agent.needs_model
         for episode, trials in by_episode.items():
-            yield AgentBatch(
-                agent=chosen.agent.name,
-                settings=chosen.settings,
-                dataset=self._source.name,
-                version=self._source.version,
-                location=self._source.location(episode),
-                trials=tuple(trials),
-                limits=self._agents.limits,
-            )
+            # with a model every run is work of its own: most of it is waiting, and costs are looked at in between
+            for part in [(trial,) for trial in trials] if asks else [tuple(trials)]:
+                yield AgentBatch(
+                    agent=chosen.agent.name,
+                    settings=chosen.settings,
+                    dataset=self._source.name,
+                    version=self._source.version,
+                    location=self._source.location(episode),
+                    trials=part,
+                    limits=self._agents.limits,
+                    server=self._agents.server if asks else None,
+                    price=self._agents.price if asks else None,
+                    replies=None if self._folder is None else str(self._folder / REPLIES),
+                )
 
     def _trials(self, chosen: ChosenAgent) -> range:
         return range(self._agents.trials if chosen.trials_differ else 1)
@@ -162,12 +185,19 @@ class AgentEvaluation:
 
     def _rows_of(self, chosen: ChosenAgent, made: Sequence[FinishedRun]) -> Iterable[ResultRow]:
         context = self._context(chosen.label, chosen.agent.kind, chosen.settings, chosen.code)
+        made = [one for one in made if label_of(one.run) == chosen.label]
         for one in made:
-            if label_of(one.run) == chosen.label and one.run.episode is not None:
+            if one.run.episode is not None:
                 yield from rows_of_run(one.run, self._truths[one.run.episode], context, one.cpu_seconds)
+        there = {(one.run.episode, one.run.task, one.run.protocol, one.run.trial) for one in made}
         for question in self._questions:
             if not question.is_asked:
                 yield from self._without_answer(question, context, self._trials(chosen), "no_alarm", self._silence)
+                continue
+            asked = (question.episode, question.task, question.protocol)
+            missing = [trial for trial in self._trials(chosen) if (*asked, trial) not in there]
+            reason = f"{self._agents.max_cost_usd} US dollars were spent before"
+            yield from self._without_answer(question, context, missing, "cost_limit", reason)
 
     def _without_answer(
         self, question: AgentQuestion, context: RowContext, trials: Iterable[int], status: Status, reason: str

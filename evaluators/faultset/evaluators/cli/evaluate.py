@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from faultset.core.completion import complete_names
 from faultset.core.console import DURATION, command
 from faultset.core.output import json_option, show_json
+from faultset.evaluators.cli.agents import agent_options, agent_settings, words_of_cost
 from faultset.evaluators.cli.compare import gate_options
 from faultset.evaluators.cli.text_width import text_console, wrapped
 
@@ -78,7 +79,7 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     shell_complete=complete_names("faultset.agents"),
     help="LLM agents to run, comma-separated, or a folder of runs on these episodes. See faultset list agents.",
 )
-@click.option("--trials", type=click.IntRange(1, 100), help="Attempts of each agent at each problem.  [default: 3]")
+@agent_options
 @click.option(
     "--train",
     metavar="OTHER",
@@ -119,7 +120,6 @@ def evaluate(
     train: str | None,
     predictions: tuple[str, ...],
     agents: tuple[str, ...],
-    trials: int | None,
     out: Path | None,
     workers: int | None,
     scheduler: str | None,
@@ -131,6 +131,7 @@ def evaluate(
     fail_on: tuple[str, ...],
     significance: float | None,
     as_json: bool,
+    **model: Any,
 ) -> None:
     """Score detection, localization and root cause methods on every episode of DATASET, beside controls.
 
@@ -144,6 +145,7 @@ def evaluate(
       faultset evaluate faultset-data/ --baselines ksigma,mksmc --tasks detection
       faultset evaluate faultset-data/ --split by-episode --predictions usad.parquet --predictions rank=out/rank.csv
       faultset evaluate hotel-data/ --train shop-data/
+      faultset evaluate faultset-data/ --agents react,scripted --model gpt-5-mini --max-cost 5
       faultset evaluate s3://bucket/data --version 1.0.0 --scheduler tcp://10.0.0.5:8786 --out results
       faultset evaluate --compare results-before/ results/data/ --fail-on "ac@1 drops"
     """
@@ -159,7 +161,6 @@ def evaluate(
     if compare or dataset is None:
         raise UsageError("give either a DATASET to evaluate, or --compare OLD NEW with two folders of results")
     from faultset.evaluators import evaluation_call
-    from faultset.evaluators.agent_evaluation.choice import TRIALS, AgentSettings
     from faultset.evaluators.cli import options
     from faultset.evaluators.execution.planning.settings import ALARM_DETECTOR
     from faultset.evaluators.results.rows import TASKS
@@ -183,7 +184,7 @@ def evaluate(
             thresholds=options.names(thresholds),
             predictions=predictions,
             agents=options.names(agents),
-            agent_settings=AgentSettings(trials=trials or TRIALS),
+            agent_settings=agent_settings(**model),
             workers=workers,
             scheduler=scheduler,
             out=folder,
@@ -203,7 +204,9 @@ class _Progress:
 
     def __init__(self, stack: ExitStack, *, default_choice: bool) -> None:
         self._stack, self._default_choice = stack, default_choice
+        self._baselines = stack.enter_context(ExitStack())
         self._done = self._agents_done = 0
+        self._cost_usd = 0.0
 
     def start(self, start: EvaluationStart) -> None:
         from faultset.core import progress
@@ -222,7 +225,7 @@ class _Progress:
             click.echo(wrapped(text), err=True)
         methods = len(start.baselines)
         what = f"{methods} {'baseline' if methods == 1 else 'baselines'}, {start.episodes} episodes"
-        self._advance = self._stack.enter_context(progress.shown(start.steps, what))
+        self._advance = self._baselines.enter_context(progress.shown(start.steps, what))
 
     def show(self, done: int, total: int) -> None:
         self._advance(done - self._done)
@@ -231,8 +234,11 @@ class _Progress:
     def show_agents(self, done: int, total: int, cost_usd: float) -> None:
         from faultset.core import progress
 
+        self._cost_usd = cost_usd
         if not done:
-            self._advance_agents = self._stack.enter_context(progress.shown(total, f"{total} runs of agents"))
+            self._baselines.close()
+            shown = progress.shown(total, lambda: words_of_cost(self._cost_usd))
+            self._advance_agents = self._stack.enter_context(shown)
         self._advance_agents(done - self._agents_done)
         self._agents_done = done
 
