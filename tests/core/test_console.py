@@ -212,3 +212,8 @@ def test_a_link_that_a_user_names_leads_to_the_file_that_is_written(tmp_path):
     (tmp_path / "link").symlink_to("page.html")
     assert console.OUTPUT_FILE.convert(str(tmp_path / "link"), None, None) == tmp_path / "page.html"
     assert console.OUTPUT_FILE.convert("new.html", None, None) == Path("new.html")
+
+
+def test_names_are_joined_by_commas_or_given_one_by_one_and_kept_once():
+    assert console.comma_separated("a,b", "c, a") == ("a", "b", "c")
+    assert console.comma_separated(None, "", " , ") == ()

@@ -205,6 +205,15 @@ def root() -> None:
     """
 
 
+def comma_separated(*texts: str | None) -> tuple[str, ...]:
+    """Return the names that options give, joined by commas or one by one, each once.
+
+    >>> comma_separated("geo, rate", None, "geo")
+    ('geo', 'rate')
+    """
+    return tuple(dict.fromkeys(name.strip() for text in texts for name in (text or "").split(",") if name.strip()))
+
+
 class Duration(click.ParamType):
     """A length of time with its unit: `45s`, `2m`, `1m30s`, `500ms`; the value is seconds as a float."""
 

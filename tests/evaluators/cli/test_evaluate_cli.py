@@ -14,7 +14,7 @@ from faultset.datasets.dataset import open_dataset
 from faultset.evaluators import evaluation_call
 from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.cli.listing import baselines
-from faultset.evaluators.cli.options import delays, memory_bytes, names
+from faultset.evaluators.cli.options import delays, memory_bytes
 from faultset.evaluators.evaluation import EvaluationStart
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
 from faultset.evaluators.results.rows import read_rows
@@ -135,8 +135,7 @@ def test_help_has_an_example():
     assert "Example:" in result.stdout
 
 
-def test_lists_are_split_and_kept_in_order():
-    assert names(["a,b", "c, a"]) == ["a", "b", "c"]
+def test_an_unknown_unit_of_memory_is_refused():
     with pytest.raises(UsageError):
         memory_bytes("2 apples")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -61,6 +62,12 @@ class Mitigation:
     code: dict[str, str] = field(default_factory=dict)
     result: MitigationResult | None = None
     failure: str = ""
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the attempt as JSON objects, as its file holds it."""
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(Mitigation).dump_python(self, mode="json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +217,5 @@ def _document(path: Path, root: Path) -> Mitigation:
 
 
 def _write(root: Path, made: Mitigation) -> None:
-    from pydantic import TypeAdapter
-
-    replace_text(root / MITIGATIONS / f"{made.id}.json", TypeAdapter(Mitigation).dump_json(made, indent=1).decode())
+    text = json.dumps(made.to_record(), indent=1, ensure_ascii=False)
+    replace_text(root / MITIGATIONS / f"{made.id}.json", text)

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from faultset.collector.cli.cluster import cluster_options, platform_settings
+from faultset.collector.cli.interrupts import interrupts
+from faultset.collector.cli.job_limit import JobLimit
 from faultset.core.completion import complete_names
-from faultset.core.console import DURATION, command
+from faultset.core.console import DURATION, comma_separated, command
 from faultset.core.output import json_option, show_records
 
 if TYPE_CHECKING:
     from faultset.collector.plans.plan import Plan
 
 _NAMES = "Comma-separated names, or all."
-
-
-class JobLimit(click.ParamType):
-    """A number of episodes, or `auto`, which becomes None."""
-
-    name = "N|auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        """Return the number; fail when the value is neither a positive number nor auto."""
-        if value == "auto":
-            return None
-        if not str(value).isdecimal() or not 0 < int(value) < 10_000:
-            self.fail(f"a number of episodes from 1 to 9999, or auto, is needed; found {value!r}", param, ctx)
-        return int(value)
 
 
 def _use_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
@@ -210,9 +195,9 @@ def collect(
 
     settings = platform_settings(context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image)
     request = make_request(
-        faults=names(faults),
-        apps=names(apps),
-        targets=names(targets or ""),
+        faults=comma_separated(faults),
+        apps=comma_separated(apps),
+        targets=comma_separated(targets),
         platform=platform,
         seed=seed,
         repeat=repeat,
@@ -224,7 +209,7 @@ def collect(
         regions=regions,
         step_s=step,
         trace_sampling=trace_sampling,
-        sources=names(",".join(sources)),
+        sources=comma_separated(*sources),
         **{f"{name}_s": value for name, value in lengths.items()},
     )
     if dry_run:
@@ -249,29 +234,6 @@ def collect(
         raise KeyboardInterrupt
     print_summary(result, as_json=as_json)
     result.raise_for_failures()
-
-
-@contextmanager
-def interrupts() -> Iterator[list[int]]:
-    """Yield a list that holds the signals to stop that were received."""
-    received: list[int] = []
-
-    def stop(number: int, frame: Any) -> None:
-        if not received:
-            print("stopping: undoing what was injected and removing what was deployed", file=sys.stderr)
-        received.append(number)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def names(text: str) -> tuple[str, ...]:
-    """Return the names in a comma-separated list, each once."""
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def _show_plans(plans: Sequence[Plan], as_json: bool) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from faultset.collector.cli.cluster import cluster_options, platform_settings
-from faultset.collector.cli.collect import JobLimit, interrupts, names
+from faultset.collector.cli.interrupts import interrupts
+from faultset.collector.cli.job_limit import JobLimit
 from faultset.core.completion import complete_names
-from faultset.core.console import DURATION, command
+from faultset.core.console import DURATION, comma_separated, command
 from faultset.core.errors import UsageError
 from faultset.core.output import json_option, show_json, show_records
 
@@ -100,7 +101,7 @@ def mitigate(
     plans = (
         _planned(plan)
         if plan is not None
-        else _drawn(names(faults or ""), names(apps or ""), names(targets or ""), platform, seed, rate)
+        else _drawn(comma_separated(faults), comma_separated(apps), comma_separated(targets), platform, seed, rate)
     )
     planned = plan_mitigations(plans, _orders(commands, repairs, within, sustain))
     with interrupts() as received, show_progress() as progress:
@@ -153,7 +154,7 @@ def _drawn(
 def _orders(commands: Path | None, repairs: str | None, within_s: float, sustain_s: float) -> Any:
     from faultset.collector.mitigation.repairs import REPAIRS, commands_order, repair_order
 
-    chosen = names(repairs) if repairs is not None else () if commands else REPAIRS
+    chosen = comma_separated(repairs) if repairs is not None else () if commands else REPAIRS
     chosen = REPAIRS if "all" in chosen else chosen
     own = [commands_order(commands, within_s=within_s, sustain_s=sustain_s)] if commands else []
     for name in chosen:
@@ -170,11 +171,7 @@ def _orders(commands: Path | None, repairs: str | None, within_s: float, sustain
 
 def _show(campaign: MitigationCampaign, as_json: bool) -> None:
     if as_json:
-        from pydantic import TypeAdapter
-
-        from faultset.collector.campaigns.mitigations import Mitigation
-
-        show_json([TypeAdapter(Mitigation).dump_python(one, mode="json") for one in campaign.mitigations])
+        show_json([one.to_record() for one in campaign.mitigations])
         return
     show_records([_row(one) for one in campaign.mitigations], columns=_COLUMNS)
     done = [one for one in campaign.mitigations if one.result is not None]

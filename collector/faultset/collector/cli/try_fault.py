@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import tempfile
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from faultset.collector.cli.cluster import cluster_options, platform_settings
+from faultset.collector.cli.interrupts import raised_interrupts
 from faultset.core.completion import complete_names
 from faultset.core.console import command
 from faultset.core.output import json_option, show_records
@@ -68,10 +67,9 @@ def try_fault(
         raise UsageError(f"fault {name} cannot be made on platform {platform}: {reason}")
     host.check()
     chosen = target or str(np.random.default_rng(seed).choice(possible))
-    with tempfile.TemporaryDirectory(prefix="faultset-try-") as folder:
+    with tempfile.TemporaryDirectory(prefix="faultset-try-") as folder, raised_interrupts():
         journal = Journal(Path(folder) / "journal.jsonl")
         made = host.create_platform(loaded, Path(folder), journal, episode=f"try-{seed}", seed=seed, step_s=1.0)
-        signal.signal(signal.SIGTERM, _interrupt)
         try:
             trial = try_on_platform(spec, chosen, made, seed=seed, say=lambda sentence: click.echo(sentence, err=True))
         finally:
@@ -93,7 +91,3 @@ def try_fault(
             f"fault {name} on {chosen} was injected and undone, but its check found nothing; correct the fault's "
             "check, or try another target with --target"
         )
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

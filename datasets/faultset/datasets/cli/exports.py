@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import DURATION, command
+from faultset.core.console import DURATION, comma_separated, command
 from faultset.core.output import json_option, show_json
 from faultset.core.plugins import plugins
 
@@ -38,7 +38,7 @@ def export(
     from faultset.core.progress import reported
     from faultset.datasets import ExportOptions, export_dataset
 
-    chosen = [role.strip() for role in roles.split(",") if role.strip()] if roles is not None else None
+    chosen = comma_separated(roles) if roles is not None else None
     with reported("episodes") as progress:
         done = export_dataset(
             name,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import command
+from faultset.core.console import comma_separated, command
 from faultset.core.output import json_option, show_json
 from faultset.core.plugins import plugins
 
@@ -46,7 +46,7 @@ def import_(
     from faultset.agents import import_runs
     from faultset.core.progress import reported
 
-    services = [one.strip() for one in candidates.split(",") if one.strip()]
+    services = comma_separated(candidates)
     with reported("files") as progress:
         done = import_runs(
             name,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from faultset.core.completion import complete_names
-from faultset.core.console import DURATION, command
+from faultset.core.console import DURATION, comma_separated, command
 from faultset.core.output import json_option, show_json
 from faultset.evaluators.cli.agents import agent_options, agent_settings, words_of_cost
 from faultset.evaluators.cli.compare import gate_options
@@ -172,18 +172,18 @@ def evaluate(
         progress = _Progress(stack, default_choice=not names)
         evaluated = evaluation_call.evaluate(
             dataset,
-            options.names(names),
+            comma_separated(*names),
             version=version,
-            tasks=options.names(tasks) or TASKS,
+            tasks=comma_separated(*tasks) or TASKS,
             protocol=protocol,
             split=split,
             train=train,
             alarm=alarm or ALARM_DETECTOR,
             delays=options.delays(delays),
             evidence=options.delays(evidence, "budget of evidence"),
-            thresholds=options.names(thresholds),
+            thresholds=comma_separated(*thresholds),
             predictions=predictions,
-            agents=options.names(agents),
+            agents=comma_separated(*agents),
             agent_settings=agent_settings(**model),
             workers=workers,
             scheduler=scheduler,

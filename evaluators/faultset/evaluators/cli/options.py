@@ -1,22 +1,17 @@
-"""Values of the options of `evaluate`: lists of names, delays, amounts of memory."""
+"""Values of the options of `evaluate`: delays, amounts of memory."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Literal
 
+from faultset.core.console import comma_separated
 from faultset.core.errors import UsageError
 
 LEAST_MEMORY = 256 << 20
 """Bytes that loading an episode takes."""
 MOST_MEMORY = 1 << 50
 """Bytes; what a kernel can limit is not much more."""
-
-
-def names(texts: Iterable[str]) -> list[str]:
-    """Split repeated, comma-separated options into names, in order and once each."""
-    return list(dict.fromkeys(part.strip() for text in texts for part in text.split(",") if part.strip()))
 
 
 def delays(text: str | None, what: str = "delay") -> Literal["auto"] | tuple[float, ...]:
@@ -32,7 +27,7 @@ def delays(text: str | None, what: str = "delay") -> Literal["auto"] | tuple[flo
     if text == "auto":
         return "auto"
     found = set()
-    for part in names([text]):
+    for part in comma_separated(text):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)s?", part)
         if match is None:
             raise UsageError(f'"{part}" is not a {what}; write auto, or seconds by comma, for instance 0,10,30')
