@@ -157,7 +157,9 @@ def test_no_packages_import_each_other_in_a_circle() -> None:
 
 
 def test_no_folder_is_crowded() -> None:
-    modules = Counter(path.parent for path in FILES.values() if path.name not in ("__init__.py", "__main__.py"))
+    scripts = [path for folder in ("benchmarks", "scripts") for path in (ROOT / folder).rglob("*.py")]
+    files = [*FILES.values(), *scripts]
+    modules = Counter(path.parent for path in files if path.name not in ("__init__.py", "__main__.py"))
     assert not {str(folder): count for folder, count in modules.items() if count > MODULES_IN_A_FOLDER}
 
 

@@ -1,6 +1,6 @@
 """How fast and how light the embedded platform is: start, latency beside others, cost of telemetry, memory.
 
-    python benchmarks/platform.py [--seconds 30] [--parallel 5]
+    python benchmarks/collection/embedded_platform.py [--seconds 30] [--parallel 5]
 
 Prints one JSON object. Comparisons are ratios of runs that alternate on the same machine.
 """

@@ -1,6 +1,6 @@
 """RCAEval's runner beside ours: BARO on the same cases, in one run on one machine.
 
-    python benchmarks/rcaeval_runner.py [--cases 735] [--columns 376] [--workers N] [--python PYTHON3.12] [--json]
+    python benchmarks/external/rcaeval_runner.py [--cases 735] [--columns 376] [--workers N] [--python PYTHON] [--json]
 
 Cases: faults of the sample dataset, written by our RCAEval export, in the shape of RE2-TT. Rows before the onset are
 repeated to half of the rows, those after it to the other half, each sample times 1 + 0.01 N(0, 1), so that nothing
@@ -36,7 +36,7 @@ import pyarrow.parquet as pq
 
 from faultset.datasets.exports.exporter import export_dataset
 
-SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"
+SAMPLE = Path(__file__).parents[2] / "datasets" / "sample"
 START = 1_690_000_000
 RELEASE = "RCAEval==1.8.1"
 NEEDED = ("numpy", "pandas", "scikit-learn", "pyarrow", "requests", "tqdm", "networkx")

@@ -1,6 +1,6 @@
 """What an episode costs on disk and to read, beside the same tables as CSV.
 
-    python benchmarks/dataset_size.py DATASET
+    python benchmarks/collection/dataset_size.py DATASET
 
 Prints one JSON object: sizes in MiB, read times in seconds (median of five), and their ratios to CSV.
 """

@@ -1,6 +1,6 @@
 """Compare metric localizers with the published packages, on the same arrays, in an environment of its own.
 
-    python benchmarks/cross_check.py [--environment FOLDER] [--json]
+    python benchmarks/external/cross_check.py [--environment FOLDER] [--json]
 
 Makes a virtual environment (in a temporary folder, or in the one that is named, which is kept and used again),
 installs each package that pip can get, lets them answer the cases under that Python, and prints where this project
@@ -36,7 +36,7 @@ from faultset.baselines.stats.lagged_links import lagged_links
 from faultset.baselines.stats.scaling import mean_and_sd
 from faultset.datasets.dataset import open_dataset
 
-SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"
+SAMPLE = Path(__file__).parents[2] / "datasets" / "sample"
 WORKER = Path(__file__).with_name("cross_check_originals.py")
 PACKAGES: Mapping[str, Sequence[Sequence[str]]] = {
     "fse-baro 0.2.2": (("fse-baro==0.2.2",),),

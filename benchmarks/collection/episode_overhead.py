@@ -1,6 +1,6 @@
 """What an episode takes beyond its phases: start, deploy, snapshot, write, teardown.
 
-    python benchmarks/episode_overhead.py [--profile quick|standard]
+    python benchmarks/collection/episode_overhead.py [--profile quick|standard]
 
 Runs one episode without a fault and one with target-port, one after the other, and prints one JSON object. The
 recovery after the undo is a phase: how long it takes is the application's matter.

@@ -1,6 +1,6 @@
 """Faults that no method has been tuned on, made by changing healthy requests of Nezha's data.
 
-    python benchmarks/transplanted_faults.py PATH [--baselines NAMES] [--per-kind 12] [--seed 0] [--json]
+    python benchmarks/external/transplanted_faults.py PATH [--baselines NAMES] [--per-kind 12] [--seed 0] [--json]
 
 PATH is Nezha's folder or archive, or a dataset that was imported from it. Stretches of its days in which a fault was
 announced but did not show yet are healthy. From a random instant on their requests are changed as a fault in a random

@@ -1,6 +1,6 @@
 """What the telemetry process costs: memory per sample, share of a core while scraping, time of a snapshot.
 
-    python benchmarks/telemetry.py [--pods 19] [--seconds 20] [--json]
+    python benchmarks/collection/telemetry.py [--pods 19] [--seconds 20] [--json]
 
 One process plays the pods' metrics, this one fills a store as ten minutes of an episode would and times its
 snapshot. The share of a core has to be seen beside the parsing of the same texts by prometheus_client.

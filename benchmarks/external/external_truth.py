@@ -1,7 +1,7 @@
 """Our localizers beside published results, on data that others have made and labelled.
 
-    python benchmarks/external_truth.py nezha PATH [--out DIR] [--workers N] [--write]
-    python benchmarks/external_truth.py petshop PATH [--out DIR] [--workers N] [--write]
+    python benchmarks/external/external_truth.py nezha PATH [--out DIR] [--workers N] [--write]
+    python benchmarks/external/external_truth.py petshop PATH [--out DIR] [--workers N] [--write]
 
 PATH is the source's folder or archive. It is imported with `faultset dataset import`, evaluated with
 `faultset evaluate`, and the table is printed; `--write` also puts it into docs/results.md, between its markers.
@@ -27,7 +27,7 @@ from faultset.evaluators.scoring.localization import score_ranking
 from faultset.evaluators.statistics.clusters import clustered_mean
 from faultset.evaluators.statistics.estimates import Estimate
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "results.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "results.md"
 NEZHA_DEPTHS = (1, 3, 5)
 NEZHA_PUBLISHED: tuple[tuple[str, tuple[float, float, float]], ...] = (
     ("MicroScope", (17.78, 26.67, 35.56)),

@@ -1,6 +1,6 @@
 """What the relay costs: CPU per round trip and throughput, beside a direct connection in the same run.
 
-    python benchmarks/relay.py [--round-trips 20000] [--connections 16] [--json]
+    python benchmarks/collection/relay.py [--round-trips 20000] [--connections 16] [--json]
 
 One process answers, one is the relay, this one asks over blocking sockets. Absolute figures are the machine's;
 the ratios can be compared.
