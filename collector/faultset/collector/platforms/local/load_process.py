@@ -17,7 +17,7 @@ from faultset.collector.spec.files import write
 from faultset.core.errors import PlatformError
 
 _NAME = "load"
-_FUNCTION = "faultset.collector.load:main"
+_FUNCTION = "faultset.collector.load.process:main"
 _STOP_TIMEOUT_S = 10.0
 
 

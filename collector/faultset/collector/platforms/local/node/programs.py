@@ -21,7 +21,7 @@ SCRIPTS: dict[str, str] = {**PROGRAMS, "faultset-work": "faultset.collector.runt
 PRELOADED = (
     "faultset.collector.runtime.service",
     "faultset.collector.runtime.stores.server",
-    "faultset.collector.load",
+    "faultset.collector.load.process",
 )
 
 PAUSE = ("/bin/sh", "-c", 'trap "exit 0" TERM INT; while :; do sleep 3600 & wait $!; done')
