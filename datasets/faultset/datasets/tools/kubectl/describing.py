@@ -11,7 +11,7 @@ from faultset.datasets.tools.kubectl.command_line import KubectlCommand
 from faultset.datasets.tools.kubectl.event_lists import event_list, recorded_events
 from faultset.datasets.tools.kubectl.listing import RECORDED_ONLY, endpoint_text
 from faultset.datasets.tools.kubectl.resources import UNRECORDED
-from faultset.datasets.tools.kubectl.selection import Selected, check_namespace, chosen, created_ns, split_target
+from faultset.datasets.tools.kubectl.selection import SelectedObject, check_namespace, chosen, created_ns, split_target
 from faultset.datasets.tools.recording import Recording
 from faultset.datasets.tools.tool_answers import ToolAnswer, empty, found, not_recorded
 
@@ -37,7 +37,7 @@ def describe(recording: Recording, command: KubectlCommand) -> ToolAnswer:
     return found("\n\n\n".join(_described(recording, one) for one in objects))
 
 
-def _described(recording: Recording, one: Selected) -> str:
+def _described(recording: Recording, one: SelectedObject) -> str:
     state = one.record["state"]
     lines = [RECORDED_ONLY, _line("Name", one.name), _line("Namespace", recording.namespace)]
     created = created_ns(recording, one)
@@ -49,7 +49,7 @@ def _described(recording: Recording, one: Selected) -> str:
     return "\n".join([*lines, *_events(recording, one)])
 
 
-def _events(recording: Recording, one: Selected) -> list[str]:
+def _events(recording: Recording, one: SelectedObject) -> list[str]:
     if not recording.has("events"):
         return [_line("Events", UNRECORDED)]
     return described_events(recorded_events(recording, one.kind, one.name), recording.clock.now_ns, _LABEL_WIDTH)

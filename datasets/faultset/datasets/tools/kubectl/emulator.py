@@ -13,7 +13,7 @@ from faultset.datasets.tools.kubectl.event_lists import event_list
 from faultset.datasets.tools.kubectl.filters import filtered
 from faultset.datasets.tools.kubectl.listing import get
 from faultset.datasets.tools.kubectl.logs import logs
-from faultset.datasets.tools.kubectl.selection import Declined, check_namespace, chosen, split_target
+from faultset.datasets.tools.kubectl.selection import NegativeAnswer, check_namespace, chosen, split_target
 from faultset.datasets.tools.kubectl.usage import top
 from faultset.datasets.tools.recording import RECORDED_KINDS, Recording
 from faultset.datasets.tools.tool_answers import ToolAnswer, empty, found, invalid, not_recorded, refused
@@ -45,8 +45,8 @@ def kubectl(recording: Recording, text: str) -> ToolAnswer:
         if answer.status != "ok" or not command.filters:
             return answer
         left = filtered(answer.text, command.filters)
-    except Declined as declined:
-        return declined.observation
+    except NegativeAnswer as negative:
+        return negative.observation
     except ShellSyntaxError as error:
         return refused(str(error))
     except CommandError as error:

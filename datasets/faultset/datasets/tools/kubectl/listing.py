@@ -15,7 +15,7 @@ from faultset.datasets.kubectl.object_tables import Cells, object_cells, object_
 from faultset.datasets.tools.kubectl.command_line import KubectlCommand
 from faultset.datasets.tools.kubectl.event_lists import event_list
 from faultset.datasets.tools.kubectl.resources import UNRECORDED
-from faultset.datasets.tools.kubectl.selection import Selected, check_namespace, chosen, created_ns, split_target
+from faultset.datasets.tools.kubectl.selection import SelectedObject, check_namespace, chosen, created_ns, split_target
 from faultset.datasets.tools.recording import Recording
 from faultset.datasets.tools.tool_answers import ToolAnswer, empty, found, not_recorded, refused
 
@@ -41,7 +41,7 @@ def get(recording: Recording, command: KubectlCommand) -> ToolAnswer:
     return _document(command, objects, single=len(named) == 1)
 
 
-def _tables(recording: Recording, command: KubectlCommand, objects: list[Selected], kinds: list[str]) -> str:
+def _tables(recording: Recording, command: KubectlCommand, objects: list[SelectedObject], kinds: list[str]) -> str:
     tables = [
         object_table(
             kind,
@@ -59,7 +59,7 @@ def _tables(recording: Recording, command: KubectlCommand, objects: list[Selecte
     return "\n\n".join(tables)
 
 
-def _row(recording: Recording, one: Selected) -> Cells:
+def _row(recording: Recording, one: SelectedObject) -> Cells:
     created = created_ns(recording, one)
     state = one.record["state"]
     made: Cells = object_cells(one.body) | {
@@ -71,13 +71,13 @@ def _row(recording: Recording, one: Selected) -> Cells:
     return made | dict.fromkeys(_NEVER_RECORDED.get(one.kind, ()), UNRECORDED) | _RECORDED[one.kind](recording, one)
 
 
-def _pod(recording: Recording, one: Selected) -> Cells:
+def _pod(recording: Recording, one: SelectedObject) -> Cells:
     state = one.record["state"]
     made: Cells = {} if "ip" in state else {"IP": UNRECORDED}
     return made | {"STATUS": "Terminating"} if state.get("reason") == "Terminating" else made
 
 
-def _deployment(recording: Recording, one: Selected) -> Cells:
+def _deployment(recording: Recording, one: SelectedObject) -> Cells:
     updated = recording.kept_metric("kube_deployment_status_replicas_updated")
     updated = updated[updated["labels"] == canonical_json({"deployment": one.name})]
     return {
@@ -86,14 +86,14 @@ def _deployment(recording: Recording, one: Selected) -> Cells:
     }
 
 
-def _replica_set(recording: Recording, one: Selected) -> Cells:
+def _replica_set(recording: Recording, one: SelectedObject) -> Cells:
     return {
         "CURRENT": sum(1 for pod in recording.objects("Pod") if pod.rpartition("-")[0] == one.name),
         "IMAGES": one.record["state"].get("image", UNRECORDED),
     }
 
 
-def _service(recording: Recording, one: Selected) -> Cells:
+def _service(recording: Recording, one: SelectedObject) -> Cells:
     state = one.record["state"]
     return {
         "TYPE": state.get("type", UNRECORDED),
@@ -102,7 +102,7 @@ def _service(recording: Recording, one: Selected) -> Cells:
     }
 
 
-def _endpoints(recording: Recording, one: Selected) -> Cells:
+def _endpoints(recording: Recording, one: SelectedObject) -> Cells:
     return {"ENDPOINTS": endpoint_text(one.record["state"])}
 
 
@@ -112,16 +112,16 @@ def endpoint_text(state: dict[str, Any]) -> str:
     return ",".join(addresses) or "<none>"
 
 
-def _claim(recording: Recording, one: Selected) -> Cells:
+def _claim(recording: Recording, one: SelectedObject) -> Cells:
     return {}
 
 
-def _volume(recording: Recording, one: Selected) -> Cells:
+def _volume(recording: Recording, one: SelectedObject) -> Cells:
     claim = one.record["state"].get("claim")
     return {"CLAIM": f"{recording.namespace}/{claim}" if claim else ""}
 
 
-def _config_map(recording: Recording, one: Selected) -> Cells:
+def _config_map(recording: Recording, one: SelectedObject) -> Cells:
     return {} if "data" in one.record["state"] else {"DATA": UNRECORDED}
 
 
@@ -134,14 +134,14 @@ _NEVER_RECORDED = {
     "PersistentVolume": ("CAPACITY", "ACCESS MODES", "RECLAIM POLICY", "STORAGECLASS", "REASON", "VOLUMEMODE"),
 }
 """Columns of which no recording holds anything."""
-_RECORDED: dict[str, Callable[[Recording, Selected], Cells]] = {
+_RECORDED: dict[str, Callable[[Recording, SelectedObject], Cells]] = {
     "Pod": _pod, "Deployment": _deployment, "ReplicaSet": _replica_set, "Service": _service, "Endpoints": _endpoints,
     "PersistentVolumeClaim": _claim, "PersistentVolume": _volume, "ConfigMap": _config_map,
 }  # fmt: skip
 """Kind to what recordings say otherwise than objects do."""
 
 
-def _document(command: KubectlCommand, objects: list[Selected], *, single: bool) -> ToolAnswer:
+def _document(command: KubectlCommand, objects: list[SelectedObject], *, single: bool) -> ToolAnswer:
     bodies = [one.body for one in objects]
     if any(one.kind == "ConfigMap" and "data" not in one.body for one in objects) and command.output in (
         "yaml",

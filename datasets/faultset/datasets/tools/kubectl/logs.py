@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from faultset.datasets.kubectl.errors import CommandError
 from faultset.datasets.tools.clock import stamp
 from faultset.datasets.tools.kubectl.command_line import KubectlCommand
-from faultset.datasets.tools.kubectl.selection import Declined, check_namespace, chosen, split_target
+from faultset.datasets.tools.kubectl.selection import NegativeAnswer, check_namespace, chosen, split_target
 from faultset.datasets.tools.recording import Recording
 from faultset.datasets.tools.tool_answers import ToolAnswer, absent, empty, found, not_recorded, refused
 
@@ -51,7 +51,7 @@ def _pods(recording: Recording, command: KubectlCommand) -> tuple[list[str], str
     if "--selector" in command.flags:
         pods = [one.name for one in chosen(recording, command, "Pod", [])]
         if not pods:
-            raise Declined(empty("no pod has these labels"))
+            raise NegativeAnswer(empty("no pod has these labels"))
         return pods, ""
     names = [argument for argument in command.arguments if argument != "--"]
     if not names:
@@ -63,18 +63,18 @@ def _pods(recording: Recording, command: KubectlCommand) -> tuple[list[str], str
     known = recording.objects("Pod") if recording.has("objects") else dict.fromkeys(recording.frame("logs")["pod"])
     if "/" not in name:
         if name not in known:
-            raise Declined(absent("pods", name, known))
+            raise NegativeAnswer(absent("pods", name, known))
         return [name], ""
     command.arguments = [name]
     kinds, named = split_target(recording, command)
     if kinds == ["Pod"]:
         if named[0][1] not in known:
-            raise Declined(absent("pods", named[0][1], known))
+            raise NegativeAnswer(absent("pods", named[0][1], known))
         return [named[0][1]], ""
     owner = chosen(recording, KubectlCommand(verb="get"), kinds[0], [named[0][1]])[0].record["service"]
     pods = [one for one, record in recording.object_records("Pod").items() if record["service"] == owner]
     if not pods:
-        raise Declined(empty(f"{name} has no pod"))
+        raise NegativeAnswer(empty(f"{name} has no pod"))
     note = f"Found {len(pods)} pods, using pod/{pods[0]}\n" if len(pods) > 1 else ""
     return pods[:1], note
 
@@ -86,7 +86,7 @@ def _of_container(recording: Recording, command: KubectlCommand, pod: str, lines
     state = recording.objects("Pod").get(pod, {})
     known = {one["name"] for one in state.get("containers", [])} | set(lines["container"])
     if container not in known:
-        raise Declined(absent(f"container of pod {pod}", container, known))
+        raise NegativeAnswer(absent(f"container of pod {pod}", container, known))
     return lines[lines["container"] == container]
 
 
@@ -102,9 +102,9 @@ def _of_run(recording: Recording, command: KubectlCommand, pod: str, lines: pd.D
     times = lines["time"].astype("int64")
     if command.flag("--previous"):
         if not count:
-            raise Declined(absent("previous terminated container in pod", pod, []))
+            raise NegativeAnswer(absent("previous terminated container in pod", pod, []))
         if not starts:
-            raise Declined(
+            raise NegativeAnswer(
                 not_recorded(f"lines of {pod} from before its last restart, which came before the recording")
             )
         begin = starts[-2] if len(starts) > 1 else 0

@@ -24,7 +24,7 @@ INJECTOR_NAMESPACES = ("chaos-mesh", "chaos-testing", "litmus", "chaosblade")
 _KINDS_OF_ALL = tuple(kind for kind in CATEGORY_ALL if kind in RECORDED_KINDS)
 
 
-class Declined(Exception):
+class NegativeAnswer(Exception):
     """A command that gets a negative answer instead of objects."""
 
     def __init__(self, observation: ToolAnswer) -> None:
@@ -33,7 +33,7 @@ class Declined(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selected:
+class SelectedObject:
     """One object that a command is about."""
 
     kind: str
@@ -44,13 +44,13 @@ class Selected:
 
 
 def check_namespace(recording: Recording, command: KubectlCommand) -> None:
-    """Raise Declined when a command asks for a namespace that was not recorded."""
+    """Raise NegativeAnswer when a command asks for a namespace that was not recorded."""
     asked = command.flags.get("--namespace")
     if asked is None or asked == recording.namespace or command.flag("--all-namespaces"):
         return
     if asked in INJECTOR_NAMESPACES:
-        raise Declined(refused(f"the namespace {asked} belongs to no application"))
-    raise Declined(
+        raise NegativeAnswer(refused(f"the namespace {asked} belongs to no application"))
+    raise NegativeAnswer(
         not_recorded(f'the namespace "{asked[:60]}"; the application runs in the namespace {recording.namespace}')
     )
 
@@ -64,27 +64,29 @@ def split_target(recording: Recording, command: KubectlCommand) -> tuple[list[st
 def _recorded_kind(recording: Recording, text: str) -> str:
     word = text.strip().lower()
     if word.partition(".")[0] in INJECTOR_KINDS or "chaos" in word:
-        raise Declined(refused(f'objects of the kind "{text[:60]}" belong to no application'))
+        raise NegativeAnswer(refused(f'objects of the kind "{text[:60]}" belong to no application'))
     kind = canonical_kind(text)
     if kind == "Event":
         return kind
     if kind == "Namespace":
-        raise Declined(not_recorded(f"namespaces; the application runs in the namespace {recording.namespace}"))
+        raise NegativeAnswer(not_recorded(f"namespaces; the application runs in the namespace {recording.namespace}"))
     if kind not in RECORDED_KINDS:
-        raise Declined(not_recorded(f'objects of the kind "{text[:60]}"; recorded are {", ".join(RECORDED_KINDS)}'))
+        raise NegativeAnswer(
+            not_recorded(f'objects of the kind "{text[:60]}"; recorded are {", ".join(RECORDED_KINDS)}')
+        )
     if not recording.has("objects"):
-        raise Declined(not_recorded("this recording has no objects"))
+        raise NegativeAnswer(not_recorded("this recording has no objects"))
     return kind
 
 
 def chosen(
     recording: Recording, command: KubectlCommand, kind: str, names: list[str], *, prefixes: bool = False
-) -> list[Selected]:
+) -> list[SelectedObject]:
     """Return the objects of a kind that a command asks for, in its order.
 
     Raises
     ------
-    Declined
+    NegativeAnswer
         A name is not there, or a selector needs something that was not recorded.
     """
     records = recording.object_records(kind)
@@ -92,7 +94,7 @@ def chosen(
         records = dict(_named(kind, names, records, prefixes))
     records = _labelled(recording, command.flags.get("--selector"), kind, records)
     objects = [
-        Selected(kind=kind, name=name, record=record, body=resource(recording, kind, name, record))
+        SelectedObject(kind=kind, name=name, record=record, body=resource(recording, kind, name, record))
         for name, record in sorted(records.items())
     ]
     if "--field-selector" in command.flags:
@@ -103,7 +105,7 @@ def chosen(
     return objects
 
 
-def created_ns(recording: Recording, one: Selected) -> int | None:
+def created_ns(recording: Recording, one: SelectedObject) -> int | None:
     """Return when an object came to be: as observed, or by the container of a pod that never restarted."""
     if one.record["created_ns"] is not None or one.kind != "Pod":
         return one.record["created_ns"]
@@ -121,7 +123,7 @@ def _named(
     for name in names:
         hits = [name] if name in records else [one for one in records if prefixes and one.startswith(name)]
         if not hits:
-            raise Declined(absent(resource_name(kind), name, records))
+            raise NegativeAnswer(absent(resource_name(kind), name, records))
         found += [(one, records[one]) for one in hits]
     return found
 
@@ -136,7 +138,7 @@ def _labelled(
         return {name: record for name, record in records.items() if wanted.matches(record["state"]["labels"])}
     owners = _owners(recording, wanted)
     if owners is None:
-        raise Declined(not_recorded(f"labels of objects of the kind {kind}; use names, or list all"))
+        raise NegativeAnswer(not_recorded(f"labels of objects of the kind {kind}; use names, or list all"))
     return {name: record for name, record in records.items() if record["service"] in owners}
 
 
@@ -153,7 +155,7 @@ def _fields_match(body: dict[str, Any], selector: str) -> bool:
     for path, sign, value in field_terms(selector):
         found = [text_of(one) for one in select(body, "." + path)]
         if not found:
-            raise Declined(not_recorded(f'the field "{path[:60]}" of objects of the kind {body["kind"]}'))
+            raise NegativeAnswer(not_recorded(f'the field "{path[:60]}" of objects of the kind {body["kind"]}'))
         if (value in found) != (sign != "!="):
             return False
     return True
