@@ -112,7 +112,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 @click.option(
     "--load",
     metavar="KIND[:NAME=VALUE,...]",
-    help="How the rate moves: constant, bursty, self-similar, daily, flash-crowd, ramp, sessions or replay:FILE.csv; "
+    help="How the rate of requests changes: constant, bursty, self-similar, daily, flash-crowd, ramp, sessions or replay:FILE.csv; "
     "bursty when left out, with --profile quick constant.",
 )
 @click.option(
@@ -146,7 +146,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 )
 @cluster_options
 @click.option("--dry-run", is_flag=True, help="Print the plans and change nothing.")
-@click.option("--fresh", is_flag=True, help="Run all plans anew, as a new campaign, instead of resuming.")
+@click.option("--fresh", is_flag=True, help="Run all plans again, as a new campaign, instead of resuming.")
 @json_option
 @click.version_option(version("faultset"), prog_name="faultset")
 def collect(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "--fault",
     metavar="NAME",
     shell_complete=complete_names("faultset.faults"),
-    help="Try one fault on an application in memory instead, and show what it does; touches nothing.",
+    help="Try one fault on an application in memory instead, and show what it does; changes nothing.",
 )
 @click.option("--app", default="hotel", show_default=True, help="Application for --fault: a name or a path.")
 @json_option

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 )
 @click.option("--platform", default="local", show_default=True, help="Where the applications run.")
 @click.option(
-    "-j", "--jobs", type=JobLimit(), default="auto", show_default=True, help="Attempts at a time at most, or auto."
+    "-j", "--jobs", type=JobLimit(), default="auto", show_default=True, help="Most attempts to run at once, or auto."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides targets and load.")
 @click.option("--rate", type=float, default=20.0, show_default=True, help="Requests per second.")

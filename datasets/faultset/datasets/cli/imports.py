@@ -19,7 +19,7 @@ from faultset.core.plugins import plugins
 @click.argument("name", metavar="FORMAT")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--workers", type=click.IntRange(min=1), help="Cases that are read at once.  [default: cores]")
+@click.option("--workers", type=click.IntRange(min=1), help="Number of cases to read at once.  [default: cores]")
 @click.option("--skip-bad", is_flag=True, help="Leave out cases that cannot be read, instead of making no version.")
 @json_option
 def import_(name: str, path: Path, out: Path, workers: int | None, skip_bad: bool, as_json: bool) -> None:

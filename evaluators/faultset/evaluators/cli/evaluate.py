@@ -37,7 +37,9 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     help="Comma-separated names or groups: default, all, named, methods, rules, controls.  [default: all but slow "
     "methods]",
 )
-@click.option("--tasks", multiple=True, metavar="TASKS", help="detection, localization, rca.  [default: all]")
+@click.option(
+    "--tasks", multiple=True, metavar="TASKS", help="Tasks to score: detection, localization, rca.  [default: all]"
+)
 @click.option(
     "--protocol",
     type=click.Choice(["detected", "oracle", "both"]),
@@ -58,7 +60,8 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     "--thresholds",
     multiple=True,
     metavar="POLICIES",
-    help="reference, train-quantile(0.995), train-budget(1).  [default: reference,train-quantile(0.995)]",
+    help="How scores become alarms: reference, train-quantile(0.995), train-budget(1).  [default: reference,"
+    "train-quantile(0.995)]",
 )
 @click.option(
     "--split",
@@ -89,7 +92,7 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for the results.  [default: results/NAME beside DATASET]"
 )
-@click.option("--workers", type=click.IntRange(1, 1024), help="Methods that run at once.  [default: cores]")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Number of methods to run at once.  [default: cores]")
 @click.option("--scheduler", metavar="ADDRESS", help="Use this dask scheduler instead, for instance tcp://host:8786.")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of methods that draw random numbers."

@@ -1,4 +1,4 @@
-"""What a host must have to run episodes, as rows that say what was found and how to mend it."""
+"""What a host must have to run episodes, as rows that say what was found and how to fix it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Requirement:
     found
         What there is; where something is not needed, also what is lost without.
     remedy
-        How to mend it; empty where nothing is to be mended.
+        How to fix it; empty where nothing is wrong.
     needed
         Whether episodes cannot run without.
     """

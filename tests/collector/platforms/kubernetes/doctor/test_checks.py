@@ -1,4 +1,4 @@
-"""Each requirement of a cluster is a row that says what was found and how to mend it."""
+"""Each requirement of a cluster is a row that says what was found and how to fix it."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def remove_namespaces(api: Api, names: tuple[str, ...], *, timeout_s: float = RE
             if time.monotonic() > deadline:
                 raise PlatformError(
                     f"namespace {name} is still terminating after {timeout_s:g} s ({_why(found)}); "
-                    "mend that, then run 'faultset recover --platform kubernetes'"
+                    "fix that, then run 'faultset recover --platform kubernetes'"
                 )
             time.sleep(0.5)
 

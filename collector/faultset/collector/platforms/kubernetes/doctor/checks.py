@@ -181,7 +181,7 @@ def _capabilities(probe: Callable[[], tuple[dict[str, str], bool]]) -> Requireme
     try:
         unsupported, privileged = probe()
     except PlatformError as error:
-        return Requirement("access to pods", False, str(error), "mend what the rows above name, then run doctor again")
+        return Requirement("access to pods", False, str(error), "fix what the rows above name, then run doctor again")
     found = "an agent on every node" if privileged else "a container in every pod, for no agent may run on the nodes"
     found += "".join(f"; {reason}" for reason in dict.fromkeys(unsupported.values()))
     remedy = "--faults all leaves out what cannot be made; docs/kubernetes.md says what faults need"
