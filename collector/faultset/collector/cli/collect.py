@@ -112,8 +112,8 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 @click.option(
     "--load",
     metavar="KIND[:NAME=VALUE,...]",
-    help="How the rate of requests changes: constant, bursty, self-similar, daily, flash-crowd, ramp, sessions or replay:FILE.csv; "
-    "bursty when left out, with --profile quick constant.",
+    help="How the rate of requests changes: constant, bursty, self-similar, daily, flash-crowd, ramp, sessions or "
+    "replay:FILE.csv; bursty when left out, with --profile quick constant.",
 )
 @click.option(
     "--regions", metavar="NAME=SHARE:TIME,...", default="", help="Where clients are, as eu=0.6:20ms,us=0.4:90ms."
