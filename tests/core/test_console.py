@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -38,6 +39,21 @@ def test_our_errors_are_one_sentence_and_an_exit_code(run, kind, code):
     assert result.exit_code == code
     assert result.stderr == "Error: wanted this, found that; do this\n"
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "number", [errno.EACCES, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.EMFILE, errno.EIO]
+)
+def test_what_the_system_refuses_is_one_sentence_that_names_the_file(run, number):
+    result = run(of=failing(OSError(number, os.strerror(number), "data/\x1b[2Jx")))
+    assert result.exit_code == 3
+    assert result.stderr.startswith(r"Error: data/\x1b[2Jx cannot be used (")
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("error", [PermissionError(errno.EPERM, "no"), FileNotFoundError(errno.ENOENT, "no", "file")])
+def test_a_refusal_without_a_file_and_a_missing_file_stay_bugs(run, error):
+    assert run(of=failing(error)).exception is error
 
 
 def test_an_interrupt_exits_130(run):
@@ -131,9 +147,15 @@ def test_the_short_scripts_are_the_commands_of_their_name(name, capsys, monkeypa
 @pytest.fixture
 def full_disk(tmp_path):
     """A file that takes no byte."""
-    if not Path("/dev/full").is_char_device():
-        pytest.skip("/dev/full is no device here")
-    with open("/dev/full", "w") as file:
+    device = Path("/dev/full")
+    try:
+        if not device.is_char_device():
+            device = tmp_path / "full"
+            os.mknod(device, 0o20666, os.makedev(1, 7))
+        file = device.open("w")
+    except PermissionError:
+        pytest.skip("there is no /dev/full, and this user may not make such a device")
+    with file:
         yield file
 
 
@@ -145,6 +167,13 @@ def test_output_that_does_not_fit_is_one_sentence(words, full_disk):
     done = subprocess.run([sys.executable, "-c", program], stdout=full_disk, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 3
     assert done.stderr == "Error: no space left on the disk that is written to; free some, then run again\n"
+
+
+def test_without_standard_error_the_exit_code_says_it(full_disk):
+    program = (
+        "import sys; sys.argv = ['faultset', 'list', 'faults']; from faultset.core.start import faultset; faultset()"
+    )
+    assert subprocess.run([sys.executable, "-c", program], stdout=full_disk, stderr=full_disk).returncode == 3
 
 
 @pytest.mark.parametrize("of", ["argument", "option"])

@@ -9,6 +9,7 @@ Exit codes: 0 done, 2 wrong usage, 3 dataset, 4 platform, 130 interrupted. Resul
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import os
@@ -21,8 +22,8 @@ from typing import Any, TypeVar
 
 import click
 
-from faultset.core.errors import DataError, FaultsetError, UsageError, missing_extra
-from faultset.core.files import is_disk_full, is_special
+from faultset.core.errors import FaultsetError, UsageError, missing_extra
+from faultset.core.files import is_special, refusal
 from faultset.core.output import escape_unencodable
 from faultset.core.plugins import Plugin, plugins
 from faultset.core.suggestions import suggest
@@ -45,7 +46,7 @@ def _invoked(invoke: Callable[[click.Context], Any], context: click.Context) -> 
 
 
 def _with_exit_codes(run: Callable[[], T]) -> T:
-    """Run a part of a command; an error of ours, a full disk or an interrupt is one sentence and its exit code."""
+    """Run a part of a command; our errors, what the system refuses and an interrupt are one sentence and a code."""
     try:
         return run()
     except FaultsetError as error:
@@ -58,10 +59,11 @@ def _with_exit_codes(run: Callable[[], T]) -> T:
         _show_error(missing)
         code = missing.exit_code
     except OSError as error:
-        if not is_disk_full(error):
+        refused = refusal(error)
+        if refused is None:
             raise
-        click.echo("Error: no space left on the disk that is written to; free some, then run again", err=True)
-        code = DataError.exit_code
+        _show_error(refused)
+        code = refused.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted", err=True)
         code = INTERRUPTED
@@ -82,7 +84,9 @@ def _refuse_other_encodings(values: Iterable[Any]) -> None:
 
 
 def _show_error(error: FaultsetError) -> None:
-    click.echo(f"Error: {error}", err=True)
+    # Where standard error takes nothing either, the exit code alone says it.
+    with contextlib.suppress(OSError):
+        click.echo(f"Error: {error}", err=True)
 
 
 def _accept_any_text() -> None:
@@ -255,10 +259,10 @@ class OutputFile(click.Path):
             A folder, a device or a pipe is there, or the folder around it cannot be written.
         """
         named = Path(os.fsdecode(super().convert(value, param, ctx)))
-        path = Path(os.path.realpath(named)) if named.is_symlink() else named
-        if is_special(path) or path.is_symlink():
+        path = Path(os.path.realpath(named)) if os.path.islink(named) else named
+        if is_special(path) or os.path.islink(path):
             self.fail(f"{named} is no regular file; name another", param, ctx)
-        if not (path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK)):
+        if not (os.path.isdir(path.parent) and os.access(path.parent, os.W_OK | os.X_OK)):
             self.fail(f"{path} cannot be written: {path.parent} is no folder that this user may write to", param, ctx)
         return path
 

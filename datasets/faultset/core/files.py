@@ -27,6 +27,7 @@ _REMEDIES = {
     errno.ENFILE: "close other programs, then run the same command again",
     errno.EIO: "look after the disk or name another folder, then run the same command again",
 }
+_MISNAMED = {errno.ELOOP: "remove the circle of links", errno.ENAMETOOLONG: "choose a shorter name"}
 
 
 @contextmanager
@@ -112,6 +113,20 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def refusal(error: OSError) -> DataError | None:
+    """Return one sentence for what the system refuses on this machine, such as a full disk or a forbidden file.
+
+    None stands for errors that say no file, or something that only a bug in the program would make the system say.
+    """
+    if is_disk_full(error):
+        return DataError("no space left on the disk that is written to; free some, then run again")
+    if not error.filename or error.errno not in {*_REMEDIES, *_MISNAMED}:
+        return None
+    place = printable(os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename))
+    remedy = _MISNAMED.get(error.errno) or "let this user use it or name another place, then run again"
+    return DataError(f"{place[:300]} cannot be used ({error.strerror}); {remedy}")
 
 
 def translate_resource_errors(folder: Path) -> AbstractContextManager[None]:

@@ -14,3 +14,9 @@ def test_recover_may_be_repeated(tmp_path: Path) -> None:
         done = CliRunner().invoke(recover, ["--out", str(tmp_path)])
         assert done.exit_code == 0
         assert "nothing was left behind" in done.output
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    done = CliRunner().invoke(recover, ["--out", str(tmp_path / "daat")])
+    assert done.exit_code == 0
+    assert done.stderr == f"There is no folder {tmp_path / 'daat'}; name a dataset with --out\n"

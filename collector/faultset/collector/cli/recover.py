@@ -45,6 +45,7 @@ def recover(out: Path, platform: str, context: str | None, telemetry: bool, brea
     from faultset.core.errors import DataError, UsageError
     from faultset.core.files import translate_resource_errors
     from faultset.core.locks.folder_lock import locked
+    from faultset.core.printable import printable
 
     host = open_host(platform, platform_settings(context=context))
     check_output_folder(out)
@@ -57,11 +58,13 @@ def recover(out: Path, platform: str, context: str | None, telemetry: bool, brea
         if out.exists():
             with (
                 translate_resource_errors(out),
-                locked(out, "recover", take_over=break_lock, notify=lambda sentence: click.echo(sentence, err=True)),
+                locked(out, "recover", take_over=break_lock, notify=say),
             ):
                 removal = remove_abandoned(
                     out, lambda name: host if name == platform else open_host(name), take_over=break_lock
                 )
+        else:
+            say(f"There is no folder {printable(out)}; name a dataset with --out")
     except DataError as error:
         refusal = error
     orphans = host.remove_orphans()
