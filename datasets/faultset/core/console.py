@@ -13,7 +13,6 @@ import contextlib
 import io
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
@@ -27,6 +26,7 @@ from faultset.core.files import is_special, refusal
 from faultset.core.output import escape_unencodable
 from faultset.core.plugins import Plugin, plugins
 from faultset.core.suggestions import suggest
+from faultset.core.times import parse_duration
 from faultset.core.verbosity import read_verbosity, verbosity_options
 
 ENTRY_POINTS = "faultset.commands"
@@ -222,19 +222,18 @@ class Duration(click.ParamType):
     """A length of time with its unit: `45s`, `2m`, `1m30s`, `500ms`; the value is seconds as a float."""
 
     name = "duration"
-    _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}  # noqa: RUF012
-    _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return seconds."""
         if isinstance(value, int | float):
             return float(value)
         text = str(value).strip()
-        if not text or self._PART.sub("", text):
+        try:
+            seconds = parse_duration(text)
+        except ValueError:
             self.fail(
                 f'"{value}" is not a duration; write a number and ms, s, m or h, for instance 45s or 2m', param, ctx
             )
-        seconds = sum(float(number) * self._UNITS[unit] for number, unit in self._PART.findall(text))
         if not math.isfinite(seconds):
             self.fail(f'"{text[:20]}..." is too long for a duration; write a shorter one, for instance 2m', param, ctx)
         return seconds

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from faultset.datasets.kubectl.object_tables import object_cells, object_table, pod_status
+from faultset.datasets.kubectl.object_tables import object_cells, object_tables, pod_status
 from faultset.datasets.kubectl.tables import in_columns
 
 DEPLOYMENT: dict[str, Any] = {
@@ -34,8 +34,8 @@ def test_a_cell_ends_with_its_first_line() -> None:
 
 
 def test_a_workload_has_the_columns_of_wide() -> None:
-    text = object_table(
-        "Deployment", [object_cells(DEPLOYMENT) | {"AGE": "5s"}], wide=True, namespaces=True, labels=True
+    text = object_tables(
+        {"Deployment": [object_cells(DEPLOYMENT) | {"AGE": "5s"}]}, wide=True, namespaces=True, labels=True
     )
     head, row = (line.split() for line in text.split("\n"))
     assert dict(zip(head, row, strict=True)) == {
@@ -45,10 +45,12 @@ def test_a_workload_has_the_columns_of_wide() -> None:
 
 
 def test_names_have_their_kind_when_several_are_shown() -> None:
-    assert object_table("Deployment", [{"NAME": "geo"}], kinds=True, headed=False).split() == [
-        "deployment.apps/geo",
-        *["<none>"] * 4,
-    ]
+    rows = {"Deployment": [{"NAME": "geo"}], "Pod": [{"NAME": "geo-1", "AGE": "5s"}], "Service": []}
+    deployments, pods = object_tables(rows, headed=False).split("\n\n")
+    assert deployments.split() == ["deployment.apps/geo", *["<none>"] * 4]
+    assert pods.split() == ["pod/geo-1", *["<none>"] * 3, "5s"]
+    assert object_tables({"Pod": rows["Pod"]}, headed=False).startswith("geo-1 ")
+    assert object_tables({"Pod": rows["Pod"]}, headed=False, show_kind=True).startswith("pod/geo-1 ")
 
 
 @pytest.mark.parametrize(

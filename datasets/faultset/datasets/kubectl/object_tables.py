@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from faultset.datasets.kubectl.kinds import type_name
@@ -13,40 +13,43 @@ Cells = dict[str, object]
 _MOST_ENDPOINTS = 3
 
 
-def object_table(
-    kind: str,
-    rows: Iterable[Mapping[str, object]],
+def object_tables(
+    rows: Mapping[str, Sequence[Mapping[str, object]]],
     *,
     wide: bool = False,
     namespaces: bool = False,
     labels: bool = False,
     headed: bool = True,
-    kinds: bool = False,
+    show_kind: bool = False,
     unknown: str = "<none>",
 ) -> str:
-    """Return rows of one kind in kubectl's columns.
+    """Return a table for each kind of which there are objects, in kubectl's columns.
 
     Parameters
     ----------
     rows
-        Cells by the name of their column.
+        By kind: cells by the name of their column.
     wide, namespaces, labels
         With the columns of `-o wide`, of `-A` and of `--show-labels`.
     headed
         Whether the names of the columns stand above.
-    kinds
-        Whether the kind stands in front of every name, as when several kinds are shown.
+    show_kind
+        Whether the kind stands in front of every name, as it does when several kinds are asked for.
     unknown
         What stands in a cell that a row has not.
     """
-    columns, more = _COLUMNS.get(kind, (("NAME", "AGE"), ()))
-    header = [*(["NAMESPACE"] if namespaces else ()), *columns, *(more if wide else ())]
-    header += ["LABELS"] if labels else []
-    prefix = f"{type_name(kind)}/" if kinds else ""
-    cells = [
-        [f"{prefix}{row['NAME']}" if name == "NAME" else row.get(name, unknown) for name in header] for row in rows
-    ]
-    return in_columns(header if headed else (), cells)
+    tables = []
+    for kind, ones in rows.items():
+        columns, more = _COLUMNS.get(kind, (("NAME", "AGE"), ()))
+        header = [*(["NAMESPACE"] if namespaces else ()), *columns, *(more if wide else ())]
+        header += ["LABELS"] if labels else []
+        prefix = f"{type_name(kind)}/" if show_kind or len(rows) > 1 else ""
+        cells = [
+            [prefix + str(row[name]) if name == "NAME" else row.get(name, unknown) for name in header] for row in ones
+        ]
+        if cells:
+            tables.append(in_columns(header if headed else (), cells))
+    return "\n\n".join(tables)
 
 
 def object_cells(found: Mapping[str, Any]) -> Cells:

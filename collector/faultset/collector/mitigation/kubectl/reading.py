@@ -17,7 +17,9 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.kubectl.ages import age
 from faultset.datasets.kubectl.documents import document
 from faultset.datasets.kubectl.events import COLUMNS, Event, event_cells, last_occurrences
-from faultset.datasets.kubectl.object_tables import Cells, object_cells, object_table
+from faultset.datasets.kubectl.kinds import canonical_kind
+from faultset.datasets.kubectl.object_tables import Cells, object_cells, object_tables
+from faultset.datasets.kubectl.quantities import USAGE_COLUMNS, cpu_text, memory_text
 from faultset.datasets.kubectl.tables import in_columns
 
 EVENTS_WINDOW_S = 3600.0
@@ -50,19 +52,8 @@ def get(
     if output not in ("", "wide"):
         single = len(named) == 1 and named[0][1] is not None
         return document([without_secrets(one) for one in objects], output, single=single)
-    tables = [
-        object_table(
-            kind,
-            [_row(one, session.clock()) for one in found[kind]],
-            wide=output == "wide",
-            labels=labels,
-            headed=headed,
-            kinds=len(kinds) > 1,
-        )
-        for kind in kinds
-        if found[kind]
-    ]
-    return "\n\n".join(tables)
+    rows = {kind: [_row(one, session.clock()) for one in found[kind]] for kind in kinds}
+    return object_tables(rows, wide=output == "wide", labels=labels, headed=headed)
 
 
 def describe(session: KubectlSession, words: tuple[str, ...], *, selector: str | None) -> str:
@@ -93,7 +84,7 @@ def logs(session: KubectlSession, word: str, *, tail: int | None, since_s: float
 
 def top(session: KubectlSession, words: tuple[str, ...], *, selector: str | None) -> str:
     """Return the CPU and memory that pods use."""
-    if not words or words[0] not in ("pod", "pods", "po"):
+    if not words or canonical_kind(words[0]) != "Pod":
         raise CommandRefused("top pods is known; give pods, and names if wanted")
     pods = _found(session, "Pod", list(words[1:]) or [None], selector)
     rows = []
@@ -101,8 +92,8 @@ def top(session: KubectlSession, words: tuple[str, ...], *, selector: str | None
         name = pod["metadata"]["name"]
         cores = cpu_cores(session.platform, name)
         memory = counter_now(session.platform, name, "container_memory_working_set_bytes")
-        rows.append((name, f"{round(1000 * cores)}m", f"{round(memory / 2**20)}Mi"))
-    return in_columns(["NAME", "CPU(cores)", "MEMORY(bytes)"], rows)
+        rows.append((name, cpu_text(cores), memory_text(memory)))
+    return in_columns(["NAME", *USAGE_COLUMNS], rows)
 
 
 def pod_named(session: KubectlSession, word: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from faultset.datasets.kubectl.ages import age
 from faultset.datasets.kubectl.events import described_events
 from faultset.datasets.kubectl.object_tables import pairs
+from faultset.datasets.kubectl.quantities import cpu_text, memory_text
 from faultset.datasets.tools.kubectl.command_line import KubectlCommand
 from faultset.datasets.tools.kubectl.event_lists import event_list, recorded_events
 from faultset.datasets.tools.kubectl.listing import RECORDED_ONLY, endpoint_text
@@ -16,7 +17,6 @@ from faultset.datasets.tools.recording import Recording
 from faultset.datasets.tools.tool_answers import ToolAnswer, empty, found, not_recorded
 
 _LABEL_WIDTH = 18
-_MIB = 1 << 20
 
 
 def describe(recording: Recording, command: KubectlCommand) -> ToolAnswer:
@@ -103,9 +103,9 @@ def _deployment(state: dict[str, Any]) -> list[str]:
     if state.get("cpu_limit") is not None or state.get("memory_limit") is not None:
         lines.append("    Limits:")
         if state.get("cpu_limit") is not None:
-            lines.append(f"      cpu:     {round(1000 * state['cpu_limit'])}m")
+            lines.append(f"      cpu:     {cpu_text(state['cpu_limit'])}")
         if state.get("memory_limit") is not None:
-            lines.append(f"      memory:  {round(state['memory_limit'] / _MIB)}Mi")
+            lines.append(f"      memory:  {memory_text(state['memory_limit'])}")
     if "env" in state:
         lines += ["    Environment:", *(f"      {key}:  {value}" for key, value in sorted(state["env"].items()))]
     return [*lines, f"  Node-Selectors:  {pairs(state.get('nodeSelector'))}"]

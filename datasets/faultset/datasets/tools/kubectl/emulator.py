@@ -119,7 +119,8 @@ def _rollout(recording: Recording, command: KubectlCommand) -> ToolAnswer:
         wanted, available = state.get("replicas") or 0, state.get("availableReplicas") or 0
         done = f'deployment "{one.name}" successfully rolled out'
         waits = (
-            f'Waiting for deployment "{one.name}" rollout to finish: {available} of {wanted} replicas are available...'
+            f'Waiting for deployment "{one.name}" rollout to finish: '
+            f"{available} of {wanted} updated replicas are available..."
         )
         lines.append(done if available >= wanted else waits)
     return found("\n".join(lines))

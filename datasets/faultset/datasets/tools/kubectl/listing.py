@@ -11,7 +11,7 @@ from faultset.datasets.kubectl.ages import age
 from faultset.datasets.kubectl.documents import document
 from faultset.datasets.kubectl.jsonpath import MissingFieldError
 from faultset.datasets.kubectl.kinds import object_kind
-from faultset.datasets.kubectl.object_tables import Cells, object_cells, object_table
+from faultset.datasets.kubectl.object_tables import Cells, object_cells, object_tables
 from faultset.datasets.tools.kubectl.command_line import KubectlCommand
 from faultset.datasets.tools.kubectl.event_lists import event_list
 from faultset.datasets.tools.kubectl.resources import UNRECORDED
@@ -42,21 +42,15 @@ def get(recording: Recording, command: KubectlCommand) -> ToolAnswer:
 
 
 def _tables(recording: Recording, command: KubectlCommand, objects: list[SelectedObject], kinds: list[str]) -> str:
-    tables = [
-        object_table(
-            kind,
-            [_row(recording, one) for one in objects if one.kind == kind],
-            wide=command.output == "wide",
-            namespaces=command.flag("--all-namespaces"),
-            labels=command.flag("--show-labels"),
-            headed=not command.flag("--no-headers"),
-            kinds=len(kinds) > 1 or command.flag("--show-kind"),
-            unknown=UNRECORDED,
-        )
-        for kind in kinds
-        if any(one.kind == kind for one in objects)
-    ]
-    return "\n\n".join(tables)
+    return object_tables(
+        {kind: [_row(recording, one) for one in objects if one.kind == kind] for kind in kinds},
+        wide=command.output == "wide",
+        namespaces=command.flag("--all-namespaces"),
+        labels=command.flag("--show-labels"),
+        headed=not command.flag("--no-headers"),
+        show_kind=command.flag("--show-kind"),
+        unknown=UNRECORDED,
+    )
 
 
 def _row(recording: Recording, one: SelectedObject) -> Cells:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from faultset.core.times import parse_duration
 from faultset.datasets.kubectl.errors import CommandError
 from faultset.datasets.tools.clock import stamp
 from faultset.datasets.tools.kubectl.command_line import KubectlCommand
@@ -15,8 +16,6 @@ from faultset.datasets.tools.tool_answers import ToolAnswer, absent, empty, foun
 if TYPE_CHECKING:
     import pandas as pd
 
-_DURATION = re.compile(r"(?:(\d{1,6}(?:\.\d{1,3})?)(h|m|s|ms))", re.ASCII)
-_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _TAIL_OF_SELECTION = 10
 MOST_LINES = 2000
 
@@ -121,10 +120,10 @@ def _since(recording: Recording, command: KubectlCommand, lines: pd.DataFrame) -
 
     if "--since" in command.flags:
         text = command.flags["--since"]
-        parts = _DURATION.findall(text)
-        if not parts or "".join(number + unit for number, unit in parts) != text:
-            raise CommandError(f"--since takes a duration such as 5m or 30s, not {text[:40]!r}")
-        seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+        try:
+            seconds = parse_duration(text)
+        except ValueError:
+            raise CommandError(f"--since takes a duration such as 5m or 30s, not {text[:40]!r}") from None
         return lines[lines["time"].astype("int64") >= recording.clock.since_ns(seconds)]
     if "--since-time" in command.flags:
         try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from faultset.datasets.kubectl.kinds import object_kind
+from faultset.datasets.kubectl.quantities import cpu_text, memory_text
 from faultset.datasets.tools.clock import stamp
 from faultset.datasets.tools.recording import Recording
 
 UNRECORDED = "<not-recorded>"
-_MIB = 1 << 20
 
 
 def resource(recording: Recording, kind: str, name: str, record: dict[str, Any]) -> dict[str, Any]:
@@ -62,9 +62,9 @@ def _container_status(one: dict[str, Any]) -> dict[str, Any]:
 def _deployment(state: dict[str, Any]) -> dict[str, Any]:
     limits = {}
     if state.get("cpu_limit") is not None:
-        limits["cpu"] = f"{round(1000 * state['cpu_limit'])}m"
+        limits["cpu"] = cpu_text(state["cpu_limit"])
     if state.get("memory_limit") is not None:
-        limits["memory"] = f"{round(state['memory_limit'] / _MIB)}Mi"
+        limits["memory"] = memory_text(state["memory_limit"])
     container = {key: state[key] for key in ("image", "command", "env") if state.get(key)}
     if limits:
         container["resources"] = {"limits": limits}

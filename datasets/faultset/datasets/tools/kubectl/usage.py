@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from faultset.datasets.kubectl.errors import CommandError
 from faultset.datasets.kubectl.kinds import canonical_kind
+from faultset.datasets.kubectl.quantities import USAGE_COLUMNS, cpu_text, memory_text
 from faultset.datasets.kubectl.tables import in_columns
 from faultset.datasets.tools.kubectl.command_line import KubectlCommand
 from faultset.datasets.tools.kubectl.selection import check_namespace, chosen
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 _CPU, _MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
 _WINDOW_S = 30.0
-_MIB = 1 << 20
 
 
 def top(recording: Recording, command: KubectlCommand) -> ToolAnswer:
@@ -54,11 +54,10 @@ def top(recording: Recording, command: KubectlCommand) -> ToolAnswer:
     header = ["POD", "NAME"] if command.flag("--containers") else ["NAME"]
     columns = ["pod", "container"] if command.flag("--containers") else ["pod"]
     rows = [
-        (*(row[name] for name in columns), f"{round(1000 * row['cpu'])}m", f"{round(row['memory'] / _MIB)}Mi")
+        (*(row[name] for name in columns), cpu_text(row["cpu"]), memory_text(row["memory"]))
         for row in used.to_dict("records")
     ]
-    header += ["CPU(cores)", "MEMORY(bytes)"]
-    return found(in_columns(() if command.flag("--no-headers") else header, rows))
+    return found(in_columns(() if command.flag("--no-headers") else [*header, *USAGE_COLUMNS], rows))
 
 
 def _rates(samples: pd.DataFrame) -> pd.Series:
