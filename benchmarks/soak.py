@@ -4,9 +4,9 @@
     python benchmarks/soak.py --episodes 10 --evaluated 200 --check        # a tenth of it
 
 Collects short episodes of hotel, makes copies of them and evaluates these, with the commands of a user. Every two
-seconds all their processes are looked at; an evaluation is divided, from its first answers on, into a hundred parts of
-equal time, which stand for episodes. Prints one JSON object: what one process of each kind used after a tenth of
-the episodes, as the medians of the first and of the last fifth, and what of that has grown by more than is allowed.
+seconds all their processes are looked at; an evaluation is divided, from its first answer to its last, into a hundred
+parts of equal time, which stand for episodes. Prints one JSON object: what one process of each kind used after a tenth
+of the episodes, as the medians of the first and of the last fifth, and what of that has grown by more than is allowed.
 `--out` keeps the values of every episode. `--check` ends with exit code 1 when something has grown, or was left behind.
 """
 
@@ -62,8 +62,8 @@ class Watch:
     scratch: Path
     samples: list[tuple[float, Use]] = field(default_factory=list)
     finished_s: list[float] = field(default_factory=list)
-    answering_s: float = 0.0
-    """When the first answers were there."""
+    answers_s: list[float] = field(default_factory=list)
+    """When an evaluation said how many answers there are."""
     kinds: dict[psutil.Process, str] = field(default_factory=dict)
 
     def run(self, command: list[str]) -> float:
@@ -84,8 +84,8 @@ class Watch:
                     if FINISHED.match(line):
                         self.finished_s.append(time.perf_counter() - began)
                         print(line, end="", file=sys.stderr, flush=True)
-                    if not self.answering_s and ANSWERED.match(line):
-                        self.answering_s = time.perf_counter() - began
+                    if ANSWERED.search(line):
+                        self.answers_s.append(time.perf_counter() - began)
             except BaseException:
                 process.send_signal(signal.SIGINT)
                 raise
@@ -141,10 +141,10 @@ class Watch:
 
     def by_episode(self) -> dict[str, list[float]]:
         """Return the most that each kind of process used of each thing until each end of an episode."""
-        total_s = self.samples[-1][0]
-        begin = 0.0 if self.finished_s else self.answering_s
-        part_s = (total_s - begin) / PARTS
-        ends = self.finished_s or [begin + part_s * (part + 1) for part in range(PARTS)]
+        begin, ends = 0.0, self.finished_s
+        if not ends:
+            begin, end = self.answers_s[0], self.answers_s[-1]
+            ends = [begin + (end - begin) * (part + 1) / PARTS for part in range(PARTS)]
         result: dict[str, list[float]] = {}
         for number, end in enumerate(ends):
             most: dict[tuple[str, str], list[float]] = defaultdict(list)
