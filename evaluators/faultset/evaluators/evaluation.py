@@ -20,6 +20,7 @@ from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 if TYPE_CHECKING:
     import pandas as pd
 
+    from faultset.agents.runs.looks import RunLook
     from faultset.agents.runs.record import AgentRun
     from faultset.baselines.api.registry import BaselineSpec
 
@@ -65,12 +66,20 @@ class Evaluation:
     """Of the bootstrap."""
     agent_runs: tuple[AgentRun, ...] = field(default=(), repr=False)
     """Runs of agents, whose answers are among the rows."""
+    agent_looks: Mapping[str, RunLook] = field(default_factory=dict, repr=False)
+    """Run -> what it looked at, where its trajectory is known."""
 
     @cached_property
     def board(self) -> Leaderboard:
         """Every table with what a reader must know to judge it."""
         return leaderboard_of(
-            self.rows, digest=self.digest, settings=self.settings, seed=self.seed, policies=self.policies
+            self.rows,
+            digest=self.digest,
+            settings=self.settings,
+            seed=self.seed,
+            policies=self.policies,
+            agent_runs=self.agent_runs,
+            agent_looks=self.agent_looks,
         )
 
     @property

@@ -237,6 +237,7 @@ def evaluate(
                 "reference_gaps": source.reference_gaps(),
             },
             agent_runs=acted.runs,
+            agent_looks=acted.looks,
             policies=tuple(policies),
             seed=seed,
         )

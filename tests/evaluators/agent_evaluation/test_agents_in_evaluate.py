@@ -108,3 +108,23 @@ def test_an_alarm_that_nobody_tells_is_asked_for() -> None:
 def test_an_unknown_agent_is_a_usage_error_of_the_command() -> None:
     result = CliRunner().invoke(command, [str(SAMPLE), "--agents", "scriptd", "--out", "unused"])
     assert isinstance(result.exception, UsageError) or "scriptd" in result.output
+
+
+def test_the_report_shows_what_agents_took_and_looked_at(done: tuple[Evaluation, Path]) -> None:
+    evaluation, out = done
+    page = (out / "report.html").read_text()
+    section = page[page.index('<h2 id="agents">') : page.index('<h2 id="faults">')]
+    assert "What they looked at, and what they did not" in section
+    assert "list_objects 2" in section
+    assert "## Agents" in (out / "leaderboard.md").read_text()
+    lines = {(line.agent, line.task, line.protocol): line for line in evaluation.board.agents}
+    assert len(lines) == 10
+    scripted = lines["scripted", "localization", "detected"]
+    assert (scripted.calls["get_logs"], scripted.trials, scripted.best_algorithm) == (6, 1, None)
+
+
+def test_a_report_without_agents_does_not_speak_of_them() -> None:
+    from faultset.evaluators.reports.page import render
+
+    plain = evaluate(SAMPLE, ["spot", "max-z"], workers=1)
+    assert "What agents took" not in render(plain.board, plain.rows, plain.specs, None)

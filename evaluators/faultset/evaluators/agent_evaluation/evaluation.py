@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faultset.agents.models.contract import ModelFailure
 from faultset.agents.running.run import FinishedRun
+from faultset.agents.runs.looks import RunLook, look_of
 from faultset.agents.runs.record import AgentRun
-from faultset.agents.runs.storage import write_runs
+from faultset.agents.runs.storage import trajectory_file, write_runs
+from faultset.agents.trajectories.model import Trajectory
+from faultset.agents.trajectories.reading import read_trajectory
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.core.printable import printable
 from faultset.datasets.training.folds import CROSS, Fold
@@ -45,6 +48,8 @@ class AgentResults:
 
     rows: tuple[ResultRow, ...] = ()
     runs: tuple[AgentRun, ...] = ()
+    looks: Mapping[str, RunLook] = field(default_factory=dict)
+    """Run -> what it looked at."""
 
 
 class AgentEvaluation:
@@ -144,10 +149,18 @@ class AgentEvaluation:
         if self._folder is not None and made:
             with writing(self._folder):
                 write_runs(self._folder, runs)
+        looks = {one.run.run: self._look(one.run, one.trajectory) for one in made}
         for folder, replayed in self._choice.replayed:
             rows += self._replayed(folder, replayed)
             runs += replayed
-        return AgentResults(rows=tuple(rows), runs=tuple(runs))
+            for run in replayed:
+                file = trajectory_file(folder, run)
+                if file.is_file():
+                    looks[run.run] = self._look(run, read_trajectory(file))
+        return AgentResults(rows=tuple(rows), runs=tuple(runs), looks=looks)
+
+    def _look(self, run: AgentRun, trajectory: Trajectory) -> RunLook:
+        return look_of(trajectory, self._truths[str(run.episode)].candidates)
 
     def _batches_of(self, chosen: ChosenAgent) -> Iterable[AgentBatch]:
         by_episode: dict[str, list[AgentTrial]] = {}

@@ -190,3 +190,8 @@ _MEASURES: Mapping[str, Callable[[ResultRow], float]] = {
     "localization": lambda row: localization_facts([row]).ac1,
     "rca": lambda row: diagnosis_facts([row]).joint,
 }
+
+
+def measure_of(task: str) -> Callable[[ResultRow], float]:
+    """Return how right one answer is, by the measure that methods are compared with."""
+    return _MEASURES[task]

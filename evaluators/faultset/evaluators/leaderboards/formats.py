@@ -14,6 +14,7 @@ from faultset.core.files import replace_text
 from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import detection as detecting
 from faultset.evaluators.leaderboards import diagnosis, localization, number_formats
+from faultset.evaluators.leaderboards.agents.texts import markdown_lines
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, Entry, Leaderboard, Table
 from faultset.evaluators.results.rows import CANNOT
 from faultset.evaluators.results.truth import UNFELT
@@ -87,6 +88,7 @@ def markdown(board: Leaderboard) -> str:
     lines.append("")
     for table in board.tables:
         lines += _table(table)
+    lines += markdown_lines(board.agents)
     lines += _curves(board)
     lines += _misses(board)
     lines += _strata(board)

@@ -7,6 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from faultset.agents.runs.looks import RunLook
+from faultset.agents.runs.record import AgentRun
+from faultset.evaluators.leaderboards.agents.lines import agent_lines
 from faultset.evaluators.leaderboards.curves import curves_of
 from faultset.evaluators.leaderboards.difficulty import strata_of
 from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, score_episodes
@@ -27,6 +30,8 @@ def leaderboard_of(
     seed: int = 0,
     policies: Sequence[ThresholdPolicy] | None = None,
     scorers: Sequence[Metric] | None = None,
+    agent_runs: Sequence[AgentRun] = (),
+    agent_looks: Mapping[str, RunLook] | None = None,
 ) -> Leaderboard:
     """Compute every table from rows.
 
@@ -42,6 +47,8 @@ def leaderboard_of(
         Threshold policies that get columns beside `reference`; by default those of `chosen_policies`.
     scorers
         Metrics that are computed from single answers; by default all that are installed.
+    agent_runs, agent_looks
+        Runs of agents whose answers are among the rows, and what they looked at.
     """
     if not rows:
         raise ValueError("a leaderboard needs at least one row")
@@ -68,6 +75,7 @@ def leaderboard_of(
         curves=curves_of(rows),
         thresholds=_thresholds(scores),
         misses=tuple(_misses(scores)),
+        agents=agent_lines(scores, agent_runs, agent_looks or {}, seed),
         unscored=_unscored(tested.values(), {row.task for row in rows}),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -151,6 +152,61 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AgentLine:
+    """One agent at one task and protocol, on headline episodes (in detection those without a fault too)."""
+
+    agent: str
+    kind: str
+    task: str
+    protocol: str
+    episodes: int
+    trials: int
+    """Most attempts at one episode."""
+    runs: int
+    """Attempts that were made."""
+    pass_1: Estimate
+    """How right one attempt is: mean over trials, then over episodes."""
+    pass_all: Estimate
+    """Share of episodes on which every trial is right."""
+    without_harness_errors: Estimate
+    """`pass_1` of the attempts that did not end in an error of the harness."""
+    fully_recorded: Estimate
+    """`pass_1` of the attempts that asked for nothing which was not recorded."""
+    seconds: float
+    """Median of an answered attempt, model and tools."""
+    steps: float
+    """Median, as the tokens."""
+    prompt_tokens: float
+    completion_tokens: float
+    tokens_estimated: bool
+    """Whether the server did not report some of them."""
+    cost_usd: float
+    """Mean of an attempt."""
+    total_cost_usd: float
+    not_recorded: float
+    """Share of requests, as `refused` and `repeats`."""
+    refused: float
+    repeats: float
+    statuses: Mapping[str, int]
+    """Answers by status."""
+    calls: Mapping[str, int]
+    """Tool -> calls in all attempts, most first."""
+    cause_asked: float
+    """Share of attempts about a fault in which a call named a root cause."""
+    cause_shown: float
+    """The same for observations."""
+    best_algorithm: str | None = None
+    best_value: float = math.nan
+    """Of the algorithm that is right most often on the same episodes."""
+    difference: Estimate | None = None
+    """To it."""
+    solved: Mapping[str, int] = field(default_factory=dict)
+    """Episodes that "both", the "agent alone", the "algorithm alone" or "neither" gets right more often than not."""
+    strongest_control: str | None = None
+    control_value: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
 class Leaderboard:
     """All tables of an evaluation with what a reader must know to judge them."""
 
@@ -177,6 +233,8 @@ class Leaderboard:
     thresholds: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     """Policy -> baseline -> "fold/seed" -> threshold that was set on training episodes."""
     misses: tuple[Misses, ...] = ()
+    agents: tuple[AgentLine, ...] = ()
+    """What agents took and looked at, beyond their entries in the tables."""
     unscored: Mapping[str, int] = field(default_factory=dict)
     """Fault episodes that are no case for a task, by reason."""
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.agents.texts import COLUMNS, TIMES, cells, groups_of
 from faultset.evaluators.leaderboards.formats import columns_of, summary_lines
-from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, Entry, Leaderboard, Table
+from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, AgentLine, Entry, Leaderboard, Table
 from faultset.evaluators.results.rows import CANNOT, NO_FAILURES
 from faultset.evaluators.scorers.contract import Metric
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 _KIND_STYLE = {"control": "dim", "named": "bold"}
+_AGENT_COLUMNS = 8
+"""Of the columns about agents; leaderboard.md has all."""
 _COST_WIDTH = 9
 """Columns that the number of failures and the processor time take, each."""
 
@@ -40,6 +43,9 @@ def show(board: Leaderboard, console: Console) -> None:
     others = [table for table in board.tables if table.verdict != HEADLINE and table.app != ALL_APPS]
     for table in others:
         console.print(_one_line(table), style="dim", markup=False)
+    for title, lines in groups_of(board.agents):
+        console.print()
+        console.print(_agents(title, lines))
     if board.failures:
         console.print()
         kinds: dict[tuple[str, str], int] = {}
@@ -47,6 +53,23 @@ def show(board: Leaderboard, console: Console) -> None:
             kinds[failure.baseline, failure.status] = kinds.get((failure.baseline, failure.status), 0) + 1
         counted = ", ".join(f"{name}: {n} {status}" for (name, status), n in sorted(kinds.items()))
         console.print(f"{len(board.failures)} rows failed and count as misses ({counted})", style="red", markup=False)
+
+
+def _agents(title: str, lines: Sequence[AgentLine]) -> RichTable:
+    """Return what agents took at one task."""
+    from rich.table import Table as RichTable
+
+    rich = RichTable(
+        title=f"agents · {title}", title_style="bold", title_justify="left", box=None, pad_edge=False,
+        header_style="bold",
+    )  # fmt: skip
+    for name, _ in COLUMNS[:_AGENT_COLUMNS]:
+        own = TIMES[lines[0].task] if name == "time" else name
+        rich.add_column(own, justify="left" if name == "agent" else "right", no_wrap=name != "best algorithm")
+    for line in lines:
+        values = [text.replace("[", chr(92) + "[") for text in cells(line)[:_AGENT_COLUMNS]]
+        rich.add_row(*values, style=_KIND_STYLE.get(line.kind))
+    return rich
 
 
 def _rich(table: Table, width: int) -> tuple[RichTable, list[str]]:

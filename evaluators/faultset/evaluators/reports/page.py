@@ -12,7 +12,7 @@ from faultset.evaluators.leaderboards import formats, number_formats
 from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, score_episodes
 from faultset.evaluators.leaderboards.records import ALL_APPS, GIVEN_ALARMS, HEADLINE, Leaderboard, Table
 from faultset.evaluators.reports import episode_difficulty
-from faultset.evaluators.reports.figures import delay_charts, forest_plots, scatter_plots
+from faultset.evaluators.reports.figures import agent_plots, delay_charts, forest_plots, scatter_plots
 from faultset.evaluators.reports.figures.episodes import EPISODES_SHOWN, drawings
 from faultset.evaluators.reports.figures.heat_maps import heat_maps
 from faultset.evaluators.reports.method_cards import cards
@@ -86,6 +86,9 @@ def render(
         difficulties=(order[:UNSOLVED_SHOWN], order[UNSOLVED_SHOWN:]),
         solved_by=[title for _, _, title in episode_difficulty.TASKS],
         drawings=drawings(board, scores, order, dataset),
+        agent_tables=agent_plots.agent_tables(board.agents),
+        agent_looks=agent_plots.agent_looks(board.agents),
+        agent_costs=agent_plots.agent_cost_plots(board),
         episodes=len(scores.truths),
         most_episodes=EPISODES_SHOWN,
         cost_plots=[plot for plot in map(scatter_plots.cost, _costly(board)) if plot is not None],

@@ -54,7 +54,7 @@ def tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
     if len(places) < 2:
         return None
     most = max(1.0, *(x for _, x, _ in places))
-    across = lambda rate: _inset(math.sqrt(min(1.0, rate / most)))  # noqa: E731
+    across = lambda rate: inset(math.sqrt(min(1.0, rate / most)))  # noqa: E731
     windows = [
         truth.view_end_ns - truth.onset_ns
         for truth in scores.truths.values()
@@ -64,16 +64,16 @@ def tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
     for step in range(41):
         rate = most * (step / 40) ** 2
         found = [1 - math.exp(-rate * window / 3.6e12) for window in windows]
-        line.append(f"{across(rate):.1f},{100 - _inset(sum(found) / len(found)):.1f}" if found else "")
+        line.append(f"{across(rate):.1f},{100 - inset(sum(found) / len(found)):.1f}" if found else "")
     return ScatterPlot(
         title="Trade-off",
         meaning="top left is best; the dashed line is what alarms at random times would detect",
         x_title="false alarms per hour without a fault →",
         y_title="↑ faults detected (event recall)",
         x_ticks=tuple((across(rate), f"{rate:g}") for rate in _round_rates(most)),
-        y_ticks=_SHARES,
-        dots=_dots(
-            [(entry, across(x), _inset(y)) for entry, x, y in places],
+        y_ticks=SHARES,
+        dots=dots_of(
+            [(entry, across(x), inset(y)) for entry, x, y in places],
             {entry.baseline: f"detected {y:.0%} of faults, {x:.1f} false alarms per hour" for entry, x, y in places},
         ),
         chance=" ".join(line) if windows else "",
@@ -92,18 +92,18 @@ def cost(table: Table) -> ScatterPlot | None:
         return None
     low = math.floor(min(math.log10(x) for _, x, _ in places))
     high = max(low + 1, math.ceil(max(math.log10(x) for _, x, _ in places)))
-    across = lambda x: _inset((math.log10(x) - low) / (high - low))  # noqa: E731
+    across = lambda x: inset((math.log10(x) - low) / (high - low))  # noqa: E731
     floor = table.floor.get(metric.name)
-    level = None if floor is None else 100 - _inset(floor.value)
+    level = None if floor is None else 100 - inset(floor.value)
     return ScatterPlot(
         title=table.title,
         meaning="top left is best: accurate and cheap" + ("; the dashed line is guessing" if floor else ""),
         x_title="median processor time of an answer →",
         y_title=f"↑ {metric.title}",
         x_ticks=tuple((across(10.0**power), _power(power)) for power in range(low, high + 1)),
-        y_ticks=_SHARES,
-        dots=_dots(
-            [(entry, across(x), _inset(y)) for entry, x, y in places],
+        y_ticks=SHARES,
+        dots=dots_of(
+            [(entry, across(x), inset(y)) for entry, x, y in places],
             {
                 entry.baseline: f"{metric.title} {number_formats.number(y, metric)}, {number_formats.seconds(x)}"
                 for entry, x, y in places
@@ -121,12 +121,12 @@ def _places(table: Table, x: str, y: str) -> list[tuple[Entry, float, float]]:
     ]
 
 
-def _inset(share: float) -> float:
+def inset(share: float) -> float:
     """Leave a margin, so that points at the corners stay whole."""
     return round(_MARGIN + (100 - 2 * _MARGIN) * min(1.0, max(0.0, share)), 2)
 
 
-_SHARES = tuple((_inset(n / 4), f"{25 * n} %") for n in range(5))
+SHARES = tuple((inset(n / 4), f"{25 * n} %") for n in range(5))
 
 
 def _round_rates(most: float) -> list[float]:
@@ -143,7 +143,7 @@ def _power(power: int) -> str:
     return f"{10 ** (power + 3)} ms" if power >= -3 else f"{10 ** (power + 6)} µs"
 
 
-def _dots(places: Sequence[tuple[Entry, float, float]], tips: Mapping[str, str]) -> tuple[Dot, ...]:
+def dots_of(places: Sequence[tuple[Entry, float, float]], tips: Mapping[str, str]) -> tuple[Dot, ...]:
     """Merge methods at one place and name as many points as fit, the highest first."""
     merged: dict[tuple[float, float], list[Entry]] = defaultdict(list)
     for entry, x, y in places:
