@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.kubectl.ages import duration
-from faultset.datasets.kubectl.tables import in_columns
 
 Event = Mapping[str, Any]
 """`time` in nanoseconds since 1970, `type`, `reason`, `kind`, `name`, `message` and `count`."""
@@ -28,16 +27,3 @@ def event_cells(event: Event, now_ns: int) -> list[str]:
     """Return what stands below `COLUMNS`."""
     about = f"{event['kind'].lower()}/{event['name']}"
     return [duration((now_ns - event["time"]) / SECOND_NS), event["type"], event["reason"], about, event["message"]]
-
-
-def described_events(events: Sequence[Event], now_ns: int, label_width: int) -> list[str]:
-    """Return the lines at the end of a description, whose labels are so wide."""
-    if not events:
-        return [f"{'Events:':<{label_width}}<none>"]
-    rows = [(event["type"], event["reason"], _seen(event, now_ns), event["message"]) for event in events]
-    return ["Events:", *(f"  {line}" for line in in_columns(["Type", "Reason", "Age", "Message"], rows).split("\n"))]
-
-
-def _seen(event: Event, now_ns: int) -> str:
-    text = duration((now_ns - event["time"]) / SECOND_NS)
-    return f"{text} (x{event['count']})" if event["count"] > 1 else text

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from faultset.core.times import SECOND_NS
 from faultset.datasets.kubectl.ages import age
-from faultset.datasets.kubectl.events import described_events
+from faultset.datasets.kubectl.descriptions import event_lines, labelled, metadata_lines
 from faultset.datasets.kubectl.object_tables import pairs
 from faultset.datasets.kubectl.quantities import cpu_text, memory_text
 from faultset.datasets.tools.kubectl.command_line import KubectlCommand
@@ -15,8 +16,6 @@ from faultset.datasets.tools.kubectl.resources import UNRECORDED
 from faultset.datasets.tools.kubectl.selection import SelectedObject, check_namespace, chosen, created_ns, split_target
 from faultset.datasets.tools.recording import Recording
 from faultset.datasets.tools.tool_answers import ToolAnswer, empty, found, not_recorded
-
-_LABEL_WIDTH = 18
 
 
 def describe(recording: Recording, command: KubectlCommand) -> ToolAnswer:
@@ -38,36 +37,29 @@ def describe(recording: Recording, command: KubectlCommand) -> ToolAnswer:
 
 
 def _described(recording: Recording, one: SelectedObject) -> str:
-    state = one.record["state"]
-    lines = [RECORDED_ONLY, _line("Name", one.name), _line("Namespace", recording.namespace)]
+    lines = [RECORDED_ONLY, *metadata_lines(one.body["metadata"])]
     created = created_ns(recording, one)
     if created is not None:
-        lines.append(_line("Age", age((recording.clock.now_ns - created) / 1e9)))
-    if "labels" in state:
-        lines.append(_line("Labels", pairs(state["labels"])))
-    lines += _SECTIONS[one.kind](state)
+        lines.append(labelled("Age", age((recording.clock.now_ns - created) / SECOND_NS)))
+    lines += _SECTIONS[one.kind](one.record["state"])
     return "\n".join([*lines, *_events(recording, one)])
 
 
 def _events(recording: Recording, one: SelectedObject) -> list[str]:
     if not recording.has("events"):
-        return [_line("Events", UNRECORDED)]
-    return described_events(recorded_events(recording, one.kind, one.name), recording.clock.now_ns, _LABEL_WIDTH)
-
-
-def _line(name: str, value: object) -> str:
-    return f"{name + ':':<{_LABEL_WIDTH}}{value}"
+        return [labelled("Events", UNRECORDED)]
+    return event_lines(recorded_events(recording, one.kind, one.name), recording.clock.now_ns)
 
 
 def _pod(state: dict[str, Any]) -> list[str]:
     lines = [
-        _line("Node", state.get("node") or "<none>"),
-        _line("Status", "Terminating" if state.get("reason") == "Terminating" else state.get("phase")),
+        labelled("Node", state.get("node") or "<none>"),
+        labelled("Status", "Terminating" if state.get("reason") == "Terminating" else state.get("phase")),
     ]
     if state.get("ip"):
-        lines.append(_line("IP", state["ip"]))
+        lines.append(labelled("IP", state["ip"]))
     if state.get("reason"):
-        lines.append(_line("Reason", state["reason"]))
+        lines.append(labelled("Reason", state["reason"]))
     lines.append("Containers:")
     for one in state.get("containers", []):
         lines += [
@@ -89,7 +81,7 @@ def _pod(state: dict[str, Any]) -> list[str]:
 
 def _deployment(state: dict[str, Any]) -> list[str]:
     lines = [
-        _line(
+        labelled(
             "Replicas",
             f"{state.get('replicas')} desired | {state.get('availableReplicas')} available | "
             f"{state.get('readyReplicas')} ready",
@@ -113,18 +105,18 @@ def _deployment(state: dict[str, Any]) -> list[str]:
 
 def _replica_set(state: dict[str, Any]) -> list[str]:
     return [
-        _line("Replicas", f"{state.get('readyReplicas')} ready / {state.get('replicas')} desired"),
+        labelled("Replicas", f"{state.get('readyReplicas')} ready / {state.get('replicas')} desired"),
         f"    Image:     {state.get('image')}",
     ]
 
 
 def _service(state: dict[str, Any]) -> list[str]:
-    lines = [_line("Selector", pairs(state.get("selector")))]
+    lines = [labelled("Selector", pairs(state.get("selector")))]
     for name, key in (("Type", "type"), ("IP", "clusterIP")):
         if key in state:
-            lines.append(_line(name, state[key]))
+            lines.append(labelled(name, state[key]))
     for port in state.get("ports", []):
-        lines += [_line("Port", port["port"]), _line("TargetPort", port["targetPort"])]
+        lines += [labelled("Port", port["port"]), labelled("TargetPort", port["targetPort"])]
     return lines
 
 
@@ -138,16 +130,16 @@ def _endpoints(state: dict[str, Any]) -> list[str]:
 
 
 def _claim(state: dict[str, Any]) -> list[str]:
-    return [_line("Status", state.get("phase")), _line("Volume", state.get("volume") or "")]
+    return [labelled("Status", state.get("phase")), labelled("Volume", state.get("volume") or "")]
 
 
 def _volume(state: dict[str, Any]) -> list[str]:
-    return [_line("Status", state.get("phase")), _line("Claim", state.get("claim") or "")]
+    return [labelled("Status", state.get("phase")), labelled("Claim", state.get("claim") or "")]
 
 
 def _config_map(state: dict[str, Any]) -> list[str]:
     if "data" not in state:
-        return [_line("Data", UNRECORDED)]
+        return [labelled("Data", UNRECORDED)]
     lines = ["", "Data", "===="]
     for key, text in sorted(state["data"].items()):
         lines += [f"{key}:", "----", str(text), ""]
