@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from faultset.agents.formats.registry import agent_format
+from faultset.agents.registry import reference_agent
 from faultset.baselines.api.registry import get_baseline, list_baselines
 from faultset.collector.apps import load_app, load_apps
 from faultset.collector.faults.registry import faults, get_fault
@@ -37,6 +38,7 @@ WAYS = {
     "import": ("import no_such_package\n", "ModuleNotFoundError: No module named 'no_such_package'"),
     "error": ("raise RuntimeError('no licence')\n", "RuntimeError: no licence"),
     "exit": ("raise SystemExit('bye')\n", "SystemExit: bye"),
+    "interrupt": ("raise KeyboardInterrupt\n", "RuntimeError: it raised KeyboardInterrupt"),
     "print": ("print('hello')\nraise OSError('disk')\n", "OSError: disk"),
     "type": ("THING = 42\n", "must be"),
     "name": (
@@ -49,6 +51,7 @@ WAYS = {
 }
 ASK: dict[str, Callable[[str], Any]] = {
     "faultset.agent_formats": agent_format,
+    "faultset.agents": reference_agent,
     "faultset.apps": load_app,
     "faultset.baselines": get_baseline,
     "faultset.exporters": load_layout,

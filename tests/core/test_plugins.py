@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import signal
 import sys
 
 import pytest
@@ -72,6 +73,21 @@ def test_an_exit_on_import_is_an_error_like_any_other(install):
     install("bad", {"two": "sample_bad:VALUE"}, {"sample_bad": "raise SystemExit(0)\n"})
     with pytest.raises(UsageError, match=r'"two" of bad 1\.2 .*SystemExit: 0'):
         load_plugin(GROUP, "two", kind="sample")
+
+
+def test_an_interrupt_that_a_module_raises_by_itself_is_an_error_like_any_other(install):
+    install("bad", {"two": "sample_bad:VALUE"}, {"sample_bad": "raise KeyboardInterrupt\n"})
+    with pytest.raises(UsageError, match=r'"two" of bad 1\.2 .*it raised KeyboardInterrupt'):
+        load_plugin(GROUP, "two", kind="sample")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_of_the_user_while_a_module_is_imported_stays_one(install):
+    text = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nVALUE = 1\n"
+    install("slow", {"two": "sample_slow:VALUE"}, {"sample_slow": text})
+    with pytest.raises(KeyboardInterrupt):
+        load_plugin(GROUP, "two", kind="sample")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_what_a_plugin_prints_on_import_does_not_reach_standard_output(install, capsys):

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
 from importlib.metadata import Distribution, EntryPoint, EntryPoints
+from types import FrameType
 from typing import Any, TypeVar
 
 from faultset.core.errors import UsageError, missing_extra
@@ -74,7 +77,7 @@ class Plugin:
         loaded, accepted = None, False
         try:
             # standard output carries results, which a program may be reading
-            with redirect_stdout(sys.stderr):
+            with redirect_stdout(sys.stderr), _own_interrupts():
                 loaded = EntryPoint(self.name, self.value, self.group).load()
                 made = accept(self.name, loaded)
             accepted = True
@@ -110,6 +113,31 @@ class Plugin:
 def entry_points(*, group: str) -> EntryPoints:
     """Return the entry points of a group; installed distributions are read again only when a folder has changed."""
     return _read_entry_points(group, tuple((folder, _changed_ns(folder)) for folder in sys.path))
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Turn a KeyboardInterrupt that a module raises by itself, without a Ctrl-C, into an error like any other."""
+    interrupted = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.default_int_handler(number, frame)
+
+    watched = threading.current_thread() is threading.main_thread()
+    watched = watched and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if watched:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if interrupted or not watched:
+            raise
+        raise RuntimeError("it raised KeyboardInterrupt") from error
+    finally:
+        if watched and signal.getsignal(signal.SIGINT) is interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @lru_cache(maxsize=32)

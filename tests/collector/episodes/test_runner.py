@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,6 +28,7 @@ from faultset.collector.sources.registry import source_spec
 from faultset.collector.sources.sampling import SampledSource
 from faultset.core.errors import PlatformError
 from faultset.datasets.checks.verification import verify
+from faultset.datasets.format import episodes
 from faultset.datasets.format.schemas import AddedColumn
 from faultset.datasets.format.truth import read_evidence, read_label
 from faultset.datasets.format.versions import create_version
@@ -342,6 +345,20 @@ def test_each_stage_of_an_episode_is_one_line_of_the_log(tmp_path: Path, caplog:
         "telemetry is read",
         "written, verdict silent",
     ]
+
+
+def test_a_full_disk_is_no_reason_to_run_an_episode_again_even_on_a_busy_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(episodes, "write_text", full)
+    monkeypatch.setattr(CpuPressure, "is_busy", lambda self, window_s=10.0: True)
+    outcome = runner(tmp_path).run()
+    assert outcome.failure.startswith(f"no space left on the disk of {tmp_path / 'data' / 'episodes'}")
+    assert (outcome.retriable, outcome.spoiled_by_host, outcome.exit_code) == (False, False, 3)
+    assert not list((tmp_path / "data").glob("episodes/*"))
 
 
 @pytest.mark.parametrize("step_s", [-3600, 3600])

@@ -59,7 +59,10 @@ def main() -> None:
         with translate_resource_errors(working.folder):
             outcome = _run(assignment, working, journal, stopping, send)
     except FaultsetError as error:
-        outcome = EpisodeOutcome(episode=plan.episode, failure=str(error), exit_code=error.exit_code)
+        retriable = not isinstance(error, DataError)
+        outcome = EpisodeOutcome(
+            episode=plan.episode, failure=str(error), retriable=retriable, exit_code=error.exit_code
+        )
     except Exception as error:
         with suppress(OSError):
             (working.folder / TRACEBACK).write_text(traceback.format_exc())
