@@ -13,8 +13,7 @@ from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.mitigations import Mitigation, mitigate, plan_mitigations, read_mitigations
 from faultset.collector.campaigns.scheduler import CampaignProgress
 from faultset.collector.episodes.messages import EpisodeOutcome
-from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
-from faultset.collector.mitigation.oracle import OraclePartResult
+from faultset.collector.mitigation.messages import MitigationResult, OraclePartResult, RepairOrder
 from faultset.collector.mitigation.phases import MITIGATION_PHASES
 from faultset.collector.mitigation.repairs import REPAIRS, repair_order
 from faultset.collector.plans.campaign_plans import plan_campaign

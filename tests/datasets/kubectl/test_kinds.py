@@ -36,6 +36,13 @@ def known(word: str) -> str:
     return canonical_kind(word) or "none"
 
 
+def test_names_stand_beside_no_selector() -> None:
+    assert references(("po,svc",), known, (), "app=geo") == [("Pod", None), ("Service", None)]
+    for words in (("po", "geo"), ("po/geo",)):
+        with pytest.raises(CommandError, match="exclude each other"):
+            references(words, known, (), "app=geo")
+
+
 def test_references_are_kinds_with_names_or_pairs() -> None:
     assert references(("po,svc", "geo"), known, ()) == [("Pod", "geo"), ("Service", "geo")]
     assert references(("po/a", "svc/b"), known, ()) == [("Pod", "a"), ("Service", "b")]

@@ -112,7 +112,9 @@ def full_name(kind: str, name: str) -> str:
     return f"{type_name(kind)}/{name}"
 
 
-def references(words: Sequence[str], kind_of: Callable[[str], str], of_all: Sequence[str]) -> list[Reference]:
+def references(
+    words: Sequence[str], kind_of: Callable[[str], str], of_all: Sequence[str], selector: str | None = None
+) -> list[Reference]:
     """Return the objects that the words after a verb name.
 
     Parameters
@@ -121,11 +123,13 @@ def references(words: Sequence[str], kind_of: Callable[[str], str], of_all: Sequ
         Returns the kind that a word stands for; raises when there is none.
     of_all
         Kinds of which `all` consists.
+    selector
+        Of labels, as given beside the words.
 
     Raises
     ------
     CommandError
-        No kind is given, or both forms are mixed.
+        No kind is given, both forms are mixed, or names are given beside a selector.
 
     Examples
     --------
@@ -137,7 +141,10 @@ def references(words: Sequence[str], kind_of: Callable[[str], str], of_all: Sequ
     kinds = [word for word in words[0].split(",") if word] if words else []
     if not kinds:
         raise CommandError("which objects? give a kind and a name, for instance deployment/geo, or deployment geo")
-    if any("/" in word for word in words):
+    is_paired = any("/" in word for word in words)
+    if selector and (is_paired or words[1:]):
+        raise CommandError("a name and a selector exclude each other; leave one out")
+    if is_paired:
         pairs = [word.partition("/") for word in words]
         if not all(kind and name for kind, _, name in pairs):
             raise CommandError(f"either KIND NAME or KIND/NAME; found {' '.join(words)[:200]}")

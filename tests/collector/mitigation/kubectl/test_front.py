@@ -59,6 +59,8 @@ def test_a_change_is_made_journaled_and_undone(
         ("kubectl -n kube-system get pods", "namespace kube-system is not the application's"),
         ("kubectl delete pods", "give names, a selector with -l, or --all"),
         ("kubectl delete node kind", "may be changed"),
+        ("kubectl delete svc geo -l app=rate", "exclude each other"),
+        ("kubectl describe svc/geo -l app=rate", "exclude each other"),
         ("kubectl scale deploy geo --replicas=9999", "from 0 to 10"),
         ("kubectl scale svc geo --replicas=1", "for deployments.apps, statefulsets.apps, replicasets.apps only"),
         ("kubectl rollout restart svc/geo", "have no rollouts"),

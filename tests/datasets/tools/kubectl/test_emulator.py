@@ -106,7 +106,7 @@ def test_top_shows_use_from_the_metrics(tools: EpisodeTools) -> None:
         ("get pods nothing", "absent"), ("logs nothing", "absent"), ("describe svc nothing", "absent"),
         ("events --types=Warning", "empty"), ("get pods | grep nothing", "empty"),
         ("frobnicate", "invalid"), ("get", "invalid"), ("get pods --colour", "invalid"),
-        ("get pods -o toml", "invalid"),
+        ("get pods -o toml", "invalid"), ("get pods geo -l a=b", "invalid"),
         ("get pods | grep '('  -E", "invalid"), ("logs deploy/geo --since=soon", "invalid"), ("get 'pods", "invalid"),
     ],
 )  # fmt: skip

@@ -19,15 +19,15 @@ WRITABLE = frozenset(KNOWN) - {"Node", "Event", "Endpoints"}
 _OF_ALL = tuple(kind for kind in CATEGORY_ALL if kind in KNOWN)
 
 
-def references(words: tuple[str, ...]) -> list[Reference]:
+def references(words: tuple[str, ...], selector: str | None = None) -> list[Reference]:
     """Return the objects that the words after a verb name; a name of None is all of the kind.
 
     Raises
     ------
     CommandError
-        No kind is given, an unknown one, or both forms are mixed.
+        No kind is given, an unknown one, both forms are mixed, or names are given beside a selector.
     """
-    return kinds.references(words, _kind_of, _OF_ALL)
+    return kinds.references(words, _kind_of, _OF_ALL, selector)
 
 
 def _kind_of(word: str) -> str:

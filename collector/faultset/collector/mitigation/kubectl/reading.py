@@ -17,7 +17,6 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.kubectl.ages import age
 from faultset.datasets.kubectl.documents import document
 from faultset.datasets.kubectl.events import COLUMNS, Event, event_cells, last_occurrences
-from faultset.datasets.kubectl.kinds import canonical_kind
 from faultset.datasets.kubectl.object_tables import Cells, object_cells, object_tables
 from faultset.datasets.kubectl.quantities import USAGE_COLUMNS, cpu_text, memory_text
 from faultset.datasets.kubectl.tables import in_columns
@@ -37,9 +36,7 @@ def get(
     headed: bool = True,
 ) -> str:
     """Return objects as a table, or as documents in the format that `output` names."""
-    named = references(words)
-    if selector is not None and any(name for _, name in named):
-        raise CommandRefused("a name and a selector exclude each other; leave one out")
+    named = references(words, selector)
     kinds = list(dict.fromkeys(kind for kind, _ in named))
     if kinds == ["Event"]:
         if output not in ("", "wide"):
@@ -58,7 +55,7 @@ def get(
 
 def describe(session: KubectlSession, words: tuple[str, ...], *, selector: str | None) -> str:
     """Return objects in full, each with its events."""
-    named = references(words)
+    named = references(words, selector)
     parts = []
     for kind in dict.fromkeys(kind for kind, _ in named):
         for found in _found(session, kind, [name for one, name in named if one == kind], selector):
@@ -84,9 +81,10 @@ def logs(session: KubectlSession, word: str, *, tail: int | None, since_s: float
 
 def top(session: KubectlSession, words: tuple[str, ...], *, selector: str | None) -> str:
     """Return the CPU and memory that pods use."""
-    if not words or canonical_kind(words[0]) != "Pod":
+    named = references(words, selector)
+    if any(kind != "Pod" for kind, _ in named):
         raise CommandRefused("top pods is known; give pods, and names if wanted")
-    pods = _found(session, "Pod", list(words[1:]) or [None], selector)
+    pods = _found(session, "Pod", [name for _, name in named], selector)
     rows = []
     for pod in pods:
         name = pod["metadata"]["name"]

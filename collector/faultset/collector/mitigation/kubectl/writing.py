@@ -54,7 +54,7 @@ def delete(
 ) -> str:
     """Delete objects."""
     lines = []
-    for kind, name in references(words):
+    for kind, name in references(words, selector):
         session.must_be_writable(kind)
         if name is None and selector is None and not of_all:
             raise CommandRefused(f"which {resource_name(kind)}? give names, a selector with -l, or --all")

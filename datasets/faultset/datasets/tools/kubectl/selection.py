@@ -57,7 +57,8 @@ def check_namespace(recording: Recording, command: KubectlCommand) -> None:
 
 def split_target(recording: Recording, command: KubectlCommand) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the kinds that a command asks for, and the names with their kinds where it gives some."""
-    found = references(command.arguments, lambda word: _recorded_kind(recording, word), _KINDS_OF_ALL)
+    selector = command.flags.get("--selector")
+    found = references(command.arguments, lambda word: _recorded_kind(recording, word), _KINDS_OF_ALL, selector)
     return list(dict.fromkeys(kind for kind, _ in found)), [(kind, name) for kind, name in found if name is not None]
 
 
