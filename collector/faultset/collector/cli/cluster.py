@@ -10,10 +10,10 @@ import click
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--context", help="Context of the kubeconfig; its current one when left out."),
-    click.option("--prometheus-url", metavar="URL", help="Prometheus of the cluster; found in it when left out."),
-    click.option("--jaeger-url", metavar="URL", help="Jaeger's query API; found in the cluster when left out."),
-    click.option("--image", metavar="REPOSITORY", help="Where nodes find our image; faultset/app when left out."),
+    click.option("--context", help="Context of the kubeconfig; its current one by default."),
+    click.option("--prometheus-url", metavar="URL", help="Prometheus of the cluster; found in it by default."),
+    click.option("--jaeger-url", metavar="URL", help="Jaeger's query API; found in the cluster by default."),
+    click.option("--image", metavar="REPOSITORY", help="Where nodes find our image; faultset/app by default."),
 )
 
 

@@ -70,7 +70,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     shell_complete=complete_names("faultset.apps", "all"),
     help=f"Applications to run. {_NAMES} Or paths of folders and files.",
 )
-@click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn evenly at random when left out.")
+@click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn at random, evenly, by default.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -98,7 +98,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 @click.option(
     "--normal",
     type=click.IntRange(min=0),
-    help="Episodes without a fault; half as many as with one, at least 6, when left out.",
+    help="Episodes without a fault; by default half as many as with a fault, at least 6.",
 )
 @click.option(
     "--profile",
@@ -107,13 +107,13 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     show_default=True,
     help="Lengths of the phases.",
 )
-@click.option("--rate", type=float, help="Requests per second; 20 when left out.")
-@click.option("--mix", help="Workload mix; the application's default when left out. A..B changes from A to B.")
+@click.option("--rate", type=float, help="Requests per second; 20 by default.")
+@click.option("--mix", help="Workload mix; the application's default by default. A..B changes from A to B.")
 @click.option(
     "--load",
     metavar="KIND[:NAME=VALUE,...]",
     help="How the rate of requests changes: constant, bursty, self-similar, daily, flash-crowd, ramp, sessions or "
-    "replay:FILE.csv; bursty when left out, with --profile quick constant.",
+    "replay:FILE.csv; bursty by default, constant with --profile quick.",
 )
 @click.option(
     "--regions", metavar="NAME=SHARE:TIME,...", default="", help="Where clients are, as eu=0.6:20ms,us=0.4:90ms."
@@ -142,7 +142,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     multiple=True,
     metavar="NAME",
     shell_complete=complete_names("faultset.sources"),
-    help="Source of telemetry to add to those of the platform; may be given more than once.",
+    help="Source of telemetry to add to those of the platform. Repeatable.",
 )
 @cluster_options
 @click.option("--dry-run", is_flag=True, help="Print the plans and change nothing.")

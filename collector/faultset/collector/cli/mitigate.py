@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--apps", metavar="NAMES", shell_complete=complete_names("faultset.apps", "all"), help="Applications to run."
 )
-@click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn evenly at random when left out.")
+@click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn at random, evenly, by default.")
 @click.option(
     "--commands",
     type=click.Path(path_type=Path, dir_okay=False),

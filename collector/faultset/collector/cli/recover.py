@@ -20,7 +20,7 @@ from faultset.core.output import json_option, show_json
     help="Folder of the dataset.",
 )
 @click.option("--platform", default="local", show_default=True, help="kubernetes: look through the whole cluster too.")
-@click.option("--context", help="Context of the kubeconfig; its current one when left out.")
+@click.option("--context", help="Context of the kubeconfig; its current one by default.")
 @json_option
 @click.option(
     "--break-lock",

@@ -17,7 +17,7 @@ from faultset.core.output import json_option, show_records
 @command("try-fault")
 @click.argument("name", shell_complete=complete_names("faultset.faults"))
 @click.option("--app", default="hotel", show_default=True, help="Application: a name or a path.")
-@click.option("--target", help="Service to apply the fault to; drawn when left out.")
+@click.option("--target", help="Service to apply the fault to; drawn at random by default.")
 @click.option("--platform", default="local", show_default=True, help="local or kubernetes.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides target and parameters.")
 @cluster_options

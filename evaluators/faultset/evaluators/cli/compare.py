@@ -22,7 +22,7 @@ def gate_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--fail-on",
         multiple=True,
         metavar="CONDITION",
-        help='Exit with code 1 if it holds: "METRIC drops|rises [by X] [for METHOD]". May be repeated.',
+        help='Exit with code 1 if it holds: "METRIC drops|rises [by X] [for METHOD]". Repeatable.',
     )
     significance = click.option(
         "--significance",

@@ -73,7 +73,7 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     "--predictions",
     multiple=True,
     metavar="[NAME=]FILE",
-    help="Parquet or CSV with answers that were made elsewhere, scored beside the baselines. May be repeated.",
+    help="Parquet or CSV with answers that were made elsewhere, scored beside the baselines. Repeatable.",
 )
 @click.option(
     "--agents",
