@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from faultset.agents.formats.registry import agent_format
-from faultset.agents.registry import reference_agent
+from faultset.agents.registry import all_agents, reference_agent
 from faultset.baselines.api.registry import get_baseline, list_baselines
 from faultset.collector.apps import load_app, load_apps
 from faultset.collector.faults.registry import faults, get_fault
@@ -65,6 +65,7 @@ ASK: dict[str, Callable[[str], Any]] = {
     "faultset.sources": load_source,
 }
 ALL: dict[str, Callable[[], Any]] = {
+    "faultset.agents": all_agents,
     "faultset.apps": load_apps,
     "faultset.baselines": list_baselines,
     "faultset.faults": faults,

@@ -6,7 +6,7 @@ from typing import Any
 
 from faultset.agents.running.contract import Agent
 from faultset.core.errors import UsageError
-from faultset.core.plugins import load_plugin, plugins, require_class
+from faultset.core.plugins import load_plugin, load_plugins, plugins, require_class
 
 GROUP = "faultset.agents"
 _WORDS = ("name", "title", "version", "kind")
@@ -15,6 +15,11 @@ _WORDS = ("name", "title", "version", "kind")
 def agent_names() -> list[str]:
     """Return the names of all agents, without loading any."""
     return list(plugins(GROUP))
+
+
+def all_agents() -> dict[str, Agent]:
+    """Return every agent that can be loaded, by name; one that cannot is named in a warning."""
+    return load_plugins(GROUP, _made)
 
 
 def reference_agent(name: str) -> Agent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,18 @@ def test_runs_that_were_made_before_score_exactly_as_when_they_were_made(done: t
     assert scores(again) == scores(evaluation)
 
 
+def test_runs_whose_trajectories_are_damaged_or_gone_still_count(done: tuple[Evaluation, Path], tmp_path: Path) -> None:
+    _, out = done
+    copy = tmp_path / "runs"
+    shutil.copytree(out / "agent-runs", copy)
+    first, second, *_ = sorted((copy / "trajectories").iterdir())
+    first.unlink()
+    second.write_bytes(b"\xff\x00 cut in the mid")
+    again = evaluate(SAMPLE, ["spot", "max-z"], agents=[copy], workers=1)
+    assert len(again.agent_looks) == len(again.agent_runs) - 2
+    assert {row.status for row in again.rows if row.baseline == "scripted"} <= {"ok", "no_alarm"}
+
+
 def test_runs_on_other_episodes_are_refused_in_one_sentence(tmp_path: Path) -> None:
     from faultset.agents import import_runs
 
@@ -128,3 +141,19 @@ def test_a_report_without_agents_does_not_speak_of_them() -> None:
 
     plain = evaluate(SAMPLE, ["spot", "max-z"], workers=1)
     assert "What agents took" not in render(plain.board, plain.rows, plain.specs, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--base-url", "http://127.0.0.1:1/v1"], "name it with --model"),
+        (["--model", "m", "--base-url", "nowhere"], "no address of a server"),
+        (["--agents", "react"], "asks a model; name it with --model"),
+        (["--model", "m", "--max-cost", "1"], 'nobody knows what "m" costs'),
+        (["--model", "gpt-5-mini", "--max-cost", "0"], "leaves nothing to do"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_one_sentence(arguments: list[str], words: str, tmp_path: Path) -> None:
+    given = [str(SAMPLE), "--out", str(tmp_path / "out"), "--baselines", "spot,max-z", *arguments]
+    result = CliRunner().invoke(command, given)
+    assert words in str(result.exception) + result.output

@@ -14,6 +14,7 @@ from faultset.agents.models.openai_server import ModelServer, OpenAIModel
 from faultset.agents.models.prices import ModelPrice
 from faultset.agents.models.replies import KeptReplies
 from faultset.agents.registry import reference_agent
+from faultset.agents.running.contract import Agent
 from faultset.agents.running.limits import AttemptLimits
 from faultset.agents.running.run import FinishedRun, run_agent
 from faultset.agents.runs.storage import TRAJECTORIES, trajectory_file
@@ -21,6 +22,7 @@ from faultset.core.files import replacing
 from faultset.datasets.tools.clock import ViewClock
 from faultset.datasets.tools.toolset import EpisodeTools
 from faultset.datasets.views import EpisodeView
+from faultset.evaluators.agent_evaluation.guests import GuestAgent, is_guest
 from faultset.evaluators.agent_evaluation.questions import AgentQuestion
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, local_folders
 
@@ -53,17 +55,21 @@ class AgentBatch:
     limits: AttemptLimits
     server: ModelServer | None = None
     price: ModelPrice | None = None
+    hidden: tuple[str, ...] = ()
+    """Files and folders that no agent's code may read: results, which hold the truth."""
     replies: str | None = None
     """Folder that keeps the replies of the model, from which an interrupted run goes on; None keeps none."""
 
     def __call__(self) -> list[FinishedRun]:
         """Make the runs."""
-        agent = reference_agent(self.agent)
+        agent: Agent = reference_agent(self.agent)
         with local_folders((self.location,), frozenset()) as (folder,):
             view = EpisodeView(folder)
+            if is_guest(self.agent):
+                agent = GuestAgent(inner=agent, episode=folder, silence_s=self.limits.seconds, hidden=self.hidden)
             return [self._finished(agent, view, folder, trial) for trial in self.trials]
 
-    def _finished(self, agent: Any, view: EpisodeView, folder: str, trial: AgentTrial) -> FinishedRun:
+    def _finished(self, agent: Agent, view: EpisodeView, folder: str, trial: AgentTrial) -> FinishedRun:
         question = trial.question
         context = view.context
         alarm_ns = question.alarm_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -154,9 +155,9 @@ class AgentEvaluation:
             rows += self._replayed(folder, replayed)
             runs += replayed
             for run in replayed:
-                file = trajectory_file(folder, run)
-                if file.is_file():
-                    looks[run.run] = self._look(run, read_trajectory(file))
+                # what a run looked at is told where its trajectory can be read; its answer counts without
+                with suppress(DataError):
+                    looks[run.run] = self._look(run, read_trajectory(trajectory_file(folder, run)))
         return AgentResults(rows=tuple(rows), runs=tuple(runs), looks=looks)
 
     def _look(self, run: AgentRun, trajectory: Trajectory) -> RunLook:
@@ -184,6 +185,7 @@ class AgentEvaluation:
                     limits=self._agents.limits,
                     server=self._agents.server if asks else None,
                     price=self._agents.price if asks else None,
+                    hidden=() if self._folder is None else (str(self._folder.parent),),
                     replies=None if self._folder is None else str(self._folder / REPLIES),
                 )
 

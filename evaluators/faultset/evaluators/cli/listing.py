@@ -61,10 +61,9 @@ def agents(as_json: bool) -> None:
     Example:
       faultset list agents
     """
-    from faultset.agents.registry import agent_names, reference_agent
+    from faultset.agents.registry import all_agents
 
-    found = [reference_agent(name) for name in agent_names()]
-    found.sort(key=lambda agent: (agent.kind, agent.name))
+    found = sorted(all_agents().values(), key=lambda agent: (agent.kind, agent.name))
     records: list[dict[str, Any]] = [
         {
             "name": agent.name,
