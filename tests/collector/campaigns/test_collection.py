@@ -14,6 +14,7 @@ import pytest
 import faultset.collector
 from faultset.collector import CampaignProgress, EpisodeResult, Plan, collect, make_request, plan_campaign
 from faultset.collector.campaigns import collection
+from faultset.collector.cli.summary import print_summary
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.core.errors import DataError, PlatformError, UsageError
 
@@ -82,6 +83,17 @@ def test_failures_are_in_the_result_and_in_the_campaigns_file(failures: dict, tm
     failures[bad] = EpisodeOutcome(episode=bad, failure="no space", exit_code=3)
     with pytest.raises(DataError, match="no space"):
         collect(REQUEST, out=tmp_path).raise_for_failures()
+
+
+def test_a_campaign_without_a_single_episode_is_said_to_have_no_version(
+    failures: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failures |= {
+        plan.episode: EpisodeOutcome(episode=plan.episode, failure="no space", exit_code=3)
+        for plan in plan_campaign(REQUEST)
+    }
+    print_summary(collect(REQUEST, out=tmp_path))
+    assert f"0 of 3 episodes in 0.0 min; dataset {tmp_path}, without a version\n" in capsys.readouterr().out
 
 
 def test_an_unknown_name_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -57,9 +57,8 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     show_records(rows, columns=[name for name in rows[0] if name not in hidden])
     click.echo(_false_positives(result, labels))
     done, total = len(labels), len(result.plans)
-    click.echo(
-        f"{done} of {total} episodes in {result.wall_s / 60:.1f} min; dataset {result.root}, version {result.version}"
-    )
+    version = f"version {result.version}" if result.version else "without a version"
+    click.echo(f"{done} of {total} episodes in {result.wall_s / 60:.1f} min; dataset {result.root}, {version}")
     for sentence in _source_failures(result):
         click.echo(sentence, err=True)
     if done:
