@@ -113,6 +113,15 @@ def test_no_attempt_is_begun_when_the_budget_is_spent(tmp_path: Path, prices: Pa
     assert scored == asked
 
 
+def test_what_was_paid_for_counts_whatever_the_budget_of_the_next_evaluation(tmp_path: Path, prices: Path) -> None:
+    with chat_server(blames_geo) as server:
+        first, paid = asked_of(server, tmp_path / "out", prices, max_cost_usd=1.0)
+        again, more = asked_of(server, tmp_path / "out", prices, max_cost_usd=0.1)
+    assert paid
+    assert more == 0
+    assert [(run.run, run.answer) for run in again.agent_runs] == [(run.run, run.answer) for run in first.agent_runs]
+
+
 def test_costs_of_an_unknown_model_cannot_be_limited() -> None:
     with pytest.raises(UsageError, match='nobody knows what "tiny" costs'):
         AgentSettings(server=ModelServer(model="tiny"), max_cost_usd=1.0)

@@ -129,17 +129,20 @@ class AgentEvaluation:
         def finished(runs: list[FinishedRun]) -> bool:
             made.extend(self._stored(one) for one in runs)
             spent = sum(one.run.cost_usd or 0.0 for one in made)
-            if progress is not None:
+            if progress is not None and total:
                 progress(len(made), total, spent)
             return self._agents.max_cost_usd is None or spent < self._agents.max_cost_usd
 
-        if progress is not None and total:
-            progress(0, total, 0.0)
+        finished([])
         if self._fresh and self._folder is not None:
             for trial in (trial for batch in batches for trial in batch.trials):
                 (self._folder / REPLIES / f"{trial.run}.jsonl").unlink(missing_ok=True)
         try:
-            run_batches(client, batches, workers, finished)
+            # what is free or was begun before comes first, whatever the budget
+            first = [batch for batch in batches if batch.server is None or _has_replies(batch)]
+            run_batches(client, first, workers, lambda runs: finished(runs) or True)
+            if finished([]):
+                run_batches(client, [batch for batch in batches if batch not in first], workers, finished)
         except ModelFailure as failure:
             kept = (
                 "" if self._folder is None else f"; {len(made)} of {total} runs are kept, and the same command goes on"
@@ -283,3 +286,9 @@ class AgentEvaluation:
 
 def _kind(run: AgentRun) -> str:
     return "control" if run.model is None else "agent"
+
+
+def _has_replies(batch: AgentBatch) -> bool:
+    """Whether a model has replied in a run of the batch before."""
+    folder = batch.replies
+    return folder is not None and any((Path(folder) / f"{trial.run}.jsonl").is_file() for trial in batch.trials)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -210,6 +211,7 @@ class _Progress:
         self._baselines = stack.enter_context(ExitStack())
         self._done = self._agents_done = 0
         self._cost_usd = 0.0
+        self._advance_agents: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:
         from faultset.core import progress
@@ -238,7 +240,7 @@ class _Progress:
         from faultset.core import progress
 
         self._cost_usd = cost_usd
-        if not done:
+        if self._advance_agents is None:
             self._baselines.close()
             shown = progress.shown(total, lambda: words_of_cost(self._cost_usd))
             self._advance_agents = self._stack.enter_context(shown)
