@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from faultset.agents import import_runs, score_runs
 from faultset.agents.runs.storage import read_runs, trajectory_file
 from faultset.agents.trajectories.reading import read_trajectory
 from faultset.core.errors import DataError, UsageError
@@ -104,9 +105,13 @@ def test_runs_whose_trajectories_are_damaged_or_gone_still_count(done: tuple[Eva
     assert {row.status for row in again.rows if row.baseline == "scripted"} <= {"ok", "no_alarm"}
 
 
-def test_runs_on_other_episodes_are_refused_in_one_sentence(tmp_path: Path) -> None:
-    from faultset.agents import import_runs
+def test_whoever_scores_runs_of_an_evaluation_by_themselves_is_told_how(done: tuple[Evaluation, Path]) -> None:
+    _, out = done
+    with pytest.raises(DataError, match="score them with faultset evaluate DATASET --agents"):
+        score_runs(out / "agent-runs")
 
+
+def test_runs_on_other_episodes_are_refused_in_one_sentence(tmp_path: Path) -> None:
     archive = next((ROOT / "tests" / "agents" / "samples" / "openrca").rglob("*.csv"))
     import_runs("openrca", archive, tmp_path / "runs")
     with pytest.raises(DataError, match="holds runs on other episodes"):

@@ -54,7 +54,13 @@ def read_runs(folder: Path | str) -> list[AgentRun]:
 
 def read_truths(folder: Path | str) -> dict[str, RunTruth]:
     """Return what the sources say of the runs of a folder, by run; see `read_runs`."""
-    return {truth.run: truth for truth in _read(Path(folder) / TRUTH_FILE, TRUTH, RunTruth)}
+    path = Path(folder)
+    if (path / RUNS_FILE).is_file() and not (path / TRUTH_FILE).exists():
+        raise DataError(
+            f"{printable(path)} holds runs without their labels, as an evaluation writes them; score them with "
+            f"faultset evaluate DATASET --agents {printable(path)}"
+        )
+    return {truth.run: truth for truth in _read(path / TRUTH_FILE, TRUTH, RunTruth)}
 
 
 def trajectory_file(folder: Path | str, run: AgentRun) -> Path:
