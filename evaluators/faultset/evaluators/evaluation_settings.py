@@ -35,6 +35,10 @@ def alarm_detector(name: str) -> str:
     return name
 
 
+LARGEST_SEED = 2**30
+"""Libraries of methods take seeds of 31 bits, and methods that draw are asked with several from the given one on."""
+
+
 def settings_of(
     tasks: Sequence[str],
     protocol: str,
@@ -50,6 +54,8 @@ def settings_of(
             raise unknown_name("task", task, TASKS)
     if protocol not in (*PROTOCOLS, "both"):
         raise unknown_name("protocol", protocol, (*PROTOCOLS, "both"))
+    if not 0 <= seed <= LARGEST_SEED:
+        raise UsageError(f"a seed must be from 0 to {LARGEST_SEED}; give a smaller number")
     if timeout_s <= 0:
         raise UsageError("with a timeout of 0 s no method can answer; give for instance 60 s")
     return EvaluationSettings(

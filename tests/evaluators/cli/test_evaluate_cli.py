@@ -16,6 +16,7 @@ from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.cli.listing import baselines
 from faultset.evaluators.cli.options import delays, memory_bytes
 from faultset.evaluators.evaluation import EvaluationStart
+from faultset.evaluators.evaluation_settings import LARGEST_SEED
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
 from faultset.evaluators.results.rows import read_rows
 
@@ -116,6 +117,8 @@ def test_a_folder_that_cannot_be_written(example_dataset: Path, tmp_path: Path):
         ("--memory-limit", "2PiB", "is more than a machine has"),
         ("--workers", "0", "1<=x<=1024"),
         ("--workers", "9" * 300, "1<=x<=1024"),
+        ("--seed", "9" * 300, "a seed must be from 0 to"),
+        ("--seed", str(2**63), "a seed must be from 0 to"),
         ("--delays", "soon", '"soon" is not a delay'),
         ("--thresholds", "best", "threshold policy"),
         ("--thresholds", "train-quantile(7)", "between 0 and 1"),
@@ -127,6 +130,13 @@ def test_impossible_limits(example_dataset: Path, option: str, value: str, said:
     result = invoke(example_dataset, option, value)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_the_largest_seed_gives_rows_of_methods_that_draw(example_dataset: Path, tmp_path: Path):
+    chosen = ("--baselines", "random-detector,isolation-forest", "--workers", 1, "--thresholds", "reference")
+    result = invoke(example_dataset, *chosen, "--seed", LARGEST_SEED, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert {row.status for row in read_rows(tmp_path / "results.parquet")} == {"ok"}
 
 
 def test_help_has_an_example():
