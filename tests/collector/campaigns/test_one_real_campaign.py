@@ -23,8 +23,8 @@ def run(command: str, *words: str) -> subprocess.CompletedProcess[str]:
 def collected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], subprocess.CompletedProcess[str]]:
     root = tmp_path_factory.mktemp("real") / "data"
     options = (
-        f"--faults scale-to-zero --targets geo --apps hotel --normal 1 --warmup 5s --baseline 20s --fault 20s "
-        f"--cooldown 4s --seed 4 --out {root}"
+        "--faults scale-to-zero --targets geo --apps hotel --normal 1 --step 500ms --warmup 2s --baseline 12s "
+        f"--fault 12s --cooldown 2s --seed 4 --out {root}"
     ).split()
     return root, options, run("collect", *options)
 
@@ -44,9 +44,9 @@ def test_the_dataset_is_sound_and_leaks_nothing(collected) -> None:
     labels = {dataset.label(episode).fault: episode for episode in dataset.episodes}
     assert set(labels) == {"scale-to-zero", None}
     healthy = dataset.view(labels[None])
-    assert (healthy.requests()["outcome"] == "ok").mean() > 0.98
+    assert (healthy.requests()["outcome"] == "ok").mean() > 0.95
     assert {"frontend", "search", "geo", "rate", "profile"} <= set(healthy.spans()["service"].dropna().unique())
-    assert healthy.wide().shape[0] == 40
+    assert healthy.wide().shape[0] == 24
 
 
 def test_the_same_command_again_runs_nothing_and_makes_no_version(collected) -> None:
