@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 [ -x .venv/bin/python ] || python3 -m venv .venv
 .venv/bin/pip install --quiet --editable '.[dev]'
 status=0
-.venv/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@" || status=$?
+.venv/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder "$@" || status=$?
 if [ "$status" -eq 1 ]; then
   echo "tests failed; once more, those alone:"
   status=0
