@@ -91,7 +91,8 @@ class Stage:
 
     def __init__(self, folder: Path, app: AppSpec, warm_parent: WarmParent, telemetry: str | None = None):
         self.folder, self.app, self.warm_parent, self.telemetry = folder, app, warm_parent, telemetry
-        self.prefix = f"127.77.{random.randrange(1, 250)}"
+        # addresses that no other process of the tests has
+        self.prefix = f"127.{77 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])}.{random.randrange(1, 250)}"
         self.addresses = {
             name: f"{self.prefix}.{number}" for number, name in enumerate([*app.services, "outside"], start=1)
         }
