@@ -42,6 +42,11 @@ ALLOWED = {"memory_mib": 16.0}
 """How much more one process may use at the end."""
 ALLOWED_COUNT = 4.0
 """The same for numbers of files, threads, ports, processes and temporary files."""
+FILES_BY_EPISODE = 3
+"""Files that a campaign has open for each episode that runs."""
+LEAST_TO_COMPARE = {"campaign": 50, "evaluation": 1000}
+"""Episodes from which on all processes are compared. Those of one episode differ by its fault and by what runs beside
+it, and those of a short evaluation have hardly started: with fewer episodes only the command itself is."""
 FINISHED = re.compile(r"\[\d+/\d+\] ")
 ANSWERED = re.compile(r"\w+ [1-9]\d*/\d+ after ")
 
@@ -127,6 +132,7 @@ class Watch:
         for kind in {kind for kind, _ in found} - {"command"}:
             # as many as there are for one episode: how many run at a time changes with the load of the machine
             found[kind, "processes"] /= max(1.0, running)
+        found["command", "files"] -= FILES_BY_EPISODE * running
         found["command", "temporary_files"] = max(0.0, sum(1 for _ in self.scratch.iterdir()) - running)
         return dict(found)
 
@@ -212,7 +218,7 @@ def _campaign(folder: Path, episodes: int) -> dict[str, Any]:
     planned = repeats * len(FAULTS) + without
     command = [_program("collect"), "--faults", ",".join(FAULTS), "--apps", "hotel", "--out", str(root)]
     command += ["--repeat", str(repeats), "--normal", str(without), *PHASES]
-    return {"episodes": planned, **_figures(Watch(scratch), command)}
+    return _figures("campaign", planned, Watch(scratch), command)
 
 
 def _evaluation(folder: Path, source: Path, episodes: int) -> dict[str, Any]:
@@ -220,21 +226,23 @@ def _evaluation(folder: Path, source: Path, episodes: int) -> dict[str, Any]:
     scratch.mkdir()
     dataset = linked(source, folder / "many", episodes)
     command = [_program("evaluate"), str(dataset), "--baselines", BASELINES, "--out", str(out)]
-    return {"episodes": episodes, **_figures(Watch(scratch), command)}
+    return _figures("evaluation", episodes, Watch(scratch), command)
 
 
-def _figures(watch: Watch, command: list[str]) -> dict[str, Any]:
+def _figures(part: str, episodes: int, watch: Watch, command: list[str]) -> dict[str, Any]:
     wall_s = watch.run(command)
+    is_long = episodes >= LEAST_TO_COMPARE[part]
     values = watch.by_episode()
     verdicts = {name: _verdict(series) for name, series in sorted(values.items())}
     return {
+        "episodes": episodes,
         "wall_s": round(wall_s, 1),
         "samples": len(watch.samples),
         "first_fifth_last_fifth": verdicts,
         "grown": [
             f"{name} grew from {early:g} to {late:g}"
             for name, (early, late) in verdicts.items()
-            if late - early > ALLOWED.get(name.split()[-1], ALLOWED_COUNT)
+            if (is_long or name.startswith("command ")) and late - early > ALLOWED.get(name.split()[-1], ALLOWED_COUNT)
         ],
         "left": sorted(f"{path.name} is left" for path in watch.scratch.iterdir()),
         "by_episode": values,
