@@ -5,13 +5,18 @@
 Commands are made for the verbs that recorded shell agents used, with the flags they used, about every service of every
 episode. A verb's share among those agents' 6,426 commands (709 runs of eight models on AIOpsLab) weighs what part of
 them is answered. Cost is CPU time of each tool, first with nothing read, then again, in those episodes and in one that
-is made here as large as a standard one.
+is made here as large as a standard one. Memory is the most that one process with
+fifty agents takes, each in a thread, when they ask everything about that episode at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import multiprocessing
+import resource
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -29,6 +34,7 @@ SHARES = {
 }  # fmt: skip
 """Per cent of all commands; exec (11.7) and writes (3.8) read nothing that could be recorded."""
 ANSWERED = ("ok", "empty", "absent")
+AGENTS = 50
 
 
 def commands(tools: EpisodeTools) -> Iterator[tuple[str, str]]:
@@ -119,12 +125,43 @@ def main() -> None:
     _print_costs("episodes of the dataset", costs)
     costs.clear()
     with tempfile.TemporaryDirectory() as folder:
-        tools = EpisodeTools(EpisodeView(write_large_episode(Path(folder))))
+        large = write_large_episode(Path(folder))
+        tools = EpisodeTools(EpisodeView(large))
         for name, arguments in calls(tools):
             _timed(tools, name, arguments, costs)
         for _, text in list(commands(tools))[::5]:
             _timed(tools, "kubectl", {"command": text}, costs)
+        with multiprocessing.get_context("spawn").Pool(1) as process:
+            before, most = process.apply(memory_of_agents, (large,))
     _print_costs("an episode as large as a standard one", costs)
+    print(f"memory of {AGENTS} agents at once: {most:.0f} MB at most, {before:.0f} MB with one that has asked nothing")
+
+
+def memory_of_agents(episode: Path) -> tuple[float, float]:
+    """Return the most memory of this process in MB, before and after many agents have asked about an episode."""
+    first = EpisodeTools(EpisodeView(episode))
+    before = _most_memory_mb()
+    asked = list(calls(first))[: len({name for name, _ in calls(first)}) + 1]
+    lines = list(commands(first))
+    kept = [EpisodeTools(EpisodeView(episode)) for _ in range(AGENTS)]
+
+    def ask(number: int) -> None:
+        # each begins elsewhere, so that all kinds of calls meet
+        for name, arguments in itertools.islice(itertools.cycle(asked), number, number + len(asked)):
+            kept[number].call(name, arguments)
+        for text in lines[number::AGENTS]:
+            kept[number].call("kubectl", {"command": text})
+
+    agents = [threading.Thread(target=ask, args=(number,)) for number in range(AGENTS)]
+    for agent in agents:
+        agent.start()
+    for agent in agents:
+        agent.join()
+    return before, _most_memory_mb()
+
+
+def _most_memory_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 def _print_costs(title: str, costs: dict[str, list[float]]) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from faultset.core.reading.regular_files import FileStamp
 from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.context import EpisodeContext, read_context
 from faultset.datasets.format.episodes import TELEMETRY
@@ -81,6 +82,19 @@ class EpisodeView:
         A view that several methods share keeps it for the next one that asks with the same key; this one does not.
         """
         return make()
+
+    @property
+    def files(self) -> Hashable:
+        """What is the same for two views of one episode whose files have not changed in between.
+
+        Raises
+        ------
+        DataError
+            A file is missing.
+        """
+        folder = self._telemetry
+        stamps = tuple(FileStamp.of(folder / f"{name}.parquet", folder) for name in self.tables)
+        return type(self), folder.absolute(), stamps
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,13 @@ import pytest
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
-from mcp import Client, StdioServerParameters
+import httpx2
+import uvicorn
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
-from faultset.agents.interface.mcp_server import loopback_app, mcp_server
+from faultset.agents.interface.mcp_server import LOOPBACK, loopback_app, mcp_server
+from faultset.agents.interface.session import AgentSession
 
 from .conftest import EPISODE, SAMPLE
 
@@ -38,25 +45,6 @@ def test_a_client_lists_the_tools_and_calls_them_until_it_has_answered(session) 
     assert one.answer["services"] == ["geo"]
 
 
-def test_nothing_is_served_on_loopback_without_the_token(session) -> None:
-    app = loopback_app(session("all"), "secret")
-
-    async def status(headers: list[tuple[bytes, bytes]]) -> int:
-        sent: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        await app({"type": "http", "method": "POST", "path": "/mcp", "headers": headers}, receive, send)
-        return sent[0]["status"]
-
-    assert asyncio.run(status([])) == 401
-    assert asyncio.run(status([(b"authorization", b"Bearer wrong")])) == 401
-
-
 @pytest.mark.slow
 def test_the_command_serves_a_client_on_standard_streams_and_stores_the_answer(tmp_path: Path) -> None:
     out = tmp_path / "answer.json"
@@ -72,3 +60,44 @@ def test_the_command_serves_a_client_on_standard_streams_and_stores_the_answer(t
 
     asyncio.run(talk())
     assert json.loads(out.read_text())["answer"]["services"] == ["geo"]
+
+
+@pytest.fixture
+def served(session) -> Iterator[tuple[str, AgentSession]]:
+    """Serve a session on a free port of loopback to clients with the token "right"."""
+    one = session("all")
+    server = uvicorn.Server(uvicorn.Config(loopback_app(one, "right"), log_level="error"))
+    with socket.create_server((LOOPBACK, 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield f"http://{LOOPBACK}:{listening.getsockname()[1]}/mcp", one
+        server.should_exit = True
+        thread.join(20)
+
+
+async def asked_over_http(address: str, headers: dict[str, str]) -> Any:
+    async with (
+        httpx2.AsyncClient(headers=headers) as http,
+        Client(streamable_http_client(address, http_client=http)) as client,
+    ):
+        return await client.call_tool("kubectl", {"command": "kubectl get pods"})
+
+
+def test_a_client_over_http_with_the_token_can_call_tools(served: tuple[str, AgentSession]) -> None:
+    address, one = served
+    pods = asyncio.run(asked_over_http(address, {"Authorization": "Bearer right"}))
+    assert pods.structured_content == {"status": "ok"}
+    assert "geo" in pods.content[0].text
+    assert one.report()["calls"] == {"kubectl": 1}
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "right"}])
+def test_a_client_over_http_without_the_right_token_reaches_nothing(
+    served: tuple[str, AgentSession], headers: dict[str, str]
+) -> None:
+    address, one = served
+    with pytest.raises(ExceptionGroup) as refused:
+        asyncio.run(asked_over_http(address, headers))
+    assert refused.group_contains(MCPError, match="error response")
+    assert httpx2.post(address, headers=headers, json={}).status_code == 401
+    assert one.report()["tool_calls"] == 0

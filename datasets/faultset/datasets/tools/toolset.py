@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +32,9 @@ TOOLS_VERSION = "1"
 LONGEST_ANSWER = 30_000
 ALGORITHMIC = frozenset({"compare_metrics"})
 """Tools that do a part of an algorithm's work."""
+CALLS_AT_ONCE = 4
+"""Calls that a process computes at the same time, so that many agents need the memory of few."""
+_computing = threading.BoundedSemaphore(CALLS_AT_ONCE)
 _log = logging.getLogger(__name__)
 
 
@@ -150,7 +154,8 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         except (ValueError, TypeError, RecursionError):
             return invalid(f"the arguments of {name} are not JSON.")
         try:
-            return tool.function(**{field: getattr(checked, field) for field in type(checked).model_fields})
+            with _computing:
+                return tool.function(**{field: getattr(checked, field) for field in type(checked).model_fields})
         except FaultsetError as error:
             return invalid(str(error))
         except Exception:

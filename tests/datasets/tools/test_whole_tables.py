@@ -1,0 +1,94 @@
+"""Sessions about one episode share its tables, as long as its files stay as they are."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from faultset.datasets import EpisodeView, open_dataset
+from faultset.datasets.tools import toolset
+from faultset.datasets.tools.tool_answers import ToolAnswer, found
+from faultset.datasets.tools.toolset import EpisodeTools
+from faultset.datasets.tools.whole_tables import whole_tables
+
+SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    episode = open_dataset(SAMPLE).episodes[0]
+    return Path(shutil.copytree(SAMPLE / "episodes" / episode, tmp_path / "episodes" / episode))
+
+
+def test_two_views_of_the_same_files_have_one_copy_of_the_tables(folder: Path) -> None:
+    one, two = whole_tables(EpisodeView(folder)), whole_tables(EpisodeView(folder))
+    assert one is two
+    assert one.table("logs")[0] is two.table("logs")[0]
+
+
+def test_files_that_were_replaced_are_read_again(folder: Path) -> None:
+    before = whole_tables(EpisodeView(folder))
+    file = folder / "telemetry" / "logs.parquet"
+    content = file.read_bytes()
+    file.unlink()
+    file.write_bytes(content)
+    assert whole_tables(EpisodeView(folder)) is not before
+
+
+def test_tables_go_with_the_last_session_that_asked_for_them(folder: Path) -> None:
+    gc.collect()
+    tools = EpisodeTools(EpisodeView(folder))
+    tools.call("get_logs")
+    assert any(view == EpisodeView(folder).files for view in _held())
+    del tools
+    gc.collect()
+    assert not any(view == EpisodeView(folder).files for view in _held())
+
+
+def test_sessions_at_different_times_see_what_each_may_see(folder: Path) -> None:
+    from faultset.datasets.tools.clock import ViewClock
+
+    view = EpisodeView(folder)
+    late = EpisodeTools(view)
+    early = EpisodeTools(view, ViewClock(view.context, view.context.view_start_ns + 20_000_000_000))
+    assert late.recording.table("spans").num_rows > early.recording.table("spans").num_rows
+
+
+def test_no_more_than_a_few_calls_are_computed_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, most, release = 0, 0, threading.Event()
+    counting = threading.Lock()
+    full = threading.Event()
+
+    def slow(recording: object, command: str) -> ToolAnswer:
+        nonlocal inside, most
+        with counting:
+            inside += 1
+            most = max(most, inside)
+            if inside == toolset.CALLS_AT_ONCE:
+                full.set()
+        assert release.wait(20)
+        with counting:
+            inside -= 1
+        return found("done")
+
+    monkeypatch.setattr(toolset, "kubectl", slow)
+    tools = [EpisodeTools(EpisodeView(folder)) for _ in range(toolset.CALLS_AT_ONCE + 3)]
+    callers = [threading.Thread(target=one.call, args=("kubectl", {"command": "kubectl get pods"})) for one in tools]
+    for caller in callers:
+        caller.start()
+    assert full.wait(20)
+    release.set()
+    for caller in callers:
+        caller.join()
+    assert most == toolset.CALLS_AT_ONCE
+    assert all(one.counts["ok"] == 1 for one in tools)
+
+
+def _held() -> list[object]:
+    from faultset.datasets.tools import whole_tables as module
+
+    return list(module._shared)
