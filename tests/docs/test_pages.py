@@ -20,7 +20,8 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").r
 TOP_FOLDERS = "baselines|benchmarks|collector|datasets|docs|evaluators|examples|image|notebooks|scripts|tests"
 GENERATED = {"reference/cli.md"}
 GROUPS = [
-    *"agent_formats apps baselines commands exporters faults importers load_drivers platforms scorers sources".split()
+    *"agent_formats apps baselines commands exporters faults importers load_drivers operators".split(),
+    *"platforms scorers sources".split(),
 ]
 BLOCK = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 IMPORT = re.compile(r"^from (faultset(?:\.\w+)*) import \(?([^()#\n]+|[^()]+\))", re.MULTILINE)

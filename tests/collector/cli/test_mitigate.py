@@ -25,6 +25,12 @@ HOTEL = ["--faults", "target-port", "--apps", "hotel"]
         (["--faults", "noop", "--apps", "hotel"], "has no fault to repair"),
         ([*HOTEL, "--commands", "missing.txt"], "missing.txt is missing"),
         ([*HOTEL, "--platform", "moon"], 'unknown platform "moon"'),
+        ([*HOTEL, "--repairs", "none"], "no repair: give a file with --commands"),
+        ([*HOTEL, "--model", "m"], "--model is about agents; name them with --agents"),
+        ([*HOTEL, "--agents", "reakt"], '"reakt"'),
+        ([*HOTEL, "--agents", "react"], 'the agent "react" asks a model; name it with --model'),
+        ([*HOTEL, "--agents", "react", "--model", "m", "--base-url", "here"], '"here" is no address of a server'),
+        ([*HOTEL, "--agents", "scripted", "--within", "5s"], "healthy for at least 2 s of it"),
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_leaves_nothing(

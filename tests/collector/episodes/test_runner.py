@@ -43,7 +43,8 @@ SHORT_PLAN = replace(PLAN, phases=Phases(warmup_s=0.1, baseline_s=1.5, fault_s=1
 @pytest.fixture(autouse=True)
 def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     """The latent test has a limit, whatever was measured for the release."""
-    monkeypatch.setattr("faultset.collector.episodes.writer.threshold_for", lambda app, platform, step_s, load: 10.0)
+    limit = "faultset.collector.episodes.recording.writer.threshold_for"
+    monkeypatch.setattr(limit, lambda app, platform, step_s, load: 10.0)
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,7 @@ from faultset.core.locks.folder_lock import LOCK, locked
 from faultset.core.reading.documents import STRICT, read_document
 
 MITIGATIONS = "mitigations"
+_OURS = {MITIGATIONS, RUNNING, FAILED, LOCK, "agent-runs"}
 _log = logging.getLogger(__name__)
 
 
@@ -101,8 +102,9 @@ def plan_mitigations(plans: Sequence[Plan], orders: Callable[[Plan], Sequence[Re
     for plan in plans:
         if plan.fault is None or plan.target is None:
             raise UsageError(f"episode {plan.episode} has no fault to repair; name one with a fault")
-        code = campaign_code([get_fault(plan.fault)], (plan.app_file or plan.app,), plan.platform, plan.sources)
+        base = campaign_code([get_fault(plan.fault)], (plan.app_file or plan.app,), plan.platform, plan.sources)
         for order in orders(plan):
+            code = base | (order.operator.code if order.operator else {})
             # where files of the commands lie is no part of what is done
             text = encode(replace(order, folder=None)).decode()
             known = [replace(plan, episode="").to_json(), text, canonical_json(code), version("faultset")]
@@ -202,8 +204,8 @@ def _check_folder(root: Path) -> None:
     if root.exists() and not root.is_dir():
         raise DataError(f"--out must be a folder, but {root} is a file; name another")
     content = {path.name for path in root.iterdir()} if root.exists() else set()
-    if content - {MITIGATIONS, RUNNING, FAILED, LOCK}:
-        other = min(content - {MITIGATIONS, RUNNING, FAILED, LOCK})
+    if content - _OURS:
+        other = min(content - _OURS)
         raise DataError(f"{root} holds {other!r} and is no folder of mitigations; name an empty or new one with --out")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import click
 from faultset.collector.cli.cluster import cluster_options, platform_settings
 from faultset.collector.cli.interrupts import interrupts
 from faultset.collector.cli.job_limit import JobLimit
+from faultset.collector.cli.operators import AGENT_OPTIONS, keep_records, operator_options, operator_orders
 from faultset.core.completion import complete_names
 from faultset.core.console import DURATION, comma_separated, command
 from faultset.core.errors import UsageError
@@ -42,9 +43,10 @@ if TYPE_CHECKING:
 @click.option(
     "--repairs",
     metavar="NAMES",
-    help="Repairs to compare with yours: do-nothing, restart-target, restart-everything, true-undo, or all.  "
+    help="Repairs to compare with yours: do-nothing, restart-target, restart-everything, true-undo, all or none.  "
     "[default: all, or none with --commands]",
 )
+@operator_options
 @click.option("--within", type=DURATION, default=90.0, show_default="90s", help="Time for the application to recover.")
 @click.option("--sustain", type=DURATION, default=10.0, show_default="10s", help="How long it must stay healthy.")
 @click.option(
@@ -77,9 +79,9 @@ def mitigate(
     seed: int,
     rate: float,
     as_json: bool,
-    **given: str | None,
+    **given: Any,
 ) -> None:
-    """Deploy an application, inject a fault, repair it by commands, and judge whether the repair worked.
+    """Deploy an application, inject a fault, repair it by commands or agents, and judge whether the repair worked.
 
     The repair has succeeded when the fault's own check finds nothing, client requests are healthy for a sustained
     time, every object is specified as before, and nothing is missing. Everything is undone and removed
@@ -91,6 +93,7 @@ def mitigate(
       faultset mitigate --faults target-port --apps hotel --commands repair.txt
       faultset mitigate data/episodes/53f1501ed880 --commands repair.txt --repairs do-nothing,true-undo
       faultset mitigate --faults all --apps hotel --out mitigations/
+      faultset mitigate --faults target-port --apps hotel --agents react,scripted --model gpt-5-mini
     """
     from faultset.collector.campaigns.mitigations import mitigate as make_attempts
     from faultset.collector.campaigns.mitigations import plan_mitigations
@@ -103,7 +106,9 @@ def mitigate(
         if plan is not None
         else _drawn(comma_separated(faults), comma_separated(apps), comma_separated(targets), platform, seed, rate)
     )
-    planned = plan_mitigations(plans, _orders(commands, repairs, within, sustain))
+    agents = {name: given.pop(name) for name in AGENT_OPTIONS}
+    own = operator_orders(agents, within_s=within, sustain_s=sustain)
+    planned = plan_mitigations(plans, _orders(commands, own, repairs, within, sustain))
     with interrupts() as received, show_progress() as progress:
         campaign = make_attempts(
             planned,
@@ -114,6 +119,7 @@ def mitigate(
             notify=lambda sentence: click.echo(sentence, err=True),
             should_stop=lambda: bool(received),
         )
+    keep_records(out, [one.result.operator for one in campaign.mitigations if one.result and one.result.operator])
     if campaign.interrupted:
         done = sum(not one.failure for one in campaign.mitigations)
         click.echo(f"stopped with {done} of {len(planned)} attempts; run the same command again to go on", err=True)
@@ -151,16 +157,19 @@ def _drawn(
     return tuple(sorted(plan_campaign(request), key=lambda one: (one.app, one.fault or "")))
 
 
-def _orders(commands: Path | None, repairs: str | None, within_s: float, sustain_s: float) -> Any:
+def _orders(
+    commands: Path | None, agents: Sequence[RepairOrder], repairs: str | None, within_s: float, sustain_s: float
+) -> Any:
     from faultset.collector.mitigation.repairs import REPAIRS, commands_order, repair_order
 
     chosen = comma_separated(repairs) if repairs is not None else () if commands else REPAIRS
-    chosen = REPAIRS if "all" in chosen else chosen
+    chosen = REPAIRS if "all" in chosen else [name for name in chosen if name != "none"]
     own = [commands_order(commands, within_s=within_s, sustain_s=sustain_s)] if commands else []
+    own += agents
     for name in chosen:
         repair_order(name, "", within_s=within_s, sustain_s=sustain_s)
     if not own and not chosen:
-        raise UsageError("no repair: give a file with --commands, or names with --repairs")
+        raise UsageError("no repair: give a file with --commands, names with --repairs, or --agents")
 
     def orders(plan: Plan) -> list[RepairOrder]:
         beside = [repair_order(name, plan.target or "", within_s=within_s, sustain_s=sustain_s) for name in chosen]
@@ -186,6 +195,7 @@ _COLUMNS = {
     "repair": "repair",
     "outcome": "outcome",
     "mitigated_s": "TTM s",
+    "work": "agent",
     "wrong": "still wrong",
 }
 
@@ -199,6 +209,15 @@ def _row(one: Mitigation) -> dict[str, Any]:
         "target": one.plan.target,
         "repair": one.order.name,
         "outcome": "not made" if result is None else "repaired" if result.success else "not repaired",
+        "work": None if one.order.operator is None or result is None else _work(result.operator or {}),
         "mitigated_s": result.mitigated_s if result else None,
         "wrong": one.failure or "; ".join(f"{part.part}: {part.detail}" for part in wrong),
     }
+
+
+def _work(record: Mapping[str, Any]) -> str:
+    """Say in a few words how an agent's work ended."""
+    if "failure" in record:
+        return f"failed: {record['failure']}"
+    cost = record.get("cost_usd")
+    return f"{record.get('status')}, {record.get('steps')} steps" + (f", {cost:.3f} USD" if cost else "")

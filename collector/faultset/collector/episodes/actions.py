@@ -13,10 +13,11 @@ from faultset.collector.episodes.clock import EpisodeClock
 from faultset.collector.episodes.health import HostTooBusy, unhealthy, unready
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.live_faults import live_fault
+from faultset.collector.episodes.recording.contexts import PresentRecording
+from faultset.collector.episodes.recording.writer import write_episode
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.episodes.state_machine import EpisodeMachine, Phase
 from faultset.collector.episodes.watchdog import EpisodeWatchdog
-from faultset.collector.episodes.writer import write_episode
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.mitigation.messages import MitigationResult
 from faultset.collector.plans.plan import Draws
@@ -165,6 +166,7 @@ class EpisodeActions:
         assert self._attempt is not None
         if self.record.fault and not self.record.effective_ns:
             raise self._unconfirmed(self.record.fault)
+        recording = PresentRecording(self.plan, self.platform, self._bounds, self.journal.path.parent)
         live = live_fault(
             self.record,
             self.machine,
@@ -173,9 +175,13 @@ class EpisodeActions:
             interrupted=self._interrupted,
             watchdog=self._watchdog,
             clock=self._clock,
+            recording=recording,
         )
         _log.info("the repair begins")
-        self.mitigation = self._attempt.run(live)
+        try:
+            self.mitigation = self._attempt.run(live)
+        finally:
+            recording.close()
         _log.info("the repair %s", "has succeeded" if self.mitigation.success else "has failed")
 
     def undo(self) -> None:
@@ -197,6 +203,13 @@ class EpisodeActions:
         if record.fault and was_injected and not record.effective_ns:
             raise self._unconfirmed(record.fault)
         self._await_recovery()
+        if self._attempt:
+            self._attempt.must_be_restored()
+
+    def _bounds(self, end_ns: int) -> ViewBounds:
+        return ViewBounds(
+            start_ns=self.machine.view_start_ns, reference_end_ns=self.machine.reference_end_ns, end_ns=end_ns
+        )
 
     def _unconfirmed(self, fault: FaultSpec) -> FaultNotConfirmed:
         return FaultNotConfirmed(
@@ -244,15 +257,10 @@ class EpisodeActions:
                 f"the host was too busy: {late_ms:.0f} ms late at worst, {LARGEST_DELAY_MS:.0f} ms are allowed; "
                 "run fewer episodes at a time with --jobs, or end other programs"
             )
-        bounds = ViewBounds(
-            start_ns=self.machine.view_start_ns,
-            reference_end_ns=self.machine.reference_end_ns,
-            end_ns=self.machine.view_end_ns,
-        )
         self.judgement = write_episode(
             self.root,
             self.record,
-            bounds,
+            self._bounds(self.machine.view_end_ns),
             self.platform,
             self.journal,
             self.sources,

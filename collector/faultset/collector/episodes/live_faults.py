@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from faultset.collector.episodes.clock import EpisodeClock
 from faultset.collector.episodes.health import requests_between, unhealthy_requests
+from faultset.collector.episodes.recording.contexts import PresentRecording
 from faultset.collector.episodes.records import EpisodeRecord
 from faultset.collector.episodes.state_machine import EpisodeMachine
 from faultset.collector.episodes.watchdog import EpisodeWatchdog
@@ -27,6 +28,7 @@ def live_fault(
     interrupted: Callable[[], bool],
     watchdog: EpisodeWatchdog,
     clock: EpisodeClock,
+    recording: PresentRecording,
 ) -> LiveFault:
     """Return the fault that an episode has injected, at the end of its view.
 
@@ -36,6 +38,8 @@ def live_fault(
         Makes the injection again, as a fault that is repeated wants it until it is undone.
     interrupted
         Whether the episode is to end.
+    recording
+        Of the episode so far.
     """
     assert record.fault is not None
     assert record.plan.target is not None
@@ -68,6 +72,7 @@ def live_fault(
         platform.undo()
 
     return LiveFault(
+        run=record.plan.episode,
         fault=record.fault,
         target=record.plan.target,
         parameters=record.parameters,
@@ -80,6 +85,7 @@ def live_fault(
         undo=undo,
         sleep=sleep,
         clock=clock.time_ns,
+        recorded=lambda: recording.up_to(clock.time_ns()),
     )
 
 

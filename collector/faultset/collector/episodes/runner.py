@@ -89,7 +89,7 @@ class EpisodeRunner:
             interrupted=interrupted,
             pressure=self._pressure,
             watchdog=self._watchdog,
-            attempt=_attempt(repair, platform) if repair else None,
+            attempt=_attempt(repair, platform, root, journal) if repair else None,
             clock=clock,
         )
         self._next_check_ns = 0
@@ -187,8 +187,8 @@ class EpisodeRunner:
             self._clock.sleep(min(0.1, max(0.0, (deadline_ns - self._clock.time_ns()) / 1e9)))
 
 
-def _attempt(repair: RepairOrder, platform: EpisodePlatform) -> MitigationAttempt:
+def _attempt(repair: RepairOrder, platform: EpisodePlatform, root: Path, journal: Journal) -> MitigationAttempt:
     # Few episodes repair something, and the commands of a repair bring much.
     from faultset.collector.mitigation.attempts import MitigationAttempt
 
-    return MitigationAttempt(repair, platform)
+    return MitigationAttempt(repair, platform, root=root, hidden=(root, journal.path.parent))

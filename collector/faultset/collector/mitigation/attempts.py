@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from faultset.collector.mitigation.desired_state import DesiredState
 from faultset.collector.mitigation.kubectl.front import Kubectl
 from faultset.collector.mitigation.kubectl.session import KubectlSession
 from faultset.collector.mitigation.live_fault import LiveFault
+from faultset.collector.mitigation.live_tools import LiveTools
 from faultset.collector.mitigation.messages import CommandResult, MitigationResult, OraclePartResult, RepairOrder
+from faultset.collector.mitigation.operators import Desk, operate
 from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
 from faultset.collector.platforms.api.platform import Platform
+from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
 
 POLL_S = 1.0
@@ -24,10 +32,14 @@ class MitigationAttempt:
         What is done, and how it is judged.
     platform
         Where the application runs.
+    root
+        Folder of the results.
+    hidden
+        Folders that say what was injected.
     """
 
-    def __init__(self, order: RepairOrder, platform: Platform):
-        self._order, self._platform = order, platform
+    def __init__(self, order: RepairOrder, platform: Platform, *, root: Path, hidden: Sequence[Path]):
+        self._order, self._platform, self._root, self._hidden = order, platform, root, tuple(hidden)
         self._healthy: HealthyState | None = None
 
     def note_healthy(self) -> None:
@@ -47,49 +59,71 @@ class MitigationAttempt:
             unhealthy_requests=live.unhealthy_requests,
         )
         began_ns = live.clock()
-        commands = self._repair(live)
-        parts, healthy_ns = self._judge(oracle, live, began_ns)
+        watch = _Watch(oracle, live, self._order.sustain_s)
+        if self._order.operator is not None:
+            commands, record = self._operate(live, watch)
+            # an operator's thinking takes as long as it takes
+            deadline_from_ns = live.clock()
+        else:
+            commands, record, deadline_from_ns = self._repair(live), None, began_ns
+            watch.begin()
+        healthy_ns = watch.until(deadline_from_ns + round(self._order.within_s * SECOND_NS))
         return MitigationResult(
             repair=self._order.name,
             success=healthy_ns is not None,
-            parts=parts,
+            parts=watch.parts,
             commands=commands,
             manifest=live.manifest,
             mitigated_s=None if healthy_ns is None else _seconds(healthy_ns - live.onset_ns),
             repair_s=None if healthy_ns is None else _seconds(healthy_ns - began_ns),
+            operator=record,
         )
+
+    def must_be_restored(self) -> None:
+        """Raise PlatformError unless every object is specified as before the injection, whatever a repair has done."""
+        if self._healthy is None:
+            return
+        present = DesiredState.of(self._platform)
+        gone = [f"{kind} {name} is missing" for kind, name in self._healthy.desired.missing_in(present)]
+        wrong = [*gone, *self._healthy.desired.changes_to(present)]
+        if wrong:
+            raise PlatformError(f"the undo has not restored everything: {'; '.join(wrong[:3])}")
 
     def _repair(self, live: LiveFault) -> tuple[CommandResult, ...]:
         if self._order.undoes:
             live.undo()
             return ()
-        kubectl = Kubectl(self._session(live))
+        kubectl = Kubectl(self._session(live, live.sleep, by_owner=True))
         return tuple(kubectl.run(line) for line in self._order.commands)
 
-    def _judge(
-        self, oracle: MitigationOracle, live: LiveFault, began_ns: int
-    ) -> tuple[tuple[OraclePartResult, ...], int | None]:
-        """Return the last answers, and since when all have been right; None when they never were for long enough."""
-        deadline_ns = began_ns + round(self._order.within_s * SECOND_NS)
-        sustain_ns = round(self._order.sustain_s * SECOND_NS)
-        oracle.begin_window()
-        start_ns = live.clock()
-        while True:
-            live.sleep(POLL_S)
-            now_ns = live.clock()
-            end_ns = now_ns - round(SETTLE_S * SECOND_NS)
-            parts = oracle.read(min(start_ns, end_ns - SECOND_NS), end_ns)
-            wrong = {part.part for part in parts if not part.ok}
-            if not wrong and end_ns - start_ns >= sustain_ns:
-                return parts, start_ns
-            if wrong:
-                oracle.begin_window()
-                # what clients say is known up to the end of the window, everything else up to now
-                start_ns = end_ns if wrong == {"requests"} else now_ns
-            if start_ns > deadline_ns:
-                return parts, None
+    def _operate(self, live: LiveFault, watch: _Watch) -> tuple[tuple[CommandResult, ...], dict[str, Any]]:
+        """Let an operator work, and watch the application meanwhile."""
+        order, desk = self._order.operator, Desk()
+        assert order is not None
 
-    def _session(self, live: LiveFault) -> KubectlSession:
+        def sleep(seconds: float) -> None:
+            until_ns = live.clock() + round(seconds * SECOND_NS)
+            while (left_s := (until_ns - live.clock()) / SECOND_NS) > 0:
+                live.sleep(min(POLL_S, left_s))
+                watch.look()
+
+        def between() -> None:
+            live.sleep(0.0)
+            watch.look()
+
+        tools = LiveTools(live.recorded, Kubectl(self._session(live, sleep)), sleep, desk)
+
+        watch.begin()
+        record = operate(
+            order,
+            lambda operator: operator.operate(tools, order.settings, run=live.run, out=self._root, hidden=self._hidden),
+            desk,
+            between,
+            live.clock,
+        )
+        return tuple(tools.commands), record
+
+    def _session(self, live: LiveFault, sleep: Callable[[float], None], *, by_owner: bool = False) -> KubectlSession:
         namespaces = {self._platform.app.name}
         for found in self._platform.list("Deployment"):
             namespaces.add(found["metadata"].get("namespace") or self._platform.app.name)
@@ -100,8 +134,48 @@ class MitigationAttempt:
             known=frozenset(self._healthy.desired.objects),
             folder=self._order.folder,
             clock=live.clock,
-            sleep=live.sleep,
+            sleep=sleep,
+            by_owner=by_owner,
         )
+
+
+class _Watch:
+    """Since when an application is healthy, asked again and again."""
+
+    def __init__(self, oracle: MitigationOracle, live: LiveFault, sustain_s: float):
+        self._oracle, self._live, self._sustain_ns = oracle, live, round(sustain_s * SECOND_NS)
+        self.parts: tuple[OraclePartResult, ...] = ()
+        self._start_ns = self._next_ns = 0
+        self._healthy_ns: int | None = None
+
+    def begin(self) -> None:
+        """Begin a window."""
+        self._oracle.begin_window()
+        self._start_ns = self._live.clock()
+        self._next_ns = self._start_ns + round(POLL_S * SECOND_NS)
+
+    def look(self) -> None:
+        """Ask, unless that was done a moment ago."""
+        now_ns = self._live.clock()
+        if now_ns < self._next_ns:
+            return
+        self._next_ns = now_ns + round(POLL_S * SECOND_NS)
+        end_ns = now_ns - round(SETTLE_S * SECOND_NS)
+        self.parts = self._oracle.read(min(self._start_ns, end_ns - SECOND_NS), end_ns)
+        wrong = {part.part for part in self.parts if not part.ok}
+        self._healthy_ns = self._start_ns if not wrong and end_ns - self._start_ns >= self._sustain_ns else None
+        if wrong:
+            self._oracle.begin_window()
+            # what clients say is known up to the end of the window, everything else up to now
+            self._start_ns = end_ns if wrong == {"requests"} else now_ns
+
+    def until(self, deadline_ns: int) -> int | None:
+        """Return since when all has been right for long enough; None when that did not begin before the deadline."""
+        while True:
+            self._live.sleep(POLL_S)
+            self.look()
+            if self._healthy_ns is not None or self._start_ns > deadline_ns:
+                return self._healthy_ns
 
 
 def _seconds(length_ns: int) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.faults.registry import FaultSpec
+from faultset.datasets.views import EpisodeView
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +16,8 @@ class LiveFault:
 
     Attributes
     ----------
+    run
+        Name of the attempt.
     onset_ns
         Begin of the injection.
     before
@@ -29,8 +32,11 @@ class LiveFault:
         Waits, in seconds, while a fault that is injected repeatedly goes on; raises when the episode is to end.
     clock
         Returns the time in nanoseconds since 1970.
+    recorded
+        Returns what has been recorded of the episode up to now; each takes the place of the one before.
     """
 
+    run: str
     fault: FaultSpec
     target: str
     parameters: Mapping[str, Any]
@@ -41,3 +47,4 @@ class LiveFault:
     undo: Callable[[], None]
     sleep: Callable[[float], None]
     clock: Callable[[], int]
+    recorded: Callable[[], EpisodeView]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from faultset.collector.ipc.messages import Message
 
@@ -12,6 +12,28 @@ Part = Literal["fault", "requests", "objects", "presence"]
 """One of the oracle's questions."""
 LARGEST_OUTPUT = 20_000
 """Most characters that are kept of a command's output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorOrder(Message):
+    """Who repairs by looking and acting, as a plug-in of the group `faultset.operators`.
+
+    Attributes
+    ----------
+    operator
+        Name of the plug-in.
+    settings
+        What it is told; holds no secrets.
+    seconds
+        Longest time that it may take.
+    code
+        Which code it is, by name.
+    """
+
+    operator: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 900.0
+    code: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +48,10 @@ class RepairOrder(Message):
         Where files of `kubectl apply -f` lie.
     undoes
         Whether the injection is undone instead, which every fault must be repaired by.
+    operator
+        Who looks and acts by itself instead; None for commands.
     within_s
-        How long after its begin the application may take to become healthy.
+        How long after its begin, or the end of an operator's work, the application may take to become healthy.
     sustain_s
         How long it must be healthy without a break.
     """
@@ -36,6 +60,7 @@ class RepairOrder(Message):
     commands: tuple[str, ...] = ()
     folder: Path | None = None
     undoes: bool = False
+    operator: OperatorOrder | None = None
     within_s: float = 90.0
     sustain_s: float = 10.0
 
@@ -52,12 +77,15 @@ class CommandResult(Message):
         `done`; `refused` when it may not be given here and nothing was done; `failed` when the platform said no.
     output
         What kubectl would print, shortened to its last 20,000 characters.
+    resolved
+        Names of pods that are not there, with the present pods of the same owners that they were taken for.
     """
 
     line: str
     status: Literal["done", "refused", "failed"]
     output: str
     took_s: float
+    resolved: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +118,8 @@ class MitigationResult(Message):
         None without success.
     repair_s
         From the begin of the repair to the same instant.
+    operator
+        What the operator says of its work; None for commands.
     """
 
     repair: str
@@ -99,3 +129,4 @@ class MitigationResult(Message):
     manifest: bool
     mitigated_s: float | None
     repair_s: float | None
+    operator: dict[str, Any] | None = None

@@ -42,7 +42,7 @@ def repair_order(name: str, target: str, *, within_s: float = 90.0, sustain_s: f
     """
     if name not in _COMMANDS_OF:
         raise unknown_name("repair", name, REPAIRS)
-    _check_lengths(within_s, sustain_s)
+    check_lengths(within_s, sustain_s)
     return RepairOrder(
         name=name,
         commands=_COMMANDS_OF[name](target),
@@ -60,7 +60,7 @@ def commands_order(file: Path, *, within_s: float = 90.0, sustain_s: float = 10.
     UsageError
         The file cannot be read, or holds a line that is no command; the sentence has the line's number.
     """
-    _check_lengths(within_s, sustain_s)
+    check_lengths(within_s, sustain_s)
     lines = read_command_lines(file)
     for number, line in lines:
         try:
@@ -76,7 +76,8 @@ def commands_order(file: Path, *, within_s: float = 90.0, sustain_s: float = 10.
     )
 
 
-def _check_lengths(within_s: float, sustain_s: float) -> None:
+def check_lengths(within_s: float, sustain_s: float) -> None:
+    """Raise UsageError when a repair cannot be judged in these times."""
     if not 2.0 <= sustain_s <= within_s <= 3600.0:
         raise UsageError(
             "a repair is judged within 2 s to an hour, and healthy for at least 2 s of it; "

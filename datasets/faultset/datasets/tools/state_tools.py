@@ -39,7 +39,7 @@ class StateTools:
             "calls: " + "; ".join(f"{caller} -> {callee}" for caller, callee in context.calls),
             f"recorded from: {stamp(clock.start_ns)}",
             f"known to be healthy until: {stamp(context.reference_end_ns)}",
-            f"now: {stamp(clock.now_ns)}; {clock.left_s:g} s more can be waited for",
+            f"now: {stamp(clock.now_ns)}" + (f"; {clock.left_s:g} s more can be waited for" if clock.left_s else ""),
             f"recorded tables: {', '.join(tables)}",
         ]
         return found("\n".join(lines))

@@ -12,15 +12,18 @@ from faultset.core.errors import UsageError
 from faultset.datasets.tools.tool_answers import ToolAnswer, found, invalid, refused
 from faultset.datasets.tools.toolset import TOOLS_VERSION, EpisodeTools, tool_of
 
-SessionTask = Literal["detection", "localization", "diagnosis", "all"]
-SESSION_TASKS: tuple[SessionTask, ...] = get_args(SessionTask)
-_SUBMISSIONS: dict[SessionTask, str] = {
+RecordedTask = Literal["detection", "localization", "diagnosis", "all"]
+SESSION_TASKS: tuple[RecordedTask, ...] = get_args(RecordedTask)
+"""What can be asked of a recording."""
+SessionTask = Literal["detection", "localization", "diagnosis", "all", "mitigation"]
+"""What can be asked; mitigation of a live system only."""
+_SUBMISSIONS: dict[RecordedTask, str] = {
     "detection": "submit_detection",
     "localization": "submit_localization",
     "diagnosis": "submit_rca",
     "all": "submit_all",
 }
-_QUESTIONS: dict[SessionTask, str] = {
+_QUESTIONS: dict[RecordedTask, str] = {
     "detection": "Does the system have a fault at this moment or has it had one?",
     "localization": "Which service is the root cause of the trouble, if there is any?",
     "diagnosis": "On which level of the system is the fault, and of which type is it?",
@@ -49,6 +52,10 @@ class AgentSession:
 
     Attributes
     ----------
+    instructions
+        The task in words.
+    submission
+        Name of the tool that ends the attempt.
     answer
         What was submitted, as `faultset.agents.runs.answers` writes answers; None before. A session of task "all" has
         the keys of all three.
@@ -56,35 +63,29 @@ class AgentSession:
         Submissions that named what cannot be named, after which the agent could answer again.
     """
 
-    def __init__(self, tools: EpisodeTools, task: SessionTask = "all") -> None:
+    def __init__(self, tools: EpisodeTools, task: RecordedTask = "all") -> None:
         if task not in SESSION_TASKS:
             raise UsageError(f'the task "{task}" is unknown; tasks are {", ".join(SESSION_TASKS)}')
+        self._begin(tools, task, _SUBMISSIONS[task])
+        self.instructions = (
+            f"You diagnose a recorded system of microservices. {_QUESTIONS[task]} Look at it with the tools; they "
+            "only read. The clock stands at the moment at which you are called; wait moves it on, if there is more to "
+            'come. "No rows" means that nothing was there, "Not recorded" says nothing about the system. End with one '
+            f"call of {self.submission}; a system without a fault is possible."
+        )
+
+    def _begin(self, tools: EpisodeTools, task: SessionTask, submission: str) -> None:
         self.tools = tools
         self.task: SessionTask = task
+        self.submission = submission
         self.answer: dict[str, Any] | None = None
         self.retries = 0
-        submission = tool_of(getattr(self, _SUBMISSIONS[task]))
-        tools.tools[submission.name] = submission
+        tools.tools[submission] = tool_of(getattr(self, submission))
 
     @property
     def candidates(self) -> tuple[str, ...]:
         """Services that may be named."""
         return self.tools.recording.context.services
-
-    @property
-    def submission(self) -> str:
-        """Name of the tool that ends the attempt."""
-        return _SUBMISSIONS[self.task]
-
-    @property
-    def instructions(self) -> str:
-        """The task in words."""
-        return (
-            f"You diagnose a recorded system of microservices. {_QUESTIONS[self.task]} Look at it with the tools; they "
-            "only read. The clock stands at the moment at which you are called; wait moves it on, if there is more to "
-            'come. "No rows" means that nothing was there, "Not recorded" says nothing about the system. End with one '
-            f"call of {self.submission}; a system without a fault is possible."
-        )
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
         """Call a tool; after the answer nothing more is told."""

@@ -1,4 +1,4 @@
-"""Controls without a model: a fixed runbook, and a guess that looks at nothing."""
+"""Controls without a model: a fixed runbook, and a guess that looks at nothing; live, they restart what they blame."""
 
 from __future__ import annotations
 
@@ -24,8 +24,22 @@ def submit(attempt: Attempt, services: list[str], level: str | None, fault_type:
         "localization": {"services": services},
         "diagnosis": {"system_level": level, "fault_type": fault_type},
     }
+    if attempt.problem.task == "mitigation":
+        repair(attempt, services)
+        return
     everything = {key: value for answer in answers.values() for key, value in answer.items()}
     attempt.call(attempt.problem.submission, answers.get(attempt.problem.task, everything))
+
+
+def repair(attempt: Attempt, services: list[str]) -> None:
+    """Scale the service that is blamed most up from zero, or restart it, and hand the system back."""
+    for name in services[:1]:
+        asked = f"kubectl get deployment {name} -o jsonpath='{{.spec.replicas}}'"
+        replicas = attempt.call("kubectl", {"command": asked})
+        stopped = replicas.status == "ok" and replicas.text.splitlines()[0].strip() == "0"
+        words = f"scale deployment/{name} --replicas 1" if stopped else f"rollout restart deployment/{name}"
+        attempt.call("kubectl", {"command": f"kubectl {words}"})
+    attempt.call(attempt.problem.submission, {"summary": f"blamed {services[0]}" if services else "blamed nothing"})
 
 
 class RandomAgent:

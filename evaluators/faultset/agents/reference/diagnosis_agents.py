@@ -73,12 +73,13 @@ class Flash(LoopAgent):
 class Stratus(LoopAgent):
     """One call of a tool a step, few steps, and an answer that is forced at the end.
 
-    Only the stage of diagnosis: a recording cannot be repaired.
+    Of a recording the stage of diagnosis, because it cannot be repaired; of a live system the stage of mitigation.
     """
 
     name = "stratus"
-    title = "Stratus, the stage of diagnosis (Chen et al. 2025, as in SREGym)"
+    title = "Stratus, one stage (Chen et al. 2025, as in SREGym)"
     prompt = "stratus.md"
+    live_prompt = "stratus_mitigation.md"
     tool_names = (
         "describe_system", "kubectl", "list_metrics", "get_metric", "get_spans", "get_trace", "service_graph", "wait",
     )  # fmt: skip

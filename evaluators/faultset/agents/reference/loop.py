@@ -21,12 +21,14 @@ class LoopAgent:
 
     name = "loop"
     title = "tools and a prompt"
-    version = "1"
+    version = "2"
     kind = "agent"
     needs_model = True
     stochastic = True
     prompt = "react.md"
     """File with the system prompt."""
+    live_prompt: str | None = None
+    """The one where a live system is to be repaired; None for the same."""
     tool_names: Collection[str] | None = None
     """Tools that it uses beside the submission; None for all."""
     history_tokens = 100_000
@@ -39,7 +41,8 @@ class LoopAgent:
     def act(self, attempt: Attempt) -> None:
         """Go round until an answer is taken or a limit is reached."""
         problem = attempt.problem
-        chat = Conversation(prompt_text(self.prompt), problem.instructions, self.history_tokens)
+        live = self.live_prompt if problem.task == "mitigation" else None
+        chat = Conversation(prompt_text(live or self.prompt), problem.instructions, self.history_tokens)
         turns = ToolTurns(attempt, chat, self.tools(problem), self.calls_in_a_reply)
         while not attempt.answered:
             if attempt.last_step and self.forces_answer:

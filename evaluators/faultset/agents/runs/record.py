@@ -79,7 +79,7 @@ class AgentRun(_Row):
     not_recorded: Count | None = None
     """Requests that a recording could not answer; null where the agent acted on a running system."""
     refused: Count | None = None
-    """Requests that a recording refused; null where the agent acted on a running system."""
+    """Requests that were refused; null where the source does not say."""
     repeats: Count
     """Messages of the agent that say and call exactly what an earlier one did."""
     prompt_tokens: Count | None = None

@@ -108,7 +108,7 @@ def choose_agents(given: Iterable[str | Path], settings: AgentSettings, taken: S
     replayed = []
     for one in dict.fromkeys(str(one) for one in given):
         if one in plugins(GROUP):
-            run.append(_chosen(one, settings))
+            run.append(chosen_agent(one, settings))
         elif Path(one).is_dir():
             folder = Path(one)
             replayed.append((folder, tuple(read_runs(folder))))
@@ -121,7 +121,8 @@ def choose_agents(given: Iterable[str | Path], settings: AgentSettings, taken: S
     return choice
 
 
-def _chosen(name: str, settings: AgentSettings) -> ChosenAgent:
+def chosen_agent(name: str, settings: AgentSettings) -> ChosenAgent:
+    """Return an agent with what decides its answers; raise UsageError when it cannot be used, or needs a model."""
     agent = reference_agent(name)
     server = settings.server if agent.needs_model else None
     if agent.needs_model and server is None:

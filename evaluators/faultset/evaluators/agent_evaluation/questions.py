@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from faultset.agents.interface.session import SessionTask
+from faultset.agents.interface.session import RecordedTask
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 
-TASKS_OF: Mapping[SessionTask, tuple[str, ...]] = {
+TASKS_OF: Mapping[str, tuple[str, ...]] = {
     "detection": ("detection",),
     "localization": ("localization",),
     "diagnosis": ("rca",),
@@ -23,7 +23,7 @@ class AgentQuestion:
     """One session that every agent gets."""
 
     episode: str
-    task: SessionTask
+    task: RecordedTask
     protocol: str
     alarm_ns: int | None
     """Alarm that is told; None in detection, and where no alarm was raised, so that nobody is asked."""
@@ -53,7 +53,7 @@ def questions_of(
         Episode -> alarm of the detector, UTC nanoseconds.
     """
     both = {"localization", "rca"} <= {*tasks}
-    task: SessionTask | None = (
+    task: RecordedTask | None = (
         "all" if both else "localization" if "localization" in tasks else "diagnosis" if "rca" in tasks else None
     )
     for truth in truths:

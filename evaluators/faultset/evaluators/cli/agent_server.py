@@ -12,7 +12,7 @@ import click
 from faultset.core.console import OUTPUT_FILE, command
 
 if TYPE_CHECKING:
-    from faultset.agents.interface.session import SessionTask
+    from faultset.agents.interface.session import RecordedTask
     from faultset.datasets import Episode
 
 TOKEN_VARIABLE = "FAULTSET_MCP_TOKEN"
@@ -66,7 +66,7 @@ def serve(
     episode = open_dataset(dataset, version).episode(episode_id)
     context = episode.context
     clock = ViewClock(context, None if now_s is None else context.view_start_ns + round(now_s * 1e9))
-    session = AgentSession(episode.tools(clock), cast("SessionTask", task))
+    session = AgentSession(episode.tools(clock), cast("RecordedTask", task))
     _confine(episode, out)
     try:
         if port is None:

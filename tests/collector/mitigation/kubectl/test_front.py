@@ -6,11 +6,13 @@ import os
 import random
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from faultset.collector.mitigation.kubectl.front import Kubectl, check_line
+from faultset.collector.mitigation.kubectl.session import KubectlSession
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.datasets.kubectl.errors import CommandError
 
@@ -192,3 +194,18 @@ def test_no_line_starts_a_process_or_ends_in_a_traceback(kubectl: Kubectl, monke
         result = kubectl.run(line)
         assert result.status in ("done", "refused", "failed")
         assert result.status == "refused" or can_be_parsed(line), "what cannot be parsed is not carried out"
+
+
+def test_a_pod_of_another_run_is_the_present_pod_of_its_owner_where_names_are_resolved(
+    platform: FakePlatform, session: KubectlSession
+) -> None:
+    recorded = "geo-84fb7c8f7b-vvvtz"
+    present = platform.list("Pod", {"io.kompose.service": "geo"})[0]["metadata"]["name"]
+    assert Kubectl(session).run(f"kubectl delete pod {recorded}").status == "failed"
+    resolving = Kubectl(replace(session, by_owner=True))
+    result = resolving.run(f"kubectl delete pod/{recorded}")
+    assert (result.status, result.output) == ("done", f'pod "{present}" deleted')
+    assert result.resolved == {recorded: present}
+    assert resolving.run("kubectl get pods").resolved == {}
+    gone = resolving.run("kubectl delete pod nobody-84fb7c8f7b-vvvtz")
+    assert (gone.status, gone.resolved) == ("failed", {})

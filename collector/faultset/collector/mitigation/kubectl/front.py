@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import click
@@ -28,13 +29,22 @@ class Kubectl:
     def __init__(self, session: KubectlSession):
         self._session = session
 
-    def run(self, line: str) -> CommandResult:
-        """Carry out one command; whatever becomes of it is in the result."""
+    def run(self, line: str, words: Sequence[str] | None = None) -> CommandResult:
+        """Carry out one command; whatever becomes of it is in the result.
+
+        Parameters
+        ----------
+        line
+            The command.
+        words
+            Its words, where they are known; a part of the line that is no longer needed is not among them.
+        """
         began_ns = self._session.clock()
+        resolved_before = len(self._session.resolved)
         status: Literal["done", "refused", "failed"]
         try:
-            program, words = _program_of(line)
-            output = program.main(words, prog_name=program.name, standalone_mode=False, obj=self._session)
+            program, rest = _program_of(split_line(line) if words is None else words)
+            output = program.main(rest, prog_name=program.name, standalone_mode=False, obj=self._session)
             status = "done"
         except click.ClickException as error:
             output, status = f"error: {' '.join(error.format_message().split())}", "refused"
@@ -43,13 +53,19 @@ class Kubectl:
         except PlatformError as error:
             output, status = str(error), "failed"
         took_s = round((self._session.clock() - began_ns) / 1e9, 3)
-        return CommandResult(line=line, status=status, output=str(output or "")[-LARGEST_OUTPUT:], took_s=took_s)
+        return CommandResult(
+            line=line,
+            status=status,
+            output=str(output or "")[-LARGEST_OUTPUT:],
+            took_s=took_s,
+            resolved=dict(self._session.resolved[resolved_before:]),
+        )
 
 
 def check_line(line: str) -> None:
     """Raise CommandError when a line is no command that can be parsed; nothing is carried out."""
     try:
-        program, words = _program_of(line)
+        program, words = _program_of(split_line(line))
         _parse(program, words)
     except click.ClickException as error:
         raise CommandRefused(" ".join(error.format_message().split())) from None
@@ -66,9 +82,8 @@ def _parse(program: click.Command, words: list[str], parent: click.Context | Non
             _parse(command, rest, context)
 
 
-def _program_of(line: str) -> tuple[click.Command, list[str]]:
-    words = split_line(line)
+def _program_of(words: Sequence[str]) -> tuple[click.Command, list[str]]:
     if not words or words[0] not in _PROGRAMS:
         known = ", ".join(_PROGRAMS)
         raise CommandRefused(f"a command begins with one of {known}; found {words[0] if words else 'nothing'!r}")
-    return _PROGRAMS[words[0]], words[1:]
+    return _PROGRAMS[words[0]], list(words[1:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from faultset.collector.platforms.api.objects import Object, ObjectNotFound
 from faultset.collector.platforms.api.platform import Platform
 from faultset.core.errors import PlatformError
 from faultset.datasets.kubectl.kinds import full_name, resource_name
+from faultset.datasets.kubectl.pod_names import workload_of_pod
 from faultset.datasets.kubectl.selectors import label_selector
 
 
@@ -33,6 +34,11 @@ class KubectlSession:
         Returns the time in nanoseconds since 1970.
     sleep
         Waits, in seconds; raises when the episode is interrupted.
+    by_owner
+        Whether a pod that is not there is taken for the newest pod of the same owner, because the commands were given
+        to another run of the application.
+    resolved
+        Names of such pods with the pods that they were taken for, in their order.
     """
 
     platform: Platform
@@ -41,6 +47,8 @@ class KubectlSession:
     folder: Path | None
     clock: Callable[[], int]
     sleep: Callable[[float], None]
+    by_owner: bool = False
+    resolved: list[tuple[str, str]] = field(default_factory=list)
 
     def check_namespace(self, namespace: str | None) -> None:
         """Raise CommandRefused for the namespace of somebody else."""
@@ -54,7 +62,20 @@ class KubectlSession:
         try:
             return self.platform.get(kind, name)
         except ObjectNotFound:
+            present = self._pod_of_same_owner(name) if kind == "Pod" and self.by_owner else None
+            if present is not None:
+                self.resolved.append((name, present["metadata"]["name"]))
+                return present
             raise PlatformError(f'Error from server (NotFound): {resource_name(kind)} "{name}" not found') from None
+
+    def _pod_of_same_owner(self, name: str) -> Object | None:
+        """Return the newest pod of the Deployment that a pod of this name had; None without one."""
+        try:
+            selector = self.platform.get("Deployment", workload_of_pod(name))["spec"]["selector"].get("matchLabels", {})
+        except ObjectNotFound:
+            return None
+        alive = [one for one in self.platform.list("Pod", selector) if not one["metadata"].get("deletionTimestamp")]
+        return max(alive, key=lambda pod: pod["metadata"].get("creationTimestamp") or "", default=None)
 
     def found(self, kind: str, selector: str | None = None) -> list[Object]:
         """Return the objects of a kind, those that a label selector selects when one is given."""
@@ -67,9 +88,9 @@ class KubectlSession:
         """Make one object of another, and return what kubectl says of it."""
         kind, name = current["kind"], current["metadata"]["name"]
         self.must_be_writable(kind)
-        for field in ("apiVersion", "kind"):
-            if wanted.get(field) != current[field]:
-                raise CommandRefused(f"{field} of {full_name(kind, name)} cannot be changed; leave it as it is")
+        for key in ("apiVersion", "kind"):
+            if wanted.get(key) != current[key]:
+                raise CommandRefused(f"{key} of {full_name(kind, name)} cannot be changed; leave it as it is")
         if wanted.get("metadata", {}).get("name") != name:
             raise CommandRefused(f"the name of {full_name(kind, name)} cannot be changed; leave it as it is")
         if not isinstance(wanted.get("spec", {}), Mapping):

@@ -59,8 +59,8 @@ def delete(
         if name is None and selector is None and not of_all:
             raise CommandRefused(f"which {resource_name(kind)}? give names, a selector with -l, or --all")
         names = [name] if name else [one["metadata"]["name"] for one in session.found(kind, selector)]
-        for one in names:
-            session.get(kind, one)
+        for given in names:
+            one = session.get(kind, given)["metadata"]["name"]
             session.platform.delete(kind, one, grace_period_s=grace_s)
             lines.append(f'{type_name(kind)} "{one}" deleted')
     return "\n".join(lines) or "No resources found"

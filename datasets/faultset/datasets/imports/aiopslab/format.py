@@ -18,12 +18,12 @@ from faultset.datasets.imports.aiopslab.rows import (
     read_metrics,
     read_spans,
     span_rows,
-    workload_of,
 )
 from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.columns import csv_header, read_csv
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.windows import reference_end
+from faultset.datasets.kubectl.pod_names import workload_of_pod
 
 SLICE_NS = 300 * SECOND_NS
 SLICE_LINES = 7500
@@ -110,7 +110,7 @@ def _extent(export: Export) -> tuple[np.ndarray, set[str], float | None]:
         logs = read_logs(export.log_files)
         edges += [int(logs["time"].min()), int(logs["time"].max())] if len(logs) else []
         pods |= set(logs["pod"].unique())
-    services |= {workload_of(pod) for pod in pods}
+    services |= {workload_of_pod(pod) for pod in pods}
     step = float(np.median(steps)) / SECOND_NS if steps else None
     return np.array(edges, dtype=np.int64), services, step
 

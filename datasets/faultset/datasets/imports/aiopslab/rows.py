@@ -7,7 +7,6 @@ interface in the name; windows asked for twice overlap.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,25 +18,14 @@ from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import absent, coded, constant, epoch_ns, read_csv
+from faultset.datasets.kubectl.pod_names import workload_of_pod
 from faultset.datasets.metrics.roles import builtin_catalogue
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_POD = re.compile(r"(-[a-z0-9]{5,10}-[a-z0-9]{5}|-\d+)$")
 _LEVEL = r"(?i)^\W*(?:\S+\s+){0,3}?(trace|debug|info|warn|warning|error|fatal|panic)\b"
 _LEVELS = {"warn": "warning", "panic": "fatal"}
-
-
-def workload_of(pod: str) -> str:
-    """Return the workload of a pod by its name.
-
-    Examples
-    --------
-    >>> workload_of("mongodb-geo-7d5f6d4c9b-x2k4f"), workload_of("mysql-0")
-    ('mongodb-geo', 'mysql')
-    """
-    return _POD.sub("", pod)
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
@@ -128,7 +116,7 @@ def metric_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
             METRICS,
             {
                 "time": pa.array(frame["time"].to_numpy(), pa.int64()).cast(TIME),
-                "service": _words(frame["pod"].map({pod: workload_of(pod) for pod in frame["pod"].unique()})),
+                "service": _words(frame["pod"].map({pod: workload_of_pod(pod) for pod in frame["pod"].unique()})),
                 "pod": _words(frame["pod"]),
                 "container": absent(len(frame)),
                 "metric": _words(frame["metric"]),
@@ -180,7 +168,7 @@ def log_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
         LOGS,
         {
             "time": pa.array(frame["time"].to_numpy(dtype=np.int64), pa.int64()).cast(TIME),
-            "service": _words(frame["pod"].map({pod: workload_of(pod) for pod in frame["pod"].unique()})),
+            "service": _words(frame["pod"].map({pod: workload_of_pod(pod) for pod in frame["pod"].unique()})),
             "pod": _words(frame["pod"]),
             "container": _words(frame["container"]),
             "level": _words(level),

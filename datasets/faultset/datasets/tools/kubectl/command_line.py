@@ -74,7 +74,7 @@ def parsed_command(text: str) -> KubectlCommand:
     >>> command.verb, command.arguments, command.output, command.filters
     ('get', ['pods'], 'wide', [['grep', '-v', 'Running']])
     """
-    words, *filters = _stages(text)
+    words, *filters = pipeline(text)
     if words and words[0] == "kubectl":
         words = words[1:]
     elif not words or words[0] not in ("get", "describe", "logs", "top", "events"):
@@ -93,7 +93,21 @@ def parsed_command(text: str) -> KubectlCommand:
     return command
 
 
-def _stages(text: str) -> list[list[str]]:
+def pipeline(text: str) -> list[list[str]]:
+    """Return the words of a command and of each filter behind a pipe.
+
+    Raises
+    ------
+    CommandError
+        A part is empty, or a quote is not closed.
+    ShellSyntaxError
+        The line needs a shell for more than pipes.
+
+    Examples
+    --------
+    >>> pipeline("kubectl get pods 2>&1 | wc -l")
+    [['kubectl', 'get', 'pods'], ['wc', '-l']]
+    """
     stages: list[list[str]] = [[]]
     for word, is_operator in _without_redirections(tokens(text)):
         if not is_operator:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow as pa
 
 from faultset.collector.episodes.harmless_changes import clients_may_notice
 from faultset.collector.episodes.health import HostTooBusy
+from faultset.collector.episodes.recording.contexts import episode_context, finished, recorded_rows, workload
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.capabilities import host_load
@@ -24,7 +24,6 @@ from faultset.collector.spec.reachability import services_reached
 from faultset.collector.verdicts.calibration import threshold_for
 from faultset.collector.verdicts.sli import as_seen_at
 from faultset.collector.verdicts.verdict import Judgement, judge
-from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, EpisodeWriter
 from faultset.datasets.format.run_digests import WRITTEN, run_digest
 from faultset.datasets.format.schemas import TABLES, time_column, without_episode
@@ -34,22 +33,11 @@ from faultset.datasets.views import EpisodeView
 _log = logging.getLogger(__name__)
 
 
-def _finished(batch: pa.RecordBatch, end_ns: int) -> pa.RecordBatch:
-    """Keep the spans that had ended by the end of the view: a later end would tell when the fault was undone."""
-    ends = batch["time"].cast(pa.int64()).to_numpy() + batch["duration_ns"].to_numpy()
-    return batch.filter(pa.array(ends < end_ns))
-
-
-def _table(platform: EpisodePlatform, name: str, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-    for batch in platform.sources[name].snapshot(start_ns, end_ns) if name in platform.sources else ():
-        yield _finished(batch, end_ns) if name == "spans" else batch
-
-
 def _added(added: Sequence[SourceRows], name: str, end_ns: int) -> Iterator[pa.RecordBatch]:
     for one in added:
         if one.spec.table == name:
             for batch in one.rows.to_batches():
-                yield _finished(batch, end_ns) if name == "spans" else batch
+                yield finished(batch, end_ns) if name == "spans" else batch
 
 
 def _seen_requests(requests: pa.Table, end_ns: int) -> pa.Table:
@@ -102,35 +90,19 @@ def write_episode(
     added_tables = [one.spec.added_table for one in added if one.spec.added_table]
     with EpisodeWriter(root, plan.episode, added_tables=added_tables) as writer:
         schema = without_episode(TABLES["requests"])
-        requests = pa.Table.from_batches(_table(platform, "requests", bounds.start_ns, bounds.end_ns), schema=schema)
+        answered = recorded_rows(platform, "requests", bounds.start_ns, bounds.end_ns)
+        requests = pa.Table.from_batches(answered, schema=schema)
         platform.stop_load()
         written = {"requests": writer.write_table("requests", [_seen_requests(requests, bounds.end_ns)])}
         for name in ("metrics", "spans", "logs", "events", "objects"):
-            own = _table(platform, name, bounds.start_ns, bounds.end_ns)
+            own = recorded_rows(platform, name, bounds.start_ns, bounds.end_ns)
             written[name] = writer.write_table(name, chain(own, _added(added, name, bounds.end_ns)))
         for table in added_tables:
             written[table.name] = writer.write_table(table.name, _added(added, table.name, bounds.end_ns))
         _log.info("telemetry is read: %s", ", ".join(f"{len(rows)} {name}" for name, rows in written.items()))
         times = {name: rows[time_column(name)] for name, rows in written.items()}
         del written
-        writer.write_context(
-            EpisodeContext(
-                episode=plan.episode,
-                app=plan.app,
-                platform=plan.platform,
-                view_start_ns=bounds.start_ns,
-                view_end_ns=bounds.end_ns,
-                reference_end_ns=bounds.reference_end_ns,
-                source_intervals_s={name: source.interval_s for name, source in platform.sources.items()}
-                | {one.spec.table: one.interval_s for one in added if one.spec.added_table},
-                services=tuple(app.services),
-                calls=tuple(app.calls),
-                workload_entry=app.entry[0],
-                metric_roles=tuple(asdict(role) for one in added for role in one.spec.metric_roles),
-                added_tables=tuple(added_tables),
-                workload=_workload(plan),
-            )
-        )
+        writer.write_context(episode_context(plan, platform, bounds, added))
         view = EpisodeView(root / EPISODES / f"{plan.episode}{INCOMPLETE}")
         judgement = judge(
             requests.to_pandas(),
@@ -162,10 +134,6 @@ def _must_be_valid(plan: Plan, judgement: Judgement, *, is_busy: bool, made: Map
         reason = "client requests moved without a fault while the host was short of CPU"
     if reason:
         raise HostTooBusy(f"the episode says nothing about {plan.title}: {reason}; end other programs on this machine")
-
-
-def _workload(plan: Plan) -> dict[str, Any]:
-    return {"mix": plan.mix, "rate_rps": plan.rate_rps, **plan.traffic.as_record()}
 
 
 def _label(
@@ -204,7 +172,7 @@ def _label(
         "reference_end": bounds.reference_end_ns,
         "verdict": judgement.verdict if fault else "none",
         "profile": plan.profile,
-        "workload": _workload(plan),
+        "workload": workload(plan),
         "seed": plan.seed,
         "host": {**host_load(platform).as_record(), "parallel": record.parallel, "durations_s": record.durations_s},
         "clock_offsets": {table: round(1e9 * offset_s) for table, offset_s in platform.clock_offsets_s().items()},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.episodes.health import HostTooBusy
-from faultset.collector.episodes.writer import _must_be_valid
+from faultset.collector.episodes.recording.writer import _must_be_valid
 from faultset.collector.plans.plan import NoFaultKind, Plan
 from faultset.collector.verdicts.verdict import Judgement
 from tests.collector.plan_samples import PLAN

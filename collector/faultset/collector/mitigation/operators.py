@@ -1,0 +1,148 @@
+"""Operators: who repairs a live system by looking and acting, found through the entry-point group `faultset.operators`.
+
+An operator works in a thread of its own, because it may think for long; what it does to the system is carried out
+between the duties of the episode, which alone acts on the platform.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+from faultset.collector.mitigation.messages import OperatorOrder
+from faultset.core.errors import PlatformError, in_one_sentence
+from faultset.core.plugins import load_plugin, require_class
+from faultset.datasets.tools.toolset import EpisodeTools
+
+GROUP = "faultset.operators"
+GRACE_S = 30.0
+"""How long beyond its time an operator may take to come to an end."""
+_TICK_S = 0.05
+T = TypeVar("T")
+
+
+class Operator(Protocol):
+    """Who repairs a system with the tools of a live episode; registered as a class without arguments."""
+
+    def title(self, settings: Mapping[str, Any]) -> str:
+        """Return the name of what the settings choose; raise UsageError when they cannot be used."""
+        ...
+
+    def code(self, settings: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return which code is run, as names and versions."""
+        ...
+
+    def operate(
+        self, tools: EpisodeTools, settings: Mapping[str, Any], *, run: str, out: Path, hidden: Sequence[Path]
+    ) -> Mapping[str, Any]:
+        """Repair the system, and return a record of the work as JSON.
+
+        Parameters
+        ----------
+        tools
+            Show what was recorded up to now; the tool kubectl changes the system.
+        run
+            Name of the attempt.
+        out
+            Folder of the results.
+        hidden
+            Folders that say what was done to the system; no code of others may read them.
+        """
+        ...
+
+    def keep(self, out: Path, records: Sequence[Mapping[str, Any]]) -> None:
+        """Write what the records of all attempts say beside the results."""
+        ...
+
+
+def load_operator(name: str) -> Operator:
+    """Return an operator; raise UsageError for a name that is not known or a plug-in that cannot be loaded."""
+    return load_plugin(GROUP, name, kind="operator", accept=_made)
+
+
+def _made(name: str, loaded: Any) -> Operator:
+    require_class(loaded, "operate")
+    return loaded()
+
+
+class Desk:
+    """Where the calls of an operator's thread wait until the episode carries them out."""
+
+    def __init__(self) -> None:
+        self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._closed = threading.Event()
+
+    def carried_out(self, call: Callable[[], T]) -> T:
+        """Wait until the episode has made a call, and return its result; raise PlatformError after the end."""
+        result: Future[T] = Future()
+        self._waiting.put((result, call))
+        while True:
+            try:
+                return result.result(timeout=0.5)
+            except TimeoutError:
+                if result.done():
+                    raise
+                if self._closed.is_set():
+                    raise PlatformError("the time of the repair is over") from None
+
+    def serve(self, seconds: float) -> None:
+        """Carry out the next call, if one comes in time."""
+        try:
+            result, call = self._waiting.get(timeout=seconds)
+        except Empty:
+            return
+        try:
+            result.set_result(call())
+        except Exception as error:
+            result.set_exception(error)
+
+    def close(self) -> None:
+        """Let every call that was not carried out fail."""
+        self._closed.set()
+
+
+def operate(
+    order: OperatorOrder,
+    work: Callable[[Operator], Mapping[str, Any]],
+    desk: Desk,
+    between: Callable[[], None],
+    clock: Callable[[], int],
+) -> dict[str, Any]:
+    """Let an operator work, and return its record, or why there is none as `failure`.
+
+    Parameters
+    ----------
+    work
+        Calls the operator.
+    between
+        The duties of the episode; called many times a second.
+    clock
+        Returns nanoseconds.
+    """
+    operator = load_operator(order.operator)
+    made: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            made.update(work(operator))
+        except Exception as error:
+            # whatever an operator's code does, the episode goes on to its undo
+            made.update(failure=in_one_sentence(error))
+
+    thread = threading.Thread(target=run, name="operator", daemon=True)
+    deadline_ns = clock() + round((order.seconds + GRACE_S) * 1e9)
+    thread.start()
+    try:
+        while thread.is_alive() and clock() < deadline_ns:
+            desk.serve(_TICK_S)
+            between()
+    finally:
+        desk.close()
+    thread.join(timeout=2 * _TICK_S)
+    if thread.is_alive():
+        return {"failure": f"it did not end within {order.seconds:g} s"}
+    return made
