@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import io
 import json
 import os
 import struct
@@ -19,19 +18,14 @@ import pyarrow as pa
 
 from faultset.core.errors import UsageError
 from faultset.core.files import replacing
-from faultset.evaluators.results.rows import OWN_COLUMNS, ROWS_VERSION, ResultRow, rows_of, table_of
+from faultset.evaluators.results.row_parts import packed, unpacked
+from faultset.evaluators.results.rows import ROWS_VERSION, ResultRow
 from faultset.evaluators.results.truth import Truth
 
 CHECKPOINT_FILE = "results.partial.arrows"
 _HEAD = struct.Struct("<QI")
 """Before every part of the file: its length and CRC-32."""
 _MOST_BYTES = 1 << 30
-_SCHEMA = pa.schema(
-    [
-        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field  # type: ignore[attr-defined]
-        for field in OWN_COLUMNS
-    ]
-)
 _CHANGED = {
     "digest": "the dataset",
     "code": "faultset itself",
@@ -113,10 +107,7 @@ class Checkpoint:
     def add(self, rows: Sequence[ResultRow]) -> None:
         """Store a batch; what was added survives the end of this process."""
         if rows:
-            part = io.BytesIO()
-            with pa.ipc.new_stream(part, _SCHEMA) as writer:
-                writer.write_table(table_of(rows, _SCHEMA))
-            self._write(part.getvalue())
+            self._write(packed(rows))
 
     def remove(self) -> None:
         """Remove the file: the results are complete and stored."""
@@ -146,7 +137,7 @@ class Checkpoint:
         rows: dict[Any, ResultRow] = {}
         for part in parts:
             with contextlib.suppress(pa.ArrowException, OSError, KeyError, ValueError, TypeError):
-                rows |= {row.key: row for row in rows_of(pa.ipc.open_stream(part).read_all(), truths)}
+                rows |= {row.key: row for row in unpacked(part, truths)}
         other = {name for name, code in self._codes.items() if codes.get(name, code) != code}
         stale = {key for key, row in rows.items() if row.baseline in other or row.alarm_source in other}
         self.changed = tuple(f"the code of {name}" for name in sorted(other)) if stale else ()

@@ -12,6 +12,7 @@ from faultset.evaluators.execution.baseline_runs import RunContext
 from faultset.evaluators.execution.batches import PROGRESS_TOPIC, EpisodeBatch, report_progress
 from faultset.evaluators.execution.dask_clients import remote_workers
 from faultset.evaluators.execution.planning.plan import EvaluationPlan
+from faultset.evaluators.results.row_parts import RowParts
 from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
@@ -49,9 +50,10 @@ def run_plan(
     """
     from distributed import as_completed
 
-    rows = list(plan.kept)
     if not plan.batches:
-        return rows
+        return list(plan.kept)
+    rows = RowParts()
+    rows.add(plan.kept)
     client.subscribe_topic(PROGRESS_TOPIC, lambda event: progress(event[1]))
     futures: dict[Any, tuple[EpisodeBatch, ...]] = {}
     try:
@@ -74,14 +76,14 @@ def run_plan(
             except DataError as error:
                 found, damage = [], {batch.truth.episode: error for batch in futures[done]}
             keep(found)
-            rows += found
+            rows.add(found)
             for episode, error in damage.items():
                 if damaged is None:
                     raise error
                 damaged(episode, error)
             futures.pop(done, None)
             done.release()
-        return rows
+        return rows.rows()
     except _lost_errors() as error:
         raise PlatformError(
             f"{_loss(error)}; {len(rows)} of {plan.answers + len(plan.kept)} answers are kept, "
