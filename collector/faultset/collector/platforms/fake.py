@@ -5,8 +5,8 @@ A Deployment's pods appear at once and are Running; `requests` says what clients
 
 from __future__ import annotations
 
-import copy
 import pickle
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
-from faultset.collector.platforms.api.objects import Object, ObjectNotFound
+from faultset.collector.platforms.api.objects import Object, ObjectNotFound, copied
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
 from faultset.collector.platforms.journal.undo import UndoExecutor, undo_all
@@ -64,12 +64,15 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         self._last_number = 0
         self.torn_down = False
 
-    def copy(self, journal: Journal) -> FakePlatform:
-        """Return a platform in the same state, with a journal of its own and no calls yet."""
-        made = FakePlatform(self.app, journal)
-        made.objects, made.rows, made._last_number = pickle.loads(
-            pickle.dumps((self.objects, self.rows, self._last_number))
-        )
+    def state(self) -> bytes:
+        """Return objects and rows, from which `from_state` makes platforms."""
+        return pickle.dumps((self.objects, self.rows, self._last_number))
+
+    @classmethod
+    def from_state(cls, app: AppSpec, journal: Journal, state: bytes) -> FakePlatform:
+        """Return a platform in the state of another one, with a journal of its own and no calls yet."""
+        made = cls(app, journal)
+        made.objects, made.rows, made._last_number = pickle.loads(state)
         return made
 
     def replace_pods(self) -> None:
@@ -94,7 +97,7 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Create or replace, then bring pods in line."""
         for given in objects:
-            made = copy.deepcopy(dict(given))
+            made = copied(dict(given))
             made["metadata"].setdefault("creationTimestamp", f"2026-01-01T00:00:{self._next_number():02d}Z")
             self.objects[made["kind"], made["metadata"]["name"]] = made
         self._reconcile()
@@ -103,16 +106,17 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         """Return a copy."""
         if (kind, name) not in self.objects:
             raise ObjectNotFound(f"there is no {kind} {name}")
-        return copy.deepcopy(self.objects[kind, name])
+        return copied(self.objects[kind, name])
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
         """Return copies."""
+        return [copied(found) for found in self._each(kind, labels)]
+
+    def _each(self, kind: str, labels: Mapping[str, str] | None = None) -> Iterator[Object]:
         wanted = (labels or {}).items()
-        return [
-            copy.deepcopy(found)
-            for (found_kind, _), found in self.objects.items()
-            if found_kind == kind and wanted <= found["metadata"].get("labels", {}).items()
-        ]
+        for (found_kind, _), found in [*self.objects.items()]:
+            if found_kind == kind and wanted <= found["metadata"].get("labels", {}).items():
+                yield found
 
     def run_command(self, pod: str, argv: Sequence[str]) -> str:
         """Note it; `echo` prints its words, `false` fails, everything else is silent."""
@@ -124,7 +128,7 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         if (kind, name) not in self.objects:
             raise ObjectNotFound(f"there is no {kind} {name}")
-        self.calls.append(("patch", kind, name, copy.deepcopy(dict(change))))
+        self.calls.append(("patch", kind, name, copied(dict(change))))
         self.objects[kind, name] = merge(self.objects[kind, name], change)
         self._reconcile()
 
@@ -185,21 +189,26 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         return self._last_number
 
     def _reconcile(self) -> None:
+        key = self.app.label_key
+        pods_of: defaultdict[str | None, list[Object]] = defaultdict(list)
+        for pod in self._each("Pod"):
+            pods_of[pod["metadata"].get("labels", {}).get(key)].append(pod)
         for (kind, name), deployment in [*self.objects.items()]:
             if kind != "Deployment":
                 continue
             wanted = deployment["spec"].get("replicas", 1)
             template = deployment["spec"]["template"]
-            key = self.app.label_key
             wanted_form = _form(template)
-            pods = [p for p in self.list("Pod", {key: name}) if _form(p) == wanted_form]
-            for pod in self.list("Pod", {key: name}):
-                if _form(pod) != wanted_form and pod["metadata"].get("patched") is None and deployment.get("seen"):
+            present = [(pod, _form(pod) == wanted_form) for pod in pods_of[name]]
+            pods = [pod for pod, is_current in present if is_current]
+            for pod, is_current in present:
+                if not is_current and pod["metadata"].get("patched") is None and deployment.get("seen"):
                     if deployment["seen"] != wanted_form:
                         del self.objects["Pod", pod["metadata"]["name"]]
                     else:
                         pods.append(pod)
-            deployment["seen"] = copy.deepcopy(wanted_form)
+            if deployment.get("seen") != wanted_form:
+                deployment["seen"] = copied(wanted_form)
             for pod in pods[wanted:]:
                 del self.objects["Pod", pod["metadata"]["name"]]
             for _ in range(wanted - len(pods)):
@@ -221,7 +230,7 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
                         "annotations": dict(template["metadata"].get("annotations") or {}),
                         "creationTimestamp": f"2026-01-01T00:01:{number:04d}Z",
                     },
-                    "spec": copy.deepcopy(template["spec"]),
+                    "spec": copied(template["spec"]),
                     "status": {
                         "phase": "Running",
                         "conditions": [{"type": "Ready", "status": "True"}],

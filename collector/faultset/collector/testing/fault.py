@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import tempfile
 import time
@@ -16,6 +15,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import FaultSpec, get_fault
 from faultset.collector.plans.fault_selection import unavailable_reason
+from faultset.collector.platforms.api.objects import copied
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.spec.app import AppSpec
@@ -66,10 +66,10 @@ def check_fault(fault: str | FaultSpec, app: str | AppSpec = "hotel", *, effect:
     reason = unavailable_reason(spec, app)
     assert not reason, f"fault {spec.name} {reason}; name an application that it can be applied to"
     with tempfile.TemporaryDirectory(prefix="faultset-") as folder:
-        deployed = _deployed(app, Journal(Path(folder) / "deployed.jsonl"))
+        deployed = _deployed(app, Journal(Path(folder) / "deployed.jsonl", durable=False))
         for target in spec.targets(app):
             assert target in app.services, f"fault {spec.name} has the target {target}, which {app.name} has not"
-            _Trial(spec, target, deployed, Path(folder)).run(effect)
+            _Trial(spec, target, app, deployed.state(), Path(folder)).run(effect)
         deployed.journal.close()
 
 
@@ -84,9 +84,9 @@ def try_fault(spec: FaultSpec, app: AppSpec) -> list[dict[str, Any]]:
     if reason := unavailable_reason(spec, app):
         raise UsageError(f"fault {spec.name} {reason}; name another application with --app")
     with tempfile.TemporaryDirectory(prefix="faultset-") as folder:
-        deployed = _deployed(app, Journal(Path(folder) / "deployed.jsonl"))
+        deployed = _deployed(app, Journal(Path(folder) / "deployed.jsonl", durable=False))
         try:
-            return [_Trial(spec, target, deployed, Path(folder)).record() for target in spec.targets(app)]
+            return [_Trial(spec, target, app, deployed.state(), Path(folder)).record() for target in spec.targets(app)]
         except AssertionError as error:
             raise UsageError(str(error)) from error
         finally:
@@ -96,8 +96,8 @@ def try_fault(spec: FaultSpec, app: AppSpec) -> list[dict[str, Any]]:
 class _Trial:
     """A fault tried on one target."""
 
-    def __init__(self, spec: FaultSpec, target: str, deployed: FakePlatform, folder: Path):
-        self._spec, self._target, self._deployed, self._folder = spec, target, deployed, folder
+    def __init__(self, spec: FaultSpec, target: str, app: AppSpec, deployed: bytes, folder: Path):
+        self._spec, self._target, self._app, self._deployed, self._folder = spec, target, app, deployed, folder
         self._what = f"fault {spec.name} on {target}"
         self._journals: list[Journal] = []
 
@@ -168,8 +168,9 @@ class _Trial:
         assert not platform.impairments, f"{self._what} is not undone: an impairment is left"
 
     def _platform(self) -> FakePlatform:
-        self._journals.append(Journal(self._folder / f"{self._target}-{len(self._journals)}.jsonl"))
-        made = self._deployed.copy(self._journals[-1])
+        path = self._folder / f"{self._target}-{len(self._journals)}.jsonl"
+        self._journals.append(Journal(path, durable=False))
+        made = FakePlatform.from_state(self._app, self._journals[-1], self._deployed)
         # the samples are as old as on a platform that runs, however long ago they were made
         late_ns = time.time_ns() - 10**9 - max((row["time"] for row in made.rows["metrics"]), default=0)
         for row in made.rows["metrics"]:
@@ -243,7 +244,7 @@ def _foreign_objects(app: AppSpec) -> list[dict[str, Any]]:
 def _objects(platform: FakePlatform) -> dict[tuple[str, str], dict[str, Any]]:
     kinds = ("Deployment", "Service", "PersistentVolumeClaim", "ConfigMap", "Secret")
     return {
-        key: {field: copy.deepcopy(value) for field, value in found.items() if field in ("spec", "data")}
+        key: {field: copied(value) for field, value in found.items() if field in ("spec", "data")}
         for key, found in platform.objects.items()
         if key[0] in kinds
     }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from faultset.collector.platforms.api.objects import Object, ObjectNotFound
+from faultset.collector.platforms.api.objects import Object, ObjectNotFound, copied
 from faultset.collector.platforms.journal.undo_operations import merge
 from faultset.collector.platforms.local.api_server.defaults import with_defaults
 from faultset.collector.platforms.observation.timestamps import rfc3339
@@ -53,11 +52,11 @@ class ObjectStore:
 
     def get(self, kind: str, name: str) -> Object:
         """Return a copy of one object; raise ObjectNotFound."""
-        return copy.deepcopy(self._existing(kind, name))
+        return copied(self._existing(kind, name))
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Object]:
         """Return copies of the objects of a kind that carry `labels`, oldest first."""
-        return [copy.deepcopy(found) for found in self.each(kind, labels)]
+        return [copied(found) for found in self.each(kind, labels)]
 
     def find(self, kind: str, name: str) -> Object | None:
         """Return the stored object itself, to be read only, or None."""
@@ -76,7 +75,7 @@ class ObjectStore:
 
     def create(self, wanted: Mapping[str, Any]) -> Object:
         """Add an object and return it; raise PlatformError when the name is taken."""
-        made = with_defaults(copy.deepcopy(dict(wanted)))
+        made = with_defaults(copied(dict(wanted)))
         kind, name = made["kind"], made["metadata"]["name"]
         if self.find(kind, name) is not None:
             raise PlatformError(f'{kind} "{name}" already exists')
@@ -98,7 +97,7 @@ class ObjectStore:
         current = self.find(kind, name)
         if current is None:
             return self.create({key: value for key, value in wanted.items() if key != "status"})
-        made = with_defaults(copy.deepcopy(dict(wanted)))
+        made = with_defaults(copied(dict(wanted)))
         kept = {key: current["metadata"][key] for key in _KEPT_BY_APPLY if key in current["metadata"]}
         made["metadata"] = {**kept, **made["metadata"]}
         return self._replace(current, made)
@@ -112,7 +111,7 @@ class ObjectStore:
         """Replace an object's status; nothing happens when it is equal or the object is gone."""
         current = self.find(kind, name)
         if current is not None and current.get("status") != status:
-            self._put({**current, "status": copy.deepcopy(dict(status))})
+            self._put({**current, "status": copied(dict(status))})
 
     def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
         """Begin the deletion of an object; at once unless its pod runs or a finalizer protects it."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
-from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.api.objects import Object, copied
 from faultset.collector.platforms.local.api_server.object_store import owner_reference
 from faultset.collector.platforms.local.controllers.context import Context, template_hash
 from faultset.collector.platforms.observation.timestamps import rfc3339
@@ -37,7 +36,7 @@ def _current_set(context: Context, deployment: Object) -> Object:
     if found is not None:
         return found
     labels = {**template["metadata"].get("labels", {}), HASH_LABEL: digest}
-    pod_template = copy.deepcopy(template)
+    pod_template = copied(template)
     pod_template.setdefault("metadata", {})["labels"] = labels
     selector = {**deployment["spec"]["selector"].get("matchLabels", {}), HASH_LABEL: digest}
     made: dict[str, Any] = {

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
-from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.api.objects import Object, copied
 from faultset.collector.platforms.api.pod_state import is_active, is_ready
 from faultset.collector.platforms.local.api_server.object_store import owner_reference, owner_uid, selects
 from faultset.collector.platforms.local.controllers.context import Context
@@ -53,7 +52,7 @@ def _first_to_go(pod: Object) -> tuple[bool, bool, bool, int]:
 
 
 def _create_pod(context: Context, replica_set: Object) -> Object:
-    template = copy.deepcopy(replica_set["spec"]["template"])
+    template = copied(replica_set["spec"]["template"])
     name = f"{replica_set['metadata']['name']}-{context.suffix()}"
     made: dict[str, Any] = {
         "apiVersion": "v1",
