@@ -26,6 +26,8 @@ from faultset.core.suggestions import unknown_name
 _log = logging.getLogger(__name__)
 _reported: set[Plugin] = set()
 T = TypeVar("T")
+_Folders = tuple[tuple[str, int], ...]
+"""The folders that modules are found in, with the time of their last change."""
 Accept = Callable[[str, Any], T]
 """Takes the name of an entry point and the object that was imported, and returns what the group holds.
 
@@ -112,7 +114,12 @@ class Plugin:
 
 def entry_points(*, group: str) -> EntryPoints:
     """Return the entry points of a group; installed distributions are read again only when a folder has changed."""
-    return _read_entry_points(group, tuple((folder, _changed_ns(folder)) for folder in sys.path))
+    return _read_entry_points(group, _folders())
+
+
+def distribution_named(name: str) -> Distribution | None:
+    """Return an installed distribution, read again only when a folder has changed; None where there is none."""
+    return _read_distribution(name, _folders())
 
 
 @contextmanager
@@ -141,8 +148,20 @@ def _own_interrupts() -> Iterator[None]:
 
 
 @lru_cache(maxsize=32)
-def _read_entry_points(group: str, folders: tuple[tuple[str, int], ...]) -> EntryPoints:
+def _read_entry_points(group: str, folders: _Folders) -> EntryPoints:
     return metadata.entry_points(group=group)
+
+
+@lru_cache(maxsize=256)
+def _read_distribution(name: str, folders: _Folders) -> Distribution | None:
+    try:
+        return metadata.distribution(name)
+    except (metadata.PackageNotFoundError, ValueError):
+        return None
+
+
+def _folders() -> _Folders:
+    return tuple((folder, _changed_ns(folder)) for folder in sys.path)
 
 
 def _changed_ns(folder: str) -> int:
@@ -153,7 +172,8 @@ def _changed_ns(folder: str) -> int:
 
 
 @lru_cache(maxsize=256)
-def _name_and_version(distribution: Distribution) -> str:
+def name_and_version(distribution: Distribution) -> str:
+    """Return what sentences and records call a distribution."""
     return f"{distribution.name} {distribution.version}"
 
 
@@ -164,7 +184,7 @@ def plugins(group: str) -> dict[str, Plugin]:
     """
     found: dict[str, Plugin] = {}
     for point in entry_points(group=group):
-        owner = _name_and_version(point.dist) if point.dist else "an unnamed distribution"
+        owner = name_and_version(point.dist) if point.dist else "an unnamed distribution"
         plugin = Plugin(group=group, name=point.name, value=point.value, distribution=owner)
         other = found.setdefault(point.name, plugin)
         if other.value != plugin.value:

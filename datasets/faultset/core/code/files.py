@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
-from faultset.core.plugins import Plugin
+from faultset.core.plugins import Plugin, distribution_named
 
 OWN = "faultset"
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]*))", re.M)
@@ -31,10 +31,7 @@ def distribution_of(module: str, plugin: Plugin | None) -> metadata.Distribution
         name = next(iter(_owners().get(top, ())), None)
     if name is None:
         return None
-    try:
-        return metadata.distribution(name)
-    except (metadata.PackageNotFoundError, ValueError):
-        return None
+    return distribution_named(name)
 
 
 @functools.cache

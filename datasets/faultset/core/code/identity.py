@@ -18,7 +18,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from faultset.core.code.files import OWN, distribution_of, files_below, files_of, units_of
-from faultset.core.plugins import Plugin
+from faultset.core.plugins import Plugin, name_and_version
 
 UNINSTALLED = "no distribution"
 
@@ -64,7 +64,7 @@ def code_identity(thing: Any, plugin: Plugin | None = None, *, within: str = "")
     distribution = distribution_of(module.__name__, plugin)
     files = dict(files_of(module, distribution, within))
     content = [(name, _content(path)) for name, path in sorted(files.items())]
-    owner = f"{distribution.name} {distribution.version}" if distribution is not None else UNINSTALLED
+    owner = name_and_version(distribution) if distribution is not None else UNINSTALLED
     return CodeIdentity(distribution=owner, digest=_digest([*content, ("arguments", bound)]))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -52,18 +53,26 @@ def parse_yaml(text: str, origin: str, *, error: type[FaultsetError] = UsageErro
         It is no YAML, is nested too deep, or has too many values when its aliases are written out.
     """
     origin = printable(origin)
-
-    def refuse(reason: str) -> FaultsetError:
-        return error(f"{origin} is not the YAML that is wanted: {reason}; correct it")
-
     try:
-        _check_size(text, refuse)
-        return yaml.load(text, Loader=_LOADER)
+        return pickle.loads(_parsed(text))
+    except _Unwanted as problem:
+        raise error(f"{origin} is not the YAML that is wanted: {problem}; correct it") from None
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as problem:
         raise error(f"{origin} is not YAML: {printable(' '.join(str(problem).split())[:300])}") from None
 
 
-def _check_size(text: str, refuse: Callable[[str], FaultsetError]) -> None:
+class _Unwanted(Exception):
+    """The text is YAML, but not of the kind that is read."""
+
+
+@functools.lru_cache(maxsize=32)
+def _parsed(text: str) -> bytes:
+    """Return the value as bytes, of which every reader gets a copy: the same few texts are read many times."""
+    _check_size(text)
+    return pickle.dumps(yaml.load(text, Loader=_LOADER))
+
+
+def _check_size(text: str) -> None:
     """Walk over the text without building anything: builders of nested values are recursive, some in C."""
     sizes: dict[str | None, int] = {}
     open_values: list[tuple[str | None, int]] = []
@@ -72,11 +81,11 @@ def _check_size(text: str, refuse: Callable[[str], FaultsetError]) -> None:
     for event in yaml.parse(text, Loader=_LOADER):
         twice = keys.repeated(event)
         if twice is not None:
-            raise refuse(f'{_line(event)} has the key "{printable(twice[:60])}" a second time')
+            raise _Unwanted(f'{_line(event)} has the key "{printable(twice[:60])}" a second time')
         if isinstance(event, yaml.CollectionStartEvent):
             open_values.append((event.anchor, total))
             if len(open_values) > MOST_LEVELS:
-                raise refuse(f"{_line(event)} is nested deeper than {MOST_LEVELS} levels")
+                raise _Unwanted(f"{_line(event)} is nested deeper than {MOST_LEVELS} levels")
             total += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_values.pop()
@@ -84,14 +93,14 @@ def _check_size(text: str, refuse: Callable[[str], FaultsetError]) -> None:
                 sizes[anchor] = total - before
         elif isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_values):
-                raise refuse(f"{_line(event)} repeats a value inside itself")
+                raise _Unwanted(f"{_line(event)} repeats a value inside itself")
             total += sizes.get(event.anchor, 1)
         elif isinstance(event, yaml.ScalarEvent):
             total += 1
             if event.anchor is not None:
                 sizes[event.anchor] = 1
         if total > MOST_VALUES:
-            raise refuse(f"it has more than {MOST_VALUES:,} values")
+            raise _Unwanted(f"it has more than {MOST_VALUES:,} values")
 
 
 class _Keys:
