@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+# networks of tests are tiny: compiling them costs more than running them
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 LONGEST = (
     "collector/campaigns/test_one_real_campaign.py",

@@ -240,6 +240,16 @@ def test_metrics_of_the_node_belong_to_no_service(root: Path, tmp_path: Path) ->
     assert set(node["labels"]) == {f'{{"seen_from_pod":"{pod}"}}' for pod in (GATE, CONTACTS)}
 
 
+def test_labels_of_metrics_stay_json_whatever_a_pod_is_called(root: Path, tmp_path: Path) -> None:
+    for path in root.rglob(f"{CONTACTS}_metric.csv"):
+        path.write_text(path.read_text(encoding="utf-8").replace(CONTACTS, f"'{CONTACTS}\\"), encoding="utf-8")
+    dataset = imported(root, tmp_path / "out")
+    metrics = dataset.view(episode_of(dataset, "return")).metrics()
+    node = metrics[metrics["metric"] == "NodeCpuUsageRate(%)"]
+
+    assert {json.loads(text)["seen_from_pod"] for text in node["labels"]} == {GATE, f"'{CONTACTS}\\"}
+
+
 def test_the_onset_is_the_first_broken_request_where_that_comes_before_the_stated_time(
     root: Path, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from faultset.core.errors import DataError
+from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import coded, constant, epoch_ns
 from faultset.datasets.imports.nezha.days import Day, sample_times, service_of
@@ -177,7 +178,7 @@ def _pod_metrics(frame: pd.DataFrame, times: np.ndarray, path: Path) -> pa.Table
     row, column = np.nonzero(np.isfinite(values))
     code = row.astype(np.int32)
     own = [not name.startswith(NODE_PREFIX) for name in names]
-    seen = f'{{"seen_from_pod":"{pod}"}}'
+    seen = canonical_json({"seen_from_pod": pod})
     return _table(
         METRICS,
         {

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from faultset.core.errors import DataError
+from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import absent, coded, constant, csv_header, epoch_ns
 from faultset.datasets.imports.openrca.systems import System
@@ -201,7 +202,8 @@ def _mesh_labels(ids: pd.Series) -> pa.Array:
     for word in words:
         parts = word.split(".")
         told = len(parts) == 4 and parts[1] in ("source", "destination")
-        labels.append(f'{{"destination":"{parts[3]}","seen_as":"{parts[1]}","source":"{parts[2]}"}}' if told else "{}")
+        seen = {"destination": parts[3], "seen_as": parts[1], "source": parts[2]} if told else {}
+        labels.append(canonical_json(seen))
     return coded(labels, codes.astype(np.int32))
 
 
