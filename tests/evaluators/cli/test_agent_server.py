@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from faultset.core.landlock import landlock_version
 from faultset.datasets import open_dataset
-from faultset.evaluators.cli.agent_server import _confine
+from faultset.evaluators.cli.agent_server import _confine, serve
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 EPISODE = "a5edb68659bc"
@@ -24,7 +24,7 @@ def test_the_serving_process_reads_the_view_and_nothing_else_of_the_dataset(tmp_
     child = os.fork()
     if not child:
         try:
-            _confine(episode, out / "answer.json")
+            _confine(episode.path, out / "answer.json")
             read = [path.relative_to(sample).as_posix() for path in readable if _can_be_read(path)]
             (out / "read").write_text("\n".join(read))
         finally:
@@ -44,9 +44,14 @@ def _can_be_read(path: Path) -> bool:
 
 
 def test_an_unknown_episode_is_one_sentence() -> None:
-    from faultset.evaluators.cli.agent_server import serve
-
     pytest.importorskip("mcp", reason="the extra mcp is not installed")
     done = CliRunner().invoke(serve, [str(SAMPLE), "--episode", "nothing"])
     assert done.exit_code == 3
     assert "no episode" in done.output
+
+
+def test_a_dataset_without_an_episode_is_one_sentence() -> None:
+    pytest.importorskip("mcp", reason="the extra mcp is not installed")
+    done = CliRunner().invoke(serve, [str(SAMPLE)])
+    assert done.exit_code == 2
+    assert "name the episode of a dataset with --episode" in done.output

@@ -9,6 +9,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, get_type_hints
 
@@ -34,7 +35,6 @@ ALGORITHMIC = frozenset({"compare_metrics"})
 """Tools that do a part of an algorithm's work."""
 CALLS_AT_ONCE = 4
 """Calls that a process computes at the same time, so that many agents need the memory of few."""
-_computing = threading.BoundedSemaphore(CALLS_AT_ONCE)
 _log = logging.getLogger(__name__)
 
 
@@ -78,6 +78,9 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
     repeats
         Calls that an earlier one, at the same moment, had made in the same words.
     """
+
+    computing: AbstractContextManager[Any] = threading.BoundedSemaphore(CALLS_AT_ONCE)
+    """Held while a call is computed; all sessions of a process have the same one."""
 
     def __init__(self, view: EpisodeView, clock: ViewClock | None = None, *, algorithms: bool = True) -> None:
         self.clock = ViewClock(view.context) if clock is None else clock
@@ -154,7 +157,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         except (ValueError, TypeError, RecursionError):
             return invalid(f"the arguments of {name} are not JSON.")
         try:
-            with _computing:
+            with self.computing:
                 return tool.function(**{field: getattr(checked, field) for field in type(checked).model_fields})
         except FaultsetError as error:
             return invalid(str(error))

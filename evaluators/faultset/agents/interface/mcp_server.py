@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from faultset.agents.interface.session import AgentSession
@@ -14,8 +15,14 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 
 
-def mcp_server(session: AgentSession) -> Server[Any]:
-    """Return a server of a session's tools; it needs the extra `mcp`."""
+def mcp_server(session: AgentSession, answered: Callable[[], None] | None = None) -> Server[Any]:
+    """Return a server of a session's tools; it needs the extra `mcp`.
+
+    Parameters
+    ----------
+    answered
+        Called when the answer is there, before the client hears of it: clients may end a server without notice.
+    """
     import anyio
     from mcp import types
     from mcp.server.lowlevel import Server
@@ -32,6 +39,8 @@ def mcp_server(session: AgentSession) -> Server[Any]:
     async def call_tool(context: Any, parameters: types.CallToolRequestParams) -> types.CallToolResult:
         async with lock:
             answer = session.call(parameters.name, parameters.arguments)
+            if session.answer is not None and answered is not None:
+                answered()
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=answer.text)],
             structured_content={"status": answer.status},
@@ -47,12 +56,12 @@ def mcp_server(session: AgentSession) -> Server[Any]:
     )
 
 
-def serve_on_standard_streams(session: AgentSession) -> None:
+def serve_on_standard_streams(session: AgentSession, answered: Callable[[], None] | None = None) -> None:
     """Serve until the client closes the input; nothing else may write to the output meanwhile."""
     import anyio
     from mcp.server.stdio import stdio_server
 
-    server = mcp_server(session)
+    server = mcp_server(session, answered)
 
     async def serve() -> None:
         async with stdio_server() as (received, sent):
@@ -61,16 +70,16 @@ def serve_on_standard_streams(session: AgentSession) -> None:
     anyio.run(serve)
 
 
-def serve_on_loopback(session: AgentSession, port: int, token: str) -> None:
+def serve_on_loopback(session: AgentSession, port: int, token: str, answered: Callable[[], None] | None = None) -> None:
     """Serve HTTP on 127.0.0.1 at the path /mcp to who has the token, until interrupted."""
     import uvicorn
 
-    uvicorn.run(loopback_app(session, token), host=LOOPBACK, port=port, log_level="warning")
+    uvicorn.run(loopback_app(session, token, answered), host=LOOPBACK, port=port, log_level="warning")
 
 
-def loopback_app(session: AgentSession, token: str) -> Any:
+def loopback_app(session: AgentSession, token: str, answered: Callable[[], None] | None = None) -> Any:
     """Return the ASGI application that `serve_on_loopback` serves."""
-    app = mcp_server(session).streamable_http_app(host=LOOPBACK)
+    app = mcp_server(session, answered).streamable_http_app(host=LOOPBACK)
     wanted = f"Bearer {token}".encode()
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:

@@ -30,6 +30,8 @@ _QUESTIONS: dict[RecordedTask, str] = {
     "all": "Is there a fault; which service is its root cause; on which level of the system is it, and of which type?",
 }
 _RETRIES = 1
+ANSWER_TAKEN = "The answer is taken."
+"""What a submission that ends the session is told."""
 
 Fault = Annotated[bool, Field(description="Whether there is a fault.")]
 Services = Annotated[
@@ -67,12 +69,7 @@ class AgentSession:
         if task not in SESSION_TASKS:
             raise UsageError(f'the task "{task}" is unknown; tasks are {", ".join(SESSION_TASKS)}')
         self._begin(tools, task, _SUBMISSIONS[task])
-        self.instructions = (
-            f"You diagnose a recorded system of microservices. {_QUESTIONS[task]} Look at it with the tools; they "
-            "only read. The clock stands at the moment at which you are called; wait moves it on, if there is more to "
-            'come. "No rows" means that nothing was there, "Not recorded" says nothing about the system. End with one '
-            f"call of {self.submission}; a system without a fault is possible."
-        )
+        self.instructions = task_instructions(task)
 
     def _begin(self, tools: EpisodeTools, task: SessionTask, submission: str) -> None:
         self.tools = tools
@@ -130,7 +127,7 @@ class AgentSession:
 
     def _done(self, answer: dict[str, Any]) -> ToolAnswer:
         self.answer = answer
-        return found("The answer is taken.")
+        return found(ANSWER_TAKEN)
 
     def _unknown(self, services: list[str]) -> ToolAnswer | None:
         unknown = [name for name in services if name not in self.candidates]
@@ -148,6 +145,16 @@ class AgentSession:
                     f'"{word[:60]}" is not a possible answer; answer once more, with one of: {", ".join(known)}.'
                 )
         return None
+
+
+def task_instructions(task: RecordedTask) -> str:
+    """Return what an agent is told about a task."""
+    return (
+        f"You diagnose a recorded system of microservices. {_QUESTIONS[task]} Look at it with the tools; they "
+        "only read. The clock stands at the moment at which you are called; wait moves it on, if there is more to "
+        'come. "No rows" means that nothing was there, "Not recorded" says nothing about the system. End with one '
+        f"call of {_SUBMISSIONS[task]}; a system without a fault is possible."
+    )
 
 
 def _pair(level: str | None, fault_type: str | None) -> dict[str, str | None]:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 from faultset.core.console import OUTPUT_FILE, command
+from faultset.datasets.format.context import CONTEXT_FILE
 
 if TYPE_CHECKING:
     from faultset.agents.interface.session import RecordedTask
-    from faultset.datasets import Episode
 
 TOKEN_VARIABLE = "FAULTSET_MCP_TOKEN"
 
 
 @command("serve", short_help="Offer a recorded episode to agents over MCP.")
 @click.argument("dataset", type=click.Path(path_type=Path))
-@click.option("--episode", "episode_id", required=True, help="Episode to offer; the agent does not learn its name.")
+@click.option("--episode", "episode_id", help="Episode to offer; the agent does not learn its name.")
 @click.option("--version", "version", help="Version of the dataset; the newest by default.")
 @click.option(
     "--task", default="all", show_default=True, help="What is asked: detection, localization, diagnosis or all."
@@ -36,7 +36,7 @@ TOKEN_VARIABLE = "FAULTSET_MCP_TOKEN"
 @click.option("--out", type=OUTPUT_FILE, help="File for the answer and the counts, as JSON.")
 def serve(
     dataset: Path,
-    episode_id: str,
+    episode_id: str | None,
     version: str | None,
     task: str,
     now_s: float | None,
@@ -47,7 +47,8 @@ def serve(
 
     Agents such as Claude Code start this command themselves and speak with it over standard input and output. With
     --port it serves HTTP at /mcp, to clients that send the printed token, or the one in FAULTSET_MCP_TOKEN. The process
-    can read the episode's view only; an agent that has a shell of its own should run where the dataset is not.
+    can read the episode's view only; an agent that has a shell of its own should run where the dataset is not. In place
+    of DATASET with --episode, the folder of a recording that "faultset agents export" has written can be served.
 
     \b
     Example:
@@ -60,17 +61,25 @@ def serve(
     from faultset.agents.interface.mcp_server import LOOPBACK, serve_on_loopback, serve_on_standard_streams
     from faultset.agents.interface.session import AgentSession
     from faultset.core.files import replacing
-    from faultset.datasets import open_dataset
+    from faultset.datasets import EpisodeView
     from faultset.datasets.tools.clock import ViewClock
+    from faultset.datasets.tools.toolset import EpisodeTools
 
-    episode = open_dataset(dataset, version).episode(episode_id)
-    context = episode.context
+    folder = _folder(dataset, episode_id, version)
+    view = EpisodeView(folder)
+    context = view.context
     clock = ViewClock(context, None if now_s is None else context.view_start_ns + round(now_s * 1e9))
-    session = AgentSession(episode.tools(clock), cast("RecordedTask", task))
-    _confine(episode, out)
+    session = AgentSession(EpisodeTools(view, clock), cast("RecordedTask", task))
+    _confine(folder, out)
+
+    def keep() -> None:
+        if out is not None:
+            with replacing(out) as temporary:
+                temporary.write_text(json.dumps(session.report(), indent=2) + "\n", "utf-8")
+
     try:
         if port is None:
-            serve_on_standard_streams(session)
+            serve_on_standard_streams(session, keep)
         else:
             import secrets
 
@@ -79,22 +88,36 @@ def serve(
                 token = secrets.token_urlsafe(24)
                 click.echo(f"Token: {token}", err=True)
             click.echo(f"Serving http://{LOOPBACK}:{port}/mcp; Ctrl-C ends it", err=True)
-            serve_on_loopback(session, port, token)
+            serve_on_loopback(session, port, token, keep)
     finally:
+        keep()
         report = session.report()
-        if out is not None:
-            with replacing(out) as temporary:
-                temporary.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
         click.echo(f"Answer: {json.dumps(report['answer'])}; {report['tool_calls']} calls", err=True)
 
 
-def _confine(episode: Episode, out: Path | None) -> None:
+def _folder(dataset: Path, episode_id: str | None, version: str | None) -> Path:
+    """Return the folder of the episode, or of the recording that was given in place of a dataset."""
+    from faultset.core.errors import UsageError
+    from faultset.datasets import open_dataset
+
+    recording = (dataset / CONTEXT_FILE).is_file()
+    if recording and episode_id is None and version is None:
+        return dataset
+    if recording or episode_id is None:
+        raise UsageError(
+            "name the episode of a dataset with --episode, or give the folder of a recording without --episode and "
+            "--version"
+        )
+    return open_dataset(dataset, version).episode(episode_id).path
+
+
+def _confine(episode: Path, out: Path | None) -> None:
     """Take from this process every file of the dataset but the view, and writing but beside `out`."""
     import tempfile
 
     from faultset.evaluators.execution.runners.confinement import confine_method
     from faultset.evaluators.execution.runners.messages import MethodProcess
 
-    folder = str(episode.path.resolve())
+    folder = str(episode.resolve())
     process = MethodProcess(key="serve", built_in=True, episodes=(folder,), tables=None)
     confine_method(process, str(out.resolve().parent) if out is not None else tempfile.mkdtemp(prefix="faultset-"))
