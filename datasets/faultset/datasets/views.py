@@ -16,7 +16,7 @@ from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.context import EpisodeContext, read_context
 from faultset.datasets.format.episodes import TELEMETRY
 from faultset.datasets.format.schemas import TABLES, dictionary_columns
-from faultset.datasets.format.storage import open_table, translate_damage
+from faultset.datasets.format.storage import completed, open_table, translate_damage
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, known_roles
 
 if TYPE_CHECKING:
@@ -140,10 +140,15 @@ class EpisodeView:
         if filters is None:
             file = open_table(path, name, schema, dictionaries)
             with translate_damage(path), file:
-                return file.read(columns=chosen)
-        open_table(path, name, schema).close()
+                return completed(file.read(columns=chosen), schema, chosen)
+        with open_table(path, name, schema) as file:
+            is_whole = set(schema.names) <= set(file.schema_arrow.names)
         with translate_damage(path):
-            return pq.read_table(path, columns=chosen, filters=filters, read_dictionary=dictionaries)
+            if is_whole:
+                return pq.read_table(path, columns=chosen, filters=filters, read_dictionary=dictionaries)
+            # Filters may name what an older file lacks.
+            wanted = filters if isinstance(filters, pc.Expression) else pq.filters_to_expression(filters)
+            return self.table(name).filter(wanted).select(chosen)
 
     def pieces(self, name: str, *columns: str) -> Iterator[tuple[pa.ChunkedArray, ...]]:
         """Yield some columns of a table piece by piece, for readers that may stop before its end."""
@@ -152,7 +157,7 @@ class EpisodeView:
         file = open_table(path, name, schema, [c for c in dictionary_columns(schema) if c in columns])
         with translate_damage(path), file:
             for number in range(file.num_row_groups):
-                piece = file.read_row_group(number, columns=list(columns))
+                piece = completed(file.read_row_group(number, columns=list(columns)), schema, columns)
                 yield tuple(piece[column] for column in columns)
 
     def metrics(self) -> pd.DataFrame:

@@ -173,3 +173,21 @@ def test_lines_of_a_journal_that_a_crash_tore_are_left_out(write_episode):
     path = write_episode("e1")
     (path / "truth" / "journal.jsonl").write_text('{"seq":1}\n{"seq":2,"ar\n{"seq":3}\n{"se')
     assert read_journal(path) == [{"seq": 1}, {"seq": 3}]
+
+
+def settings(at_s: int, text: str) -> dict[str, object]:
+    time = 1_760_000_000_000_000_000 + at_s * 1_000_000_000
+    return SERVICE | {"kind": "ConfigMap", "name": "settings", "time": time, "data": json.dumps({"flags": text})}
+
+
+def test_the_texts_of_config_maps_are_searched(leaks):
+    (finding,) = leaks(objects=[settings(50, "memory-leak=on")])
+    assert 'objects.parquet: column data shows the name of a fault, "memory-leak"' in finding
+
+
+def test_what_a_config_map_named_before_the_injection_is_no_leak(leaks):
+    assert leaks(objects=[settings(1, "memory-leak=off"), settings(50, "memory-leak=on")]) == []
+
+
+def test_a_word_of_the_injector_in_a_config_map_is_a_leak_at_any_time(leaks):
+    assert any("a word of the injector" in one for one in leaks(objects=[settings(1, "chaos: none")]))

@@ -110,19 +110,26 @@ def test_an_undo_that_leaves_something_behind_voids_the_attempt(
     ("replies", "settings", "status"),
     [
         ((kubectl("kubectl get pods"),), {"limits": {"steps": 3}}, "step_limit"),
-        ((failed(401, "bad key"),), {}, None),
         ((said("I think."), said("I think more.")), {"limits": {"tokens": 200}}, "token_limit"),
     ],
 )
 def test_however_an_agent_ends_the_attempt_is_judged_and_undone(
-    tmp_path: Path, replies: tuple[Scripted, ...], settings: dict[str, object], status: str | None
+    tmp_path: Path, replies: tuple[Scripted, ...], settings: dict[str, object], status: str
 ) -> None:
     result = repaired(tmp_path, *replies, agent="gpt-w-shell", **settings)
     assert not result.success
     assert result.operator is not None
-    assert result.operator.get("status") == status
-    if status is None:
-        assert "bad key" in result.operator["failure"]
+    assert result.operator["status"] == status
+
+
+def test_a_refused_key_is_no_failed_repair_and_everything_is_undone(tmp_path: Path) -> None:
+    with chat_server(in_turn(failed(401, "bad key"))) as server:
+        outcome, platform = mitigated(tmp_path, order("react", model="m", base_url=server.base_url))
+    assert outcome.mitigation is None
+    assert not outcome.retriable
+    assert outcome.failure.startswith("react could not work: ")
+    assert "bad key" in outcome.failure
+    assert platform.journal.open_undo_operations() == []
 
 
 @pytest.mark.parametrize("agent", ["scripted", "random-agent", "flash", "stratus", "rca-agent"])

@@ -96,7 +96,7 @@ def mitigate(
       faultset mitigate --faults target-port --apps hotel --agents react,scripted --model gpt-5-mini
     """
     from faultset.collector.campaigns.mitigations import mitigate as make_attempts
-    from faultset.collector.campaigns.mitigations import plan_mitigations
+    from faultset.collector.campaigns.mitigations import plan_mitigations, read_mitigations
     from faultset.collector.cli.progress import show_progress
 
     if (plan is None) == (faults is None):
@@ -119,7 +119,7 @@ def mitigate(
             notify=lambda sentence: click.echo(sentence, err=True),
             should_stop=lambda: bool(received),
         )
-    keep_records(out, [one.result.operator for one in campaign.mitigations if one.result and one.result.operator])
+    keep_records(out, [one.result.operator for one in read_mitigations(out) if one.result and one.result.operator])
     if campaign.interrupted:
         done = sum(not one.failure for one in campaign.mitigations)
         click.echo(f"stopped with {done} of {len(planned)} attempts; run the same command again to go on", err=True)
@@ -217,7 +217,5 @@ def _row(one: Mitigation) -> dict[str, Any]:
 
 def _work(record: Mapping[str, Any]) -> str:
     """Say in a few words how an agent's work ended."""
-    if "failure" in record:
-        return f"failed: {record['failure']}"
     cost = record.get("cost_usd")
     return f"{record.get('status')}, {record.get('steps')} steps" + (f", {cost:.3f} USD" if cost else "")

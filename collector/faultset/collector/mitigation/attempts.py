@@ -15,7 +15,7 @@ from faultset.collector.mitigation.messages import CommandResult, MitigationResu
 from faultset.collector.mitigation.operators import Desk, operate
 from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
 from faultset.collector.platforms.api.platform import Platform
-from faultset.core.errors import PlatformError
+from faultset.core.errors import PlatformError, UsageError
 from faultset.core.times import SECOND_NS
 
 POLL_S = 1.0
@@ -121,6 +121,9 @@ class MitigationAttempt:
             between,
             live.clock,
         )
+        if "failure" in record:
+            # says nothing about the repair, and would fail again in the same way
+            raise UsageError(f"{self._order.name} could not work: {record['failure']}")
         return tuple(tools.commands), record
 
     def _session(self, live: LiveFault, sleep: Callable[[float], None], *, by_owner: bool = False) -> KubectlSession:

@@ -3,7 +3,8 @@
 Searched for: the names of the dataset's faults however their words are joined; words of an injector; and what was
 written to the journal (arguments, inverses, state) or drawn as a parameter, unless the fault's own change shows it
 to an operator (`visible` in the journal) or it names an object that telemetry lists anyway. A text that views of
-other faults have in the same column as well tells nothing, and is no leak.
+other faults have in the same column as well tells nothing, and is no leak; neither is one that a ConfigMap had before
+anything was injected.
 
 What an imported dataset shows is its source's doing and cannot be mended here: findings are warnings, and the names
 of metrics (RCAEval's fault "cpu" beside its metric "cpu") are no findings.
@@ -35,6 +36,7 @@ _MARKS = ("intent", "done", "failed", "undone", "note")
 _METRIC_NAMES = (("context", ""), ("metrics", "metric"))
 _SHORTEST = 4
 _OTHERS = 8
+_CONFIGURATION = ("objects", "data")
 _STATE_KEY = r'"[A-Za-z]+":'
 
 pc: Any = pyarrow.compute
@@ -70,7 +72,10 @@ def leak_findings(
         for needle, place, example in _hits(texts, needles):
             if imported and place in _METRIC_NAMES:
                 continue
-            is_vocabulary = needle.dismissible and library.is_vocabulary(needle, place, labels[episode].fault, episode)
+            is_vocabulary = needle.dismissible and (
+                _was_there_before(views[episode], needle, place)
+                or library.is_vocabulary(needle, place, labels[episode].fault, episode)
+            )
             if is_vocabulary is None and needle not in names:
                 findings.append(_finding(episode, needle, place, example, "warning", _ALONE))
             elif not is_vocabulary:
@@ -188,6 +193,16 @@ def _matching(values: pa.Array, place: tuple[str, str], needle: _Needle) -> pa.A
         bare = pc.replace_substring_regex(found, _STATE_KEY, "")
         found = found.filter(pc.match_substring_regex(bare, needle.pattern))
     return found
+
+
+def _was_there_before(view: EpisodeView, needle: _Needle, place: tuple[str, str]) -> bool:
+    """Say whether a ConfigMap had a text already while all was healthy: settings name what they can be set to."""
+    if place != _CONFIGURATION:
+        return False
+    rows = view.table("objects", ["time", "data"])
+    early = pc.less(rows["time"].cast(pa.int64()), view.context.reference_end_ns)
+    texts = rows["data"].filter(early).cast(pa.string()).unique().drop_null()
+    return len(_matching(texts, place, needle)) > 0
 
 
 class _Library:

@@ -189,6 +189,7 @@ def _objects(scenario: Scenario) -> Rows:
             rows["name"].append(service)
             rows["service"].append(service)
             rows["state"].append(canonical_json({"replicas": 1, "readyReplicas": 1}))
+            rows["data"].append(None)
     return rows
 
 

@@ -17,7 +17,7 @@ from faultset.core.printable import printable, quoted
 from faultset.core.reading.documents import LIMIT_BYTES, STRICT, checked, parse_object
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.names import LONGEST_VIEW_NS, EpisodeId, IntervalS, Name, TimeNs
-from faultset.datasets.format.schemas import SCHEMA_VERSION, TABLES, AddedTable
+from faultset.datasets.format.schemas import READ_VERSIONS, SCHEMA_VERSION, TABLES, AddedTable
 
 CONTEXT_FILE = "context.json"
 IMPORTED = "imported"
@@ -136,14 +136,14 @@ def read_context(episode_path: Path) -> EpisodeContext:
 
 
 def check_schema_version(found: object, origin: str) -> None:
-    """Raise DataError when `found` is not the schema version that this release reads."""
-    if type(found) is int and found == SCHEMA_VERSION:
+    """Raise DataError when `found` is no schema version that this release reads."""
+    if type(found) is int and found in READ_VERSIONS:
         return
     if type(found) is int and found > SCHEMA_VERSION:
         remedy = "upgrade faultset to a release that reads it"
     else:
         remedy = "read it with the release that wrote it, or collect it again"
     raise DataError(
-        f"{printable(origin)} has schema version {quoted(found)}, this release of faultset reads version "
-        f"{SCHEMA_VERSION}; {remedy}"
+        f"{printable(origin)} has schema version {quoted(found)}, this release of faultset reads versions "
+        f"{READ_VERSIONS[0]} to {SCHEMA_VERSION}; {remedy}"
     )

@@ -21,6 +21,7 @@ from faultset.datasets.format.schemas import (
     EVIDENCE,
     LABEL,
     LABEL_JSON_FIELDS,
+    LATER_COLUMNS,
     TABLES,
     AddedTable,
     without_episode,
@@ -30,6 +31,7 @@ from faultset.datasets.format.storage import (
     QUICK_NUMBERS,
     SMALL,
     Compression,
+    completed,
     translate_disk_full,
     write_parquet,
 )
@@ -223,6 +225,8 @@ def _conformed(table: str, wanted: pa.Schema, batch: pa.RecordBatch | pa.Table) 
     rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     if "episode" in rows.column_names:
         rows = rows.drop_columns(["episode"])
+    later = [name for name in LATER_COLUMNS.get(table, ()) if name not in rows.column_names]
+    rows = completed(rows, wanted, [*rows.column_names, *later])
     if set(rows.column_names) != set(wanted.names):
         missing = sorted(set(wanted.names) - set(rows.column_names))
         extra = sorted(set(rows.column_names) - set(wanted.names))

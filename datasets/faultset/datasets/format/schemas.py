@@ -17,7 +17,9 @@ from faultset.core.errors import DataError
 from faultset.core.reading.documents import STRICT
 from faultset.datasets.format.names import Name
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""What is written; version 2 added the columns of `LATER_COLUMNS`."""
+READ_VERSIONS = (1, 2)
 
 TIME = pa.timestamp("ns", tz="UTC")
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -91,6 +93,7 @@ OBJECTS = pa.schema([
     _field("name", pa.string(), "object name", nullable=False),
     _field("service", NAME, "workload that owns the object; null where none does"),
     _field("state", pa.string(), "fields that an operator would look at, as canonical JSON", nullable=False),
+    _field("data", NAME, "texts of a ConfigMap by key, as canonical JSON; null for other kinds"),
 ])  # fmt: skip
 
 REQUESTS = pa.schema([
@@ -111,6 +114,9 @@ TABLES: dict[str, pa.Schema] = {
     "objects": OBJECTS,
     "requests": REQUESTS,
 }
+
+LATER_COLUMNS: dict[str, tuple[str, ...]] = {"objects": ("data",)}
+"""Columns that files of an earlier schema version do not have; they are null there."""
 
 
 def time_column(table: str) -> str:

@@ -18,7 +18,7 @@ from faultset.core.errors import DataError
 from faultset.core.files import flush, is_disk_full
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import regular_stat, unreadable
-from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored
+from faultset.datasets.format.schemas import LATER_COLUMNS, SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored
 
 _ORDERS = ("metric", "time", "scheduled")
 """Columns by which tables are sorted; limits of others skip no row group and cost time."""
@@ -128,14 +128,31 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
         file = pq.ParquetFile(path)
         with _closed_on_error(file):
             _check_claims(path, file.metadata, size, limits)
-            differences = schema_differences(stored(schema), file.schema_arrow)
+            differences = schema_differences(_as_written(table, schema, file.schema_arrow), file.schema_arrow)
             problem = next(differences, None)
             if problem is not None:
                 raise DataError(f"{printable(path)} is not a table {table}: {problem}; restore the file")
             if not dictionaries:
                 return file
         file.close()
-        return pq.ParquetFile(path, metadata=file.metadata, read_dictionary=list(dictionaries))
+        present = [name for name in dictionaries if name in file.schema_arrow.names]
+        return pq.ParquetFile(path, metadata=file.metadata, read_dictionary=present)
+
+
+def completed(rows: pa.Table, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return rows with the columns of a schema, all or those named; what an older file lacks is null."""
+    wanted = schema.names if columns is None else columns
+    if rows.column_names == list(wanted):
+        return rows
+    for name in [name for name in wanted if name not in rows.column_names]:
+        rows = rows.append_column(schema.field(name), pa.nulls(len(rows), schema.field(name).type))
+    return rows.select(list(wanted))
+
+
+def _as_written(table: str, schema: pa.Schema, found: pa.Schema) -> pa.Schema:
+    """Return a schema as the release had it that wrote a file."""
+    lacking = [name for name in LATER_COLUMNS.get(table, ()) if name in schema.names and name not in found.names]
+    return stored(pa.schema([field for field in schema if field.name not in lacking]))
 
 
 @contextmanager

@@ -23,6 +23,20 @@ def check_format(output: str) -> str:
     return output
 
 
+def yaml_text(value: Any) -> str:
+    """Return a value as YAML with sorted keys, texts of several lines as blocks."""
+    import yaml
+
+    class Blocks(yaml.SafeDumper):
+        pass
+
+    def shown(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    Blocks.add_representer(str, shown)
+    return yaml.dump(value, Dumper=Blocks, sort_keys=True).rstrip()
+
+
 def document(objects: Sequence[Mapping[str, Any]], output: str, *, single: bool, unknown: str | None = None) -> str:
     """Return objects in a format.
 
@@ -52,9 +66,7 @@ def document(objects: Sequence[Mapping[str, Any]], output: str, *, single: bool,
     if form == "json":
         return json.dumps(value, indent=4, sort_keys=True)
     if form == "yaml":
-        import yaml
-
-        return yaml.safe_dump(value, sort_keys=True).rstrip()
+        return yaml_text(value)
     if form == "jsonpath":
         return rendered(template, value, strict=unknown is not None)
     return json.dumps(select(value, template.strip("{}")), indent=4)

@@ -117,7 +117,7 @@ class Recording:
             if row["time_ns"] >= self.clock.now_ns:
                 break
             if row["kind"] == kind and row["name"] == name and (not changes or changes[-1]["text"] != row["state"]):
-                changes.append({"time_ns": row["time_ns"], "text": row["state"], "state": json.loads(row["state"])})
+                changes.append({"time_ns": row["time_ns"], "text": row["state"], "state": _state(row)})
         return changes
 
     def objects(self, kind: str, at_ns: int | None = None) -> dict[str, dict[str, Any]]:
@@ -144,7 +144,7 @@ class Recording:
             if row["time_ns"] >= newest_round or self.context.platform == IMPORTED:
                 known = row["first_ns"] >= self._round_ns(self.clock.start_ns) + self._interval_ns // 2
                 found[name] = row | {
-                    "state": json.loads(row["state"]),
+                    "state": _state(row),
                     "created_ns": row["first_ns"] if known else None,
                 }
         return found
@@ -157,3 +157,9 @@ class Recording:
         """Return when the last round of observations began."""
         first = int(self._whole.table("objects")[1][0])
         return first + (time_ns - first) // self._interval_ns * self._interval_ns
+
+
+def _state(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the recorded fields of an object, of a ConfigMap with its texts where they were recorded."""
+    texts = {} if row["data"] is None else {"data": json.loads(row["data"])}
+    return json.loads(row["state"]) | texts

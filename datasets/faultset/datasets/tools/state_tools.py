@@ -55,7 +55,7 @@ class StateTools:
             return absent("service", service, self.recording.services)
         records = self.recording.object_records(name, self._at_ns(seconds_ago))
         rows = [
-            (key, row["service"], canonical_json(row["state"]))
+            (key, row["service"], canonical_json({k: v for k, v in row["state"].items() if k != "data"}))
             for key, row in sorted(records.items())
             if service in (None, row["service"])
         ]
@@ -71,7 +71,7 @@ class StateTools:
         history: Annotated[bool, Field(description="Show every change of its state instead.")] = False,
     ) -> ToolAnswer:
         """Show the recorded fields of one object, or how they changed."""
-        import yaml
+        from faultset.datasets.kubectl.documents import yaml_text
 
         problem, known_kind = self._kind(kind)
         if problem:
@@ -84,7 +84,7 @@ class StateTools:
         states = self.recording.objects(known_kind, self._at_ns(seconds_ago))
         if name not in states:
             return absent(known_kind, name, states)
-        return found("# recorded fields only\n" + yaml.safe_dump(states[name], sort_keys=True).rstrip())
+        return found(f"# recorded fields only\n{yaml_text(states[name])}")
 
     def list_events(
         self,

@@ -28,7 +28,7 @@ from faultset.datasets.tools.tool_answers import ToolAnswer, found, invalid
 from faultset.datasets.tools.trace_tools import TraceTools
 from faultset.datasets.views import EpisodeView
 
-TOOLS_VERSION = "1"
+TOOLS_VERSION = "2"
 """Raised when a tool answers otherwise than before."""
 LONGEST_ANSWER = 30_000
 ALGORITHMIC = frozenset({"compare_metrics"})

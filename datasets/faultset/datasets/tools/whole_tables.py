@@ -53,7 +53,7 @@ class WholeTables:
 
     @property
     def object_rows(self) -> list[dict[str, Any]]:
-        """Every observed state of an object: time_ns, kind, name, service and state."""
+        """Every observed state of an object: time_ns, kind, name, service, state and data."""
         return self._once(("objects", "rows"), self._states)
 
     def metric(self, name: str) -> pd.DataFrame:
@@ -89,7 +89,7 @@ class WholeTables:
 
     def _states(self) -> list[dict[str, Any]]:
         rows, times = self.table("objects")
-        columns = {name: rows[name].to_pylist() for name in ("kind", "name", "service", "state")}
+        columns = {name: rows[name].to_pylist() for name in ("kind", "name", "service", "state", "data")}
         return [
             {"time_ns": int(time), **{name: column[i] for name, column in columns.items()}}
             for i, time in enumerate(times)

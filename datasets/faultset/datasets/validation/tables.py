@@ -15,13 +15,13 @@ from faultset.core.reading.documents import parse_object
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.ordering import order_of
 from faultset.datasets.format.schemas import time_column
-from faultset.datasets.format.storage import open_table, translate_damage
+from faultset.datasets.format.storage import completed, open_table, translate_damage
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
 
-JSON_COLUMNS = {"metrics": "labels", "spans": "attributes", "objects": "state"}
-"""Table -> its column of JSON objects."""
+JSON_COLUMNS = {"metrics": ("labels",), "spans": ("attributes",), "objects": ("state", "data")}
+"""Table -> its columns of JSON objects."""
 _LARGEST_GROUP = 1 << 30
 _LARGEST_TEXT = 4 << 30
 
@@ -49,7 +49,7 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
             if file.metadata.row_group(number).total_byte_size > _LARGEST_GROUP:
                 yield f"row group {number} is larger than {_LARGEST_GROUP:,} bytes"
                 return
-            rows = _decoded(file.read_row_group(number), schema, texts)
+            rows = _decoded(completed(file.read_row_group(number), schema), schema, texts)
             if not len(rows):
                 continue
             total += len(rows)
@@ -118,12 +118,10 @@ def _rows_outside(times: pa.ChunkedArray, context: EpisodeContext) -> int:
 
 
 def _wrong_json(rows: pa.Table, table: str) -> str | None:
-    if table not in JSON_COLUMNS:
-        return None
-    name = JSON_COLUMNS[table]
-    for text in rows[name].unique().to_pylist():
-        try:
-            parse_object(text, f"column {name}")
-        except DataError as error:
-            return printable(str(error).partition(";")[0])
+    for name in JSON_COLUMNS.get(table, ()):
+        for text in rows[name].unique().drop_null().to_pylist():
+            try:
+                parse_object(text, f"column {name}")
+            except DataError as error:
+                return printable(str(error).partition(";")[0])
     return None

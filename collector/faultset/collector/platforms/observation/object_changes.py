@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.observation.quantities import quantity
+from faultset.core.json_text import canonical_json
+
+LARGEST_TEXTS = 256 * 1024
+"""Most characters of a ConfigMap that are kept; Kubernetes allows 1 MiB."""
+HIDDEN = "<hidden>"
+_SECRET_KEY = re.compile(r"passw|secret|token|credential|(?:private|api|access)[-_.]?key", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """The state of one object from a moment on; None once it is gone."""
+    """The state of one object from a moment on; None once it is gone. `data` holds the texts of a ConfigMap."""
 
     time_ns: int
     kind: str
     name: str
     service: str | None
     state: str | None
+    data: str | None = None
 
 
 class ChangeLog:
@@ -50,7 +58,8 @@ class ChangeLog:
         if last is not None and last.state == state:
             return
         service = last.service if found is None and last is not None else self._service_of(found) if found else None
-        seen = Observation(time_ns=self._clock(), kind=kind, name=name, service=service, state=state)
+        data = shown_texts(found) if kind == "ConfigMap" and found is not None else None
+        seen = Observation(time_ns=self._clock(), kind=kind, name=name, service=service, state=state, data=data)
         self._last[(kind, name)] = seen
         self.observations.append(seen)
 
@@ -79,7 +88,17 @@ class ChangeLog:
 
 def _restamped(current: Mapping[tuple[str, str], Observation], time_ns: int) -> Iterator[Observation]:
     for seen in current.values():
-        yield Observation(time_ns=time_ns, kind=seen.kind, name=seen.name, service=seen.service, state=seen.state)
+        yield replace(seen, time_ns=time_ns)
+
+
+def shown_texts(config_map: Mapping[str, Any]) -> str | None:
+    """Return the texts of a ConfigMap by key as canonical JSON; None when they are too long to be kept.
+
+    Texts under keys that are named as secrets are, which should not stand in a ConfigMap, are hidden.
+    """
+    texts = {key: HIDDEN if _SECRET_KEY.search(key) else text for key, text in (config_map.get("data") or {}).items()}
+    made = canonical_json(texts)
+    return made if len(made) <= LARGEST_TEXTS else None
 
 
 def _deployment(found: Object) -> dict[str, Any]:

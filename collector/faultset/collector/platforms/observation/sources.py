@@ -95,7 +95,14 @@ class ObjectSource:
         """Yield the states within `[start_ns, end_ns)`."""
         observed = self._log.observe(start_ns, end_ns, int(OBJECT_INTERVAL_S * 1e9))
         rows = (
-            {"time": seen.time_ns, "kind": seen.kind, "name": seen.name, "service": seen.service, "state": seen.state}
+            {
+                "time": seen.time_ns,
+                "kind": seen.kind,
+                "name": seen.name,
+                "service": seen.service,
+                "state": seen.state,
+                "data": seen.data,
+            }
             for seen in observed
         )
         return _batches("objects", rows)
