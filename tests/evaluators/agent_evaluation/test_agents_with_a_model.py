@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,19 @@ def evaluated(
 
 
 def asked_of(
-    server: ChatServer, out: Path | None, prices: Path | None = None, trials: int = 1, **settings: Any
+    server: ChatServer,
+    out: Path | None,
+    prices: Path | None = None,
+    trials: int = 1,
+    scheduler: str | None = None,
+    **settings: Any,
 ) -> tuple[Evaluation, int]:
     before = len(server.requests)
     address = ModelServer(model="tiny", base_url=server.base_url, key_variable="TEST_MODEL_KEY", first_wait_s=0.01)
     chosen = AgentSettings(trials=trials, server=address, prices=prices, **settings)
     agents = ["gpt-w-shell"]
-    done = evaluate(SAMPLE, ["spot", "max-z"], agents=agents, agent_settings=chosen, workers=2, out=out)
+    where: dict[str, Any] = {"workers": 2} if scheduler is None else {"scheduler": scheduler}
+    done = evaluate(SAMPLE, ["spot", "max-z"], agents=agents, agent_settings=chosen, out=out, **where)
     return done, len(server.requests) - before
 
 
@@ -89,6 +96,43 @@ def test_nothing_is_paid_twice_and_an_interrupted_evaluation_goes_on(tmp_path: P
         again, nothing = asked_of(server, tmp_path / "out")
     assert nothing == 0
     assert [t.entries[0].metrics for t in again.tables] == [t.entries[0].metrics for t in done.tables]
+
+
+@pytest.mark.slow
+def test_nothing_is_paid_twice_on_the_workers_of_a_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed import Client, LocalCluster
+
+    closed = [True]
+
+    def closes(body: dict[str, Any], number: int) -> Scripted:
+        return failed(401, "the account was closed") if closed[0] and number >= 20 else blames_geo(body, number)
+
+    monkeypatch.chdir(tmp_path)
+    options: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "host": "127.0.0.1", "processes": True}
+    with LocalCluster(n_workers=1, threads_per_worker=2, **options) as cluster, chat_server(closes) as server:
+        address = vars(cluster)["scheduler"].address
+        with Client(address, set_as_default=False) as client:
+            client.run(os.chdir, "/")
+        with pytest.raises(PlatformError, match="the same command goes on"):
+            asked_of(server, Path("out"), scheduler=address)
+        replies = tmp_path / "out" / "agent-runs" / "replies"
+        assert sum(len(file.read_text().splitlines()) for file in replies.iterdir()) == 20
+        closed[0] = False
+        assert asked_of(server, Path("out"), scheduler=address)[1] == 28
+        assert asked_of(server, Path("out"), scheduler=address)[1] == 0
+
+
+def test_workers_that_cannot_keep_what_they_pay_for_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import Client
+
+    # as a worker on another machine answers
+    monkeypatch.setattr(Client, "run", lambda *_: {"tcp://elsewhere:1": False})
+    with chat_server(blames_geo) as server:
+        with pytest.raises(PlatformError, match=r"tcp://elsewhere:1 does not see the results in .*choose an --out"):
+            asked_of(server, tmp_path / "out")
+        assert server.requests == []
 
 
 def test_the_key_is_in_no_file_and_no_setting(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

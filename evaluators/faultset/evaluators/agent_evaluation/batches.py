@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from faultset.agents.running.contract import Agent
 from faultset.agents.running.limits import AttemptLimits
 from faultset.agents.running.run import FinishedRun, run_agent
 from faultset.agents.runs.storage import TRAJECTORIES, trajectory_file
+from faultset.core.errors import PlatformError
 from faultset.core.files import replacing
 from faultset.datasets.tools.clock import ViewClock
 from faultset.datasets.tools.toolset import EpisodeTools
@@ -25,6 +28,7 @@ from faultset.datasets.views import EpisodeView
 from faultset.evaluators.agent_evaluation.guests import GuestAgent, is_guest
 from faultset.evaluators.agent_evaluation.questions import AgentQuestion
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, local_folders
+from faultset.evaluators.results.output_folder import writing
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -107,6 +111,20 @@ def _drawn(trial: AgentTrial, question: AgentQuestion) -> int:
     """Return a seed that tells an agent nothing of the episode, and differs between problems."""
     text = f"{trial.seed}/{question.episode}/{question.task}/{question.protocol}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+
+
+def check_replies_are_kept(client: Client, folder: Path) -> None:
+    """Raise PlatformError where a dask worker would keep replies in another folder than the one that is read later."""
+    with writing(folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".seen-") as mark:
+        seen: Any = client.run(os.path.exists, mark.name)
+    blind = [worker for worker, sees in seen.items() if not sees]
+    if blind:
+        raise PlatformError(
+            f"the dask worker {blind[0]} does not see the results in {folder.parent.parent}, so replies that it pays "
+            "for would be lost; choose an --out that all workers see under the same path"
+        )
 
 
 def run_batches(

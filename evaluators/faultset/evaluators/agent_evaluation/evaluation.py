@@ -18,7 +18,14 @@ from faultset.agents.trajectories.reading import read_trajectory
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.core.printable import printable
 from faultset.datasets.training.folds import CROSS, Fold
-from faultset.evaluators.agent_evaluation.batches import AgentBatch, AgentTrial, run_batches, run_name_of, store
+from faultset.evaluators.agent_evaluation.batches import (
+    AgentBatch,
+    AgentTrial,
+    check_replies_are_kept,
+    run_batches,
+    run_name_of,
+    store,
+)
 from faultset.evaluators.agent_evaluation.choice import AgentChoice, AgentSettings, ChosenAgent, label_of
 from faultset.evaluators.agent_evaluation.questions import AgentQuestion, alarms_of_rows, questions_of
 from faultset.evaluators.agent_evaluation.rows import RowContext, empty_row, rows_of_run
@@ -81,7 +88,8 @@ class AgentEvaluation:
         fresh: bool = False,
     ) -> None:
         self._choice, self._agents, self._source, self._settings = choice, agents, source, settings
-        self._folder = None if folder is None else folder / RUNS_FOLDER
+        # workers elsewhere stand in other folders than this process
+        self._folder = None if folder is None else folder.absolute() / RUNS_FOLDER
         self._fresh = fresh
         self._truths = {truth.episode: truth for truth in source.truths}
         known = self._truths | {truth.episode: truth for truth in training_truths}
@@ -134,6 +142,8 @@ class AgentEvaluation:
             return self._agents.max_cost_usd is None or spent < self._agents.max_cost_usd
 
         finished([])
+        if self._folder is not None and any(batch.server is not None for batch in batches):
+            check_replies_are_kept(client, self._folder / REPLIES)
         if self._fresh and self._folder is not None:
             for trial in (trial for batch in batches for trial in batch.trials):
                 (self._folder / REPLIES / f"{trial.run}.jsonl").unlink(missing_ok=True)
