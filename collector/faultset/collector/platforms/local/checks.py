@@ -28,7 +28,7 @@ def episode_capacity() -> int:
 
 def check_machine() -> list[Requirement]:
     """Return a row for each requirement."""
-    return [_system(), _redis(), _addresses(), _proc(), _memory(), _disk(), _cores()]
+    return [_system(), _redis(), _addresses(), _proc(), _memory(), _disk(), _cores(), _load()]
 
 
 def _system() -> Requirement:
@@ -77,3 +77,11 @@ def _disk() -> Requirement:
 def _cores() -> Requirement:
     cores = len(os.sched_getaffinity(0))
     return Requirement("cores", True, f"{cores}; collect runs {episode_capacity()} episodes at a time", "")
+
+
+def _load() -> Requirement:
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    found = f"load average {load:.1f} over the last minute"
+    if load > cores:
+        found += ": fewer episodes run at a time, and disturbed ones are repeated"
+    return Requirement("other work", True, found, "")
