@@ -27,12 +27,12 @@ PRICE = ModelPrice(as_of="2026-01", prompt=1000.0, cached=100.0, completion=10_0
 
 
 def ran(
-    name: str, script: Script, task: str = "localization", **limits: Any
+    name: str, script: Script, task: str = "localization", price: ModelPrice | None = PRICE, **limits: Any
 ) -> tuple[FinishedRun, list[dict[str, Any]]]:
     with chat_server(script) as server:
         session = AgentSession(open_dataset(SAMPLE).episode(EPISODE).tools(), task)  # type: ignore[arg-type]
         model = OpenAIModel(ModelServer(model="m", base_url=server.base_url, first_wait_s=0.01))
-        done = run_agent(reference_agent(name), session, AttemptLimits(**limits), model=model, price=PRICE)
+        done = run_agent(reference_agent(name), session, AttemptLimits(**limits), model=model, price=price)
         return done, server.requests
 
 
@@ -159,6 +159,11 @@ def test_costs_are_those_of_the_price_with_cached_tokens_apart() -> None:
     done, _ = ran("react", in_turn(said("", GEO, usage=(1000, 100), cached=400)))
     assert done.run.cost_usd == pytest.approx((600 * 1000 + 400 * 100 + 100 * 10_000) / 1e6)
     assert done.run.tokens_source == "api"
+
+
+def test_a_model_whose_price_is_not_known_costs_what_nobody_knows() -> None:
+    done, _ = ran("react", in_turn(said("", GEO)), price=None)
+    assert (done.run.status, done.run.cost_usd, done.run.prompt_tokens) == ("ok", None, 100)
 
 
 def test_tokens_that_a_server_does_not_count_are_estimated_and_marked() -> None:

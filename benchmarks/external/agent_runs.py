@@ -1,0 +1,55 @@
+"""Recorded runs of agents, file by file: what each is read as, and our score beside the recorded one, as Markdown.
+
+    python benchmarks/external/agent_runs.py FOLDER [--candidates geo,rate,...]
+
+FOLDER has a folder for each format, which has the format's name; files of other folders are listed as not read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from faultset.agents import import_runs, score_runs
+from faultset.core.errors import FaultsetError
+
+KINDS = (".json", ".jsonl", ".csv")
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Recorded runs of agents, file by file.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--candidates", default="")
+    options = parser.parse_args()
+    candidates = tuple(filter(None, options.candidates.split(",")))
+    print("| file | format | runs | statuses | recorded | ours |\n|---|---|---|---|---|---|")
+    for file in sorted(options.folder.rglob("*")):
+        if file.suffix in KINDS:
+            print(
+                f"| {' | '.join([str(file.relative_to(options.folder)), *_read(file, options.folder, candidates)])} |"
+            )
+
+
+def _read(file: Path, folder: Path, candidates: tuple[str, ...]) -> list[str]:
+    name = file.relative_to(folder).parts[0]
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            done = import_runs(name, file, Path(scratch) / "runs", candidates=candidates)
+        except FaultsetError:
+            return ["not read", "-", "-", "-", "-"]
+        scored = score_runs(Path(scratch) / "runs")
+    statuses = [run.status for run in done.runs]
+    counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
+    recorded = _share([one.truth.recorded_success for one in scored])
+    return [name, str(len(done.runs)), counts, recorded, _share([one.success for one in scored])]
+
+
+def _share(results: list[bool | None]) -> str:
+    known = [result for result in results if result is not None]
+    return f"{sum(known)}/{len(known)}" if known else "-"
+
+
+if __name__ == "__main__":
+    main()
