@@ -53,6 +53,7 @@ def test_no_public_attribute_of_a_view_is_a_path(view):
     assert set(public) == {
         *TABLES,
         "tables",
+        "alarm_place",
         "context",
         "episode",
         "once",

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from faultset.core.reading.regular_files import FileStamp
 from faultset.core.suggestions import unknown_name
+from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.context import EpisodeContext, read_context
 from faultset.datasets.format.episodes import TELEMETRY
 from faultset.datasets.format.schemas import TABLES, dictionary_columns
@@ -36,10 +37,15 @@ class EpisodeView:
     ----------
     path
         Episode folder, `DATASET/episodes/<id>`.
+    alarm_place
+        Where the alarm was seen. It lies with the truth, so whoever opens the view has to say it.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    _alarm_place: AlarmPlace | None = None
+
+    def __init__(self, path: Path | str, *, alarm_place: AlarmPlace | None = None) -> None:
         folder = Path(path)
+        self._alarm_place = alarm_place
         self._context = read_context(folder)
         self._telemetry = folder / TELEMETRY
 
@@ -95,6 +101,14 @@ class EpisodeView:
         folder = self._telemetry
         stamps = tuple(FileStamp.of(folder / f"{name}.parquet", folder) for name in self.tables)
         return type(self), folder.absolute(), stamps
+
+    @property
+    def alarm_place(self) -> AlarmPlace | None:
+        """Where the alarm was seen; only for methods that declare `needs = {"alarm_place"}`.
+
+        None for all others, where the source of the data does not say it, and where a detector raised the alarm.
+        """
+        return self._alarm_place
 
     @property
     def tables(self) -> tuple[str, ...]:

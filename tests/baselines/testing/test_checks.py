@@ -47,6 +47,12 @@ class ReadsMore(Undecided):
         return Ranking.abstain()
 
 
+class AsksForThePlace(Undecided):
+    def localize(self, episode: Any, alarm_ns: int) -> Ranking:
+        assert episode.alarm_place is not None
+        return Ranking.abstain()
+
+
 class RowsRequired(Undecided):
     def localize(self, episode: Any, alarm_ns: int) -> Ranking:
         logs = read_frame(episode, "logs", ("time", "service"))
@@ -98,6 +104,7 @@ def test_fit_is_called_before_an_answer() -> None:
     ("cls", "task", "check", "sentence"),
     [
         (ReadsMore, "localization", "declared tables", "wrong: reads spans; add that to tables"),
+        (AsksForThePlace, "localization", "declared tables", "wrong: reads alarm_place; add that to needs"),
         (Inventive, "localization", "no evidence", "must abstain when no table has a row"),
         (Strange, "localization", "repeatability", "only candidates may be ranked"),
         (Forgetful, "localization", "repeatability", '"fit" returns None'),

@@ -12,6 +12,7 @@ import pytest
 from faultset.core.errors import DataError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.petshop import CASE_ROWS, REFERENCE_ROWS, PetShopImport
 from faultset.datasets.testing import check_importer
@@ -133,6 +134,19 @@ def test_the_label_holds_the_node_and_the_metric_where_the_source_names_one(root
     assert {cause.metric for cause in causes} == {None, "latency"}
     onset = dataset.label(faulty(dataset)[0]).inject_start_ns
     assert onset == (ISSUE_START + 485) * SECOND
+
+
+def test_where_the_alarm_was_seen_is_in_the_label_and_not_in_the_view(root: Path, tmp_path: Path) -> None:
+    for target in root.glob("low_traffic/*/*/target.json"):
+        content = json.loads(target.read_text())
+        content["target"]["node"] = NODES[2]
+        target.write_text(json.dumps(content))
+    dataset = imported(root, tmp_path / "out")
+    places = {dataset.label(episode).alarm_place for episode in faulty(dataset)}
+    assert places == {AlarmPlace(service=NODES[2], metric="latency_*")}
+    assert {dataset.label(e).alarm_place for e in set(dataset.episodes) - set(faulty(dataset))} == {None}
+    assert {dataset.view(e).alarm_place for e in dataset.episodes} == {None}
+    assert {dataset.view(e).context.workload_entry for e in dataset.episodes} == {NODES[0]}
 
 
 def test_cells_without_a_value_have_no_row(root: Path, tmp_path: Path) -> None:

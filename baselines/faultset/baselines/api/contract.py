@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 Task = Literal["detection", "localization", "rca"]
-Need = Literal["labels", "sli"]
-"""labels: `fit` is given all training episodes with their answers; sli: the requests of the clients may be read."""
+Need = Literal["labels", "sli", "alarm_place"]
+"""labels: `fit` is given all training episodes with their answers; sli: the requests of the clients may be read;
+alarm_place: `EpisodeView.alarm_place` says on which service and metric the alarm was seen, where that is known."""
 CONSECUTIVE = 2
 
 

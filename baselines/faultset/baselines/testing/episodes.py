@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from faultset.baselines.api.contract import Labelled
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
@@ -145,12 +146,18 @@ class ReorderedView(EpisodeView):
 
 
 class DeclaredView(EpisodeView):
-    """Passes on what another view returns, and remembers which tables were read that a baseline does not declare."""
+    """Passes on what another view returns, and remembers what was read that a baseline does not declare."""
 
-    def __init__(self, view: EpisodeView, tables: tuple[str, ...]) -> None:
+    def __init__(self, view: EpisodeView, tables: tuple[str, ...], needs: frozenset[str] = frozenset()) -> None:
         self._context = view.context
         self.undeclared: set[str] = set()
-        self._view, self._declared = view, tables
+        self._view, self._declared, self._needs = view, tables, needs
+
+    @property
+    def alarm_place(self) -> AlarmPlace | None:
+        if "alarm_place" not in self._needs:
+            self.undeclared.add("alarm_place")
+        return AlarmPlace(service=self.context.workload_entry)
 
     def table(self, name: str, columns: Any = None, filters: Any = None) -> pa.Table:
         if name not in self._declared:

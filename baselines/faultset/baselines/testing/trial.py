@@ -43,7 +43,7 @@ class BaselineTrial:
         self._fitted: dict[int, bytes] = {}
         self._answers: dict[str, Answer] = {}
         self.undeclared: set[str] = set()
-        """Tables that were read without being declared, when `expected` was made."""
+        """Tables, and the place of the alarm, that were read without being declared, when `expected` was made."""
 
     @property
     def training(self) -> list[Any]:
@@ -87,7 +87,7 @@ class BaselineTrial:
     def expected(self) -> Answer:
         """Answer to the unchanged faulty episode."""
         view = self.examples.faulty.view
-        watched = DeclaredView(view, self.spec.tables)
+        watched = DeclaredView(view, self.spec.tables, self.spec.needs)
         found = self._answers[view.episode] = self.answer(watched)
         self.undeclared = watched.undeclared
         return found

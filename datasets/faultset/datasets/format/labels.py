@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from faultset.core.reading.documents import STRICT, checked
+from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.names import EpisodeId, Name, TimeNs
 
 NoFaultKind = Literal["plain", "disturbed", "sham", "unlabelled"]
@@ -98,6 +99,18 @@ class Label:
     def is_faulty(self) -> bool:
         """Whether a fault was injected."""
         return self.fault is not None
+
+    @property
+    def alarm_place(self) -> AlarmPlace | None:
+        """Where the source of the data says that the alarm was seen: the parameter `alarm`; None where it does not.
+
+        Raises
+        ------
+        DataError
+            The parameter is there and is no place.
+        """
+        given = self.parameters.get("alarm")
+        return None if given is None else checked(given, AlarmPlace, f"the parameter alarm of {self.episode}")
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], *, origin: str) -> Label:

@@ -213,7 +213,7 @@ def _episode(
         reference_moved_ns=moved,
         services=tuple(seen),
         calls=tuple(calls),
-        workload_entry=str(target["target"]["node"]) if target else _entry(calls),
+        workload_entry=_entry(calls),
         source_intervals_s={"metrics": float(STEP_S)},
         metric_roles=METRIC_ROLES,
         tables={"metrics": partial(_rows, parts)},
@@ -249,7 +249,11 @@ def _label(target: Mapping[str, Any] | None, scenario: str) -> dict[str, Any]:
         ],
         "inject_start": target["target"]["timestamp"] * SECOND_NS,
         "workload": {"name": scenario},
-        "parameters": {"command": command, "target": dict(target["target"])},
+        "parameters": {
+            "command": command,
+            "target": dict(target["target"]),
+            "alarm": {"service": str(target["target"]["node"]), "metric": f"{target['target']['metric']}_*"},
+        },
     }
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from faultset.core.times import SECOND_NS
+from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import TELEMETRY
 from faultset.datasets.validation.episodes import check_content
@@ -167,7 +168,7 @@ class EpisodeEvaluator:
 
     def rows_of(self, run: BaselineRun) -> Iterator[ResultRow]:
         """Yield the rows that are expected of a baseline run."""
-        outcomes: dict[int, RunnerOutcome] = {}
+        outcomes: dict[tuple[int, AlarmPlace | None], RunnerOutcome] = {}
         for expected in self._batch.expected(run, self._context):
             row = self._empty_row(run, expected)
             if run.task == "detection":
@@ -178,13 +179,14 @@ class EpisodeEvaluator:
             if alarm_ns is None:
                 yield dataclasses.replace(row, status="no_alarm", reason=missing)
                 continue
+            place = self._truth.alarm_place if row.alarm_source == "truth" and "alarm_place" in run.needs else None
             if row.evidence_s is not None:
                 end_ns = alarm_ns + round(row.evidence_s * SECOND_NS)
-                yield filled_row(row, self._answer(run, alarm_ns, self._copies.until(end_ns)))
+                yield filled_row(row, self._answer(run, alarm_ns, place, self._copies.until(end_ns)))
                 continue
-            if alarm_ns not in outcomes:
-                outcomes[alarm_ns] = self._answer(run, alarm_ns)
-            yield filled_row(row, outcomes[alarm_ns])
+            if (alarm_ns, place) not in outcomes:
+                outcomes[alarm_ns, place] = self._answer(run, alarm_ns, place)
+            yield filled_row(row, outcomes[alarm_ns, place])
 
     def _with_alarm(self, row: ResultRow, run: BaselineRun) -> tuple[ResultRow, str]:
         """Add the alarm that the baseline is given; where there is none, say why."""
@@ -208,7 +210,9 @@ class EpisodeEvaluator:
             self._detections[key] = self._answer(detector, 0)
         return self._detections[key]
 
-    def _answer(self, run: BaselineRun, alarm_ns: int, cut: str | None = None) -> RunnerOutcome:
+    def _answer(
+        self, run: BaselineRun, alarm_ns: int, place: AlarmPlace | None = None, cut: str | None = None
+    ) -> RunnerOutcome:
         model = self._models[run.model(self._batch.fold, self._batch.inner)]
         if model.status != "ok":
             return RunnerOutcome(status=model.status, reason=f"fit: {model.reason}", seconds=0.0)
@@ -223,6 +227,7 @@ class EpisodeEvaluator:
             episode=folder,
             model=model.blob,
             alarm_ns=alarm_ns,
+            alarm_place=place,
         )
         outcome = self._runner.run(request, self._context.limits)
         if outcome.status == "error":

@@ -63,7 +63,8 @@ class Table:
     app: str
     verdict: str
     group: str
-    """"telemetry", or "sli" for methods that see the clients' request results."""
+    """"telemetry", "sli" for methods that see the clients' request results, or "alarm_place" for methods that are told
+    where the alarm was seen."""
     metrics: tuple[Metric, ...]
     entries: tuple[Entry, ...]
     floor: Mapping[str, Estimate]
@@ -81,10 +82,11 @@ class Table:
         parts = [name] if self.task == "detection" else [name, f"given: {GIVEN_ALARMS[self.protocol]}"]
         parts += [self.app, self.verdict]
         if self.group != "telemetry":
-            parts.append(f"methods that see {self.group}")
+            parts.append(f"methods that see {SEEN_BY[self.group]}")
         return " · ".join(parts)
 
 
+SEEN_BY = {"sli": "sli", "alarm_place": "where the alarm was seen"}
 GIVEN_ALARMS = {"detected": "alarm of a detector", "oracle": "true onset"}
 
 

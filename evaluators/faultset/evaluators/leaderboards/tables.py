@@ -24,7 +24,7 @@ from faultset.evaluators.statistics.estimates import Estimate, unknown
 from faultset.evaluators.statistics.systems import prediction_interval
 
 VERDICTS: tuple[str, ...] = (HEADLINE, "latent", "silent", UNFELT)
-GROUPS = ("telemetry", "sli")
+GROUPS = ("telemetry", "sli", "alarm_place")
 Estimates = Mapping[str, Mapping[str, Estimate]]
 
 
@@ -60,8 +60,12 @@ def tables_of(scores: EpisodeScores, seed: int) -> list[Table]:
 
 
 def group_of(row: ResultRow) -> str:
-    """Return "sli" for methods that see the clients' requests: they are ranked apart, as verdicts use the same data."""
-    return "sli" if "sli" in row.needs else "telemetry"
+    """Return in which group a method is ranked: apart where it is given more than the telemetry of all others.
+
+    "sli" is for methods that see the clients' requests, because verdicts use the same data, "alarm_place" for those
+    that are told where the alarm was seen.
+    """
+    return next((group for group in GROUPS[1:] if group in row.needs), GROUPS[0])
 
 
 def _part(scores: EpisodeScores, setting: Setting, app: str, verdict: str, group: str, seed: int) -> _Part | None:

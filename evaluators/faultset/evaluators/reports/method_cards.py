@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 NEEDS = {
     "onset": "the true onset",
     "sli": "the clients' requests",
+    "alarm_place": "where the alarm was seen",
     "labels": "labels of training episodes",
     "references": "healthy references of training episodes with a fault",
     "threshold": "a threshold from training episodes that it was not fitted on",

@@ -15,7 +15,7 @@ from faultset.evaluators.reports import episode_difficulty
 from faultset.evaluators.reports.figures import agent_plots, delay_charts, forest_plots, scatter_plots
 from faultset.evaluators.reports.figures.episodes import EPISODES_SHOWN, drawings
 from faultset.evaluators.reports.figures.heat_maps import heat_maps
-from faultset.evaluators.reports.method_cards import cards
+from faultset.evaluators.reports.method_cards import NEEDS, cards
 from faultset.evaluators.reports.provenance import FILES, provenance
 from faultset.evaluators.reports.templates import filled
 from faultset.evaluators.reports.top_methods import top_methods
@@ -192,7 +192,7 @@ def _given(table: Table) -> str:
     text = {"detected": "given the alarm of a detector", "oracle": "given the true onset (oracle)"}[table.protocol]
     parts = [] if table.task == "detection" else [text]
     if table.group != "telemetry":
-        parts.append("methods that see the clients' requests, ranked among themselves")
+        parts.append(f"methods that see {NEEDS[table.group]}, ranked among themselves")
     return " · ".join(parts)
 
 

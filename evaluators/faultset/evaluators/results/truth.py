@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.context import IMPORTED
 from faultset.datasets.training.folds import cluster_of
 
@@ -59,6 +60,8 @@ class Truth:
     """None without a fault, and where the source does not tell when it began."""
     manifest_ns: int | None
     """When clients first felt the fault; None where they did not."""
+    alarm_place: AlarmPlace | None = None
+    """Where the source says that the alarm was seen; not kept in rows, because nothing is scored by it."""
 
     @property
     def faulty(self) -> bool:
@@ -101,6 +104,7 @@ def truth_of(label: Label, context: EpisodeContext) -> Truth:
         reference_end_ns=context.reference_end_ns,
         onset_ns=label.inject_start_ns if fault is not None else None,
         manifest_ns=label.first_manifest_ns if fault is not None else None,
+        alarm_place=label.alarm_place,
     )
 
 

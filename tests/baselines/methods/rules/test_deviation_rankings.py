@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,17 @@ def test_gaps_are_no_samples(robust: bool):
     with_gaps = np.vstack([VALUES, np.full((1, VALUES.shape[1]), NAN)])
     plain = published_scores(REFERENCE, VALUES, robust=robust)
     assert published_scores(REFERENCE, with_gaps, robust=robust).tolist() == plain.tolist()
+
+
+def test_the_preprocessing_can_be_changed_one_part_at_a_time():
+    def scores(**changed: Any) -> list[float]:
+        return published_scores(REFERENCE, VALUES, robust=True, **changed).tolist()
+
+    usual, falls, constant = scores(), scores(sign="both"), scores(keep_constant=True)
+    assert [a == b for a, b in zip(usual, falls, strict=True)] == [True, True, True, False, True]
+    assert falls[3] == pytest.approx((5 - 0) / (6.5 - 3.5))
+    assert [a == b for a, b in zip(usual, constant, strict=True)] == [True, False, True, True, True]
+    assert constant[1] == 4.0
 
 
 SECOND = 1_000_000_000

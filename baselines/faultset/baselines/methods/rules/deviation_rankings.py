@@ -6,7 +6,7 @@ ways and keep series that were constant, on the scale on which their metric move
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from faultset.baselines.stats.scaling import (
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
+Sign = Literal["up", "both"]
 _NSIGMA = "Pham et al., RCAEval, WWW 2025 (as N-Sigma)"
 _BARO = "Pham, Ha, Zhang, BARO, FSE 2024"
 _OWN_FORM = (
@@ -38,7 +39,9 @@ _OWN_FORM = (
 )
 
 
-def published_scores(reference: Matrix, values: Matrix, *, robust: bool) -> Matrix:
+def published_scores(
+    reference: Matrix, values: Matrix, *, robust: bool, sign: Sign = "up", keep_constant: bool = False
+) -> Matrix:
     """[series] largest deviation upwards, as the published code has it.
 
     Series that are constant in either window are left out, which here is a score of 0, and so is a series that never
@@ -48,6 +51,10 @@ def published_scores(reference: Matrix, values: Matrix, *, robust: bool) -> Matr
     ----------
     robust
         Median and interquartile range (BARO) instead of mean and standard deviation (N-Sigma).
+    sign
+        "both" also counts what falls, which the published code does not.
+    keep_constant
+        Whether series that are constant in either window are kept, which the published code drops.
     """
     if robust:
         low, center, high = quantiles(reference, (0.25, 0.5, 0.75))
@@ -55,8 +62,9 @@ def published_scores(reference: Matrix, values: Matrix, *, robust: bool) -> Matr
     else:
         center, spread = np.nanmean(reference, axis=0), np.nanstd(reference, axis=0)
     z = (values - center) / np.where(spread > 0, spread, 1.0)
-    highest = np.where(np.isfinite(z), z, 0.0).max(axis=0)
-    return np.where(_varies(reference) & _varies(values), np.maximum(highest, 0.0), 0.0)
+    known = np.where(np.isfinite(z), z, 0.0)
+    highest = np.maximum((np.abs(known) if sign == "both" else known).max(axis=0), 0.0)
+    return highest if keep_constant else np.where(_varies(reference) & _varies(values), highest, 0.0)
 
 
 def _two_sided(windows: Windows, center: Matrix, spread: Matrix) -> Matrix:
@@ -87,6 +95,26 @@ class _ByHighestSeries(Untrained):
         raise NotImplementedError
 
 
+class _Published(_ByHighestSeries):
+    """The published scorers, whose preprocessing can be changed to see what it is worth."""
+
+    robust: ClassVar[bool]
+
+    def __init__(self, *, sign: Sign = "up", keep_constant: bool = False) -> None:
+        self.sign: Sign = sign
+        self.keep_constant = keep_constant
+
+    def scores(self, windows: Windows) -> Matrix:
+        """[series] largest deviation."""
+        return published_scores(
+            windows.reference,
+            windows.values,
+            robust=self.robust,
+            sign=self.sign,
+            keep_constant=self.keep_constant,
+        )
+
+
 @baseline(
     "nsigma",
     title="N-Sigma",
@@ -99,7 +127,7 @@ class _ByHighestSeries(Untrained):
     complexity="O(S·T), S series of T samples",
     departures=("Gaps are no samples; the published code repeats the last value, and puts 0 where there is none.",),
 )
-class NSigma(_ByHighestSeries):
+class NSigma(_Published):
     """Rank services by the largest z of any of their series that varies before and after the alarm.
 
     References
@@ -108,10 +136,7 @@ class NSigma(_ByHighestSeries):
     """
 
     detail = "largest z"
-
-    def scores(self, windows: Windows) -> Matrix:
-        """[series] largest deviation."""
-        return published_scores(windows.reference, windows.values, robust=False)
+    robust = False
 
 
 @baseline(
@@ -129,7 +154,7 @@ class NSigma(_ByHighestSeries):
         "Gaps are no samples; the published code repeats the last value, and puts 0 where there is none.",
     ),
 )
-class Baro(_ByHighestSeries):
+class Baro(_Published):
     """Rank services by the largest rise from the median in interquartile ranges, of series that vary.
 
     A range of 0 counts as 1, as in the published code, and lets the unit of such a series decide.
@@ -141,10 +166,7 @@ class Baro(_ByHighestSeries):
     """
 
     detail = "largest (x - median) / IQR"
-
-    def scores(self, windows: Windows) -> Matrix:
-        """[series] largest deviation."""
-        return published_scores(windows.reference, windows.values, robust=True)
+    robust = True
 
 
 @baseline(

@@ -118,7 +118,8 @@ class _BaselineWorker:
 
         # unpickled for every answer: what a method remembers must not reach the next episode
         method = self._load(request.model)
-        view = SharedView(request.episode, self._cache, tables=readable_tables(spec))
+        place = request.alarm_place if "alarm_place" in spec.needs else None
+        view = SharedView(request.episode, self._cache, tables=readable_tables(spec), alarm_place=place)
         if request.action == "detect":
             with clock:
                 found = method.detect(view)

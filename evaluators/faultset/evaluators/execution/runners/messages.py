@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from faultset.datasets.format.alarm_place import AlarmPlace
+
 Action = Literal["detect", "localize", "diagnose"]
 
 
@@ -97,6 +99,8 @@ class AnswerRequest:
     """Folder of the episode."""
     alarm_ns: int = 0
     """Alarm that a localizer or diagnoser is given."""
+    alarm_place: AlarmPlace | None = None
+    """Where it was seen, for a method that declares that it uses this."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from faultset.baselines.api.registry import BaselineSpec
+    from faultset.datasets.format.alarm_place import AlarmPlace
 
 REQUESTS = "requests"
 
@@ -38,10 +39,13 @@ class SharedView(EpisodeView):
     Every caller gets a frame of its own: pandas copies on write, so nobody can change what others see.
     """
 
-    def __init__(self, path: str, cache: Cache, *, tables: frozenset[str]) -> None:
+    def __init__(
+        self, path: str, cache: Cache, *, tables: frozenset[str], alarm_place: AlarmPlace | None = None
+    ) -> None:
         # the parent would read the context again for every method
         self._context = cache.get_or_compute((path, "context"), lambda: read_context(Path(path)))
         self._telemetry = Path(path) / TELEMETRY
+        self._alarm_place = alarm_place
         self._path = path
         self._cache = cache
         self._tables = tables
