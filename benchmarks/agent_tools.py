@@ -5,8 +5,8 @@
 Commands are made for the verbs that recorded shell agents used, with the flags they used, about every service of every
 episode. A verb's share among those agents' 6,426 commands (709 runs of eight models on AIOpsLab) weighs what part of
 them is answered. Cost is CPU time of each tool, first with nothing read, then again, in those episodes and in one that
-is made here as large as a standard one. Memory is the most that one process with
-fifty agents takes, each in a thread, when they ask everything about that episode at once.
+is made here as large as a standard one. Memory is the most that one process with fifty agents
+takes, each in a thread, when they ask everything about that episode at once.
 """
 
 from __future__ import annotations
