@@ -1,0 +1,243 @@
+"""How much the defaults of the methods decide: the score of each method over a few values of each default.
+
+    python benchmarks/sensitivity.py DATASET [--methods mksmc,baro,...] [--write]
+
+Prints a table in which the default is bold; `--write` also puts it into docs/sensitivity.md, between its markers. One
+default is changed at a time, everything else stays. Localizers are told the true onset of manifest faults, detectors
+nothing; these are asked about episodes without a fault as well. Localizers that draw random numbers are run with three
+seeds, detectors with one. Methods run in this process, without limits: this is for methods that come with faultset.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import click
+import numpy as np
+
+from faultset.baselines.api.registry import BaselineSpec, get_baseline
+from faultset.baselines.stats import scaling
+from faultset.baselines.stats.limits import LEVEL
+from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.format.context import EpisodeContext
+from faultset.datasets.views import EpisodeView
+from faultset.evaluators.execution.cut_episodes import cut_episode
+from faultset.evaluators.execution.scratch import scratch
+from faultset.evaluators.results.truth import Truth, truth_of
+from faultset.evaluators.scoring.localization import score_ranking
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "sensitivity.md"
+SEEDS = 3
+SECOND_NS = 1_000_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GridContext(EpisodeContext):
+    """A context whose methods compare metrics on a coarser grid."""
+
+    factor: int = 1
+
+    @property
+    def resolution_s(self) -> float:
+        return self.factor * super().resolution_s
+
+
+class GridView(EpisodeView):
+    """A view whose methods compare metrics on a coarser grid."""
+
+    def __init__(self, path: Path, factor: int) -> None:
+        super().__init__(path)
+        known = {entry.name: getattr(self._context, entry.name) for entry in dataclasses.fields(EpisodeContext)}
+        self._context = GridContext(**known, factor=factor)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Change:
+    """One way to change one default; without any, it is the default."""
+
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    """Of the method itself."""
+    grid: int = 1
+    """Steps of the usual grid in a step."""
+    seen_s: float = math.inf
+    """Seconds of the episode after the onset that are seen."""
+    shared: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """What is changed for all methods meanwhile."""
+
+
+def metric_share(share: float) -> AbstractContextManager[Any]:
+    """Change which share of its metric's spread a series' spread is raised to."""
+    stack = ExitStack()
+    for function in (scaling.metric_floor, scaling.with_metric_floor):
+        stack.enter_context(patch.dict(function.__kwdefaults__, share=share))
+    return stack
+
+
+def relative_floor(share: float) -> AbstractContextManager[Any]:
+    """Change which share of its level a series' spread is raised to."""
+    return patch.object(scaling, "RELATIVE_FLOOR", share)
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " : ".join(f"{part:g}" for part in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+Values = Mapping[str, Change]
+"""What a value is called in the table -> how to set it."""
+SHARED: Mapping[str, tuple[str, Values]] = {
+    "floor, share of the level": (
+        "0.01",
+        {_name(share): Change(shared=lambda share=share: relative_floor(share)) for share in (0.0, 0.001, 0.01, 0.1)},
+    ),
+    "floor, share of the metric": (
+        "0.25",
+        {_name(share): Change(shared=lambda share=share: metric_share(share)) for share in (0.0, 0.1, 0.25, 0.5, 1.0)},
+    ),
+    "resolution, steps": ("1", {str(factor): Change(grid=factor) for factor in (1, 2, 3)}),
+}
+SEEN: tuple[str, Values] = ("all", {"10 s": Change(seen_s=10), "20 s": Change(seen_s=20), "all": Change()})
+"""How much after the onset a localizer sees."""
+OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "pdiagnose-trigger": {"queue": (10, 5, 20), "share": (0.99, 0.95, 0.999)},
+    "ksigma": {"level": (LEVEL, LEVEL / 10, LEVEL / 100)},
+    "spot": {"level": (LEVEL, LEVEL / 10, LEVEL / 100)},
+    "pdiagnose": {
+        "steps": (10, 5, 20),
+        "combine": ("or", "and"),
+        "span_time": ("exclusive", "inclusive"),
+        "weights": ((1.0, 1.0, 1.0), (2.0, 1.0, 1.0), (1.0, 2.0, 1.0), (1.0, 1.0, 2.0)),
+    },
+    "pdiagnose-rcaeval": {},
+    "baro": {"sign": ("up", "both"), "keep_constant": (False, True)},
+    "nsigma": {"sign": ("up", "both"), "keep_constant": (False, True)},
+    "baro-two-sided": {},
+    "nsigma-two-sided": {},
+    "rcd": {"runs": (10, 1, 5), "per_service": (3, 1, 2, 5)},
+    "circa": {"threshold": (3.0, 2.0, 5.0)},
+    "epsilon-diagnosis": {"level": (0.05, 0.01, 0.1), "draws": (499, 99)},
+    "microrank": {"sigmas": (1.5, 1.0, 3.0), "before": (2, 0, 5)},
+    "tracerca": {"severity": (3.0, 2.0, 5.0), "feature_rise": (0.1, 0.0, 0.3), "least_support": (0.1, 0.0, 0.3)},
+    "combined-evidence": {"ill": (1.0, 0.5, 2.0), "explaining": (0.5, 0.25, 1.0)},
+    "rmlad": {
+        "half_window": (20, 10, 40),
+        "neighbours": (3, 2, 5),
+        "noise": (0.1, 0.05, 0.2),
+        "scope": ("system", "own"),
+    },
+    "mksmc": {"k": (3.0, 2.0, 4.0), "directions": (1000, 100), "metric_floor": (True, False)},
+}
+"""Method -> parameter -> values, the default first."""
+WITHOUT_FLOOR = frozenset({"baro", "nsigma", "pdiagnose-rcaeval"})
+"""Methods on metrics whose spreads have no floor, as published."""
+
+
+def settings_of(spec: BaselineSpec) -> Iterator[tuple[str, str, Values]]:
+    """Yield what is changed of a method: the setting, the name of its default, its values."""
+    for parameter, values in OWN.get(spec.name, {}).items():
+        named = {_name(value): Change(parameters={parameter: value}) for value in values}
+        yield parameter, _name(values[0]), named
+    if "metrics" in spec.tables:
+        for setting, (default, values) in SHARED.items():
+            if not (setting.startswith("floor") and spec.name in WITHOUT_FLOOR):
+                yield setting, default, values
+    if spec.task == "localization":
+        yield "seen after the onset", *SEEN
+
+
+def view_of(folder: Path, truth: Truth, change: Change, root: Path) -> EpisodeView:
+    """Open an episode as a change lets it be seen."""
+    if truth.onset_ns is not None and math.isfinite(change.seen_s):
+        place = root / f"{truth.episode}-{change.seen_s:g}"
+        end_ns = truth.onset_ns + round(change.seen_s * SECOND_NS)
+        found = place / "episodes" / truth.episode
+        folder = found if found.exists() else cut_episode(folder, end_ns, place)
+    return GridView(folder, change.grid) if change.grid > 1 else EpisodeView(folder)
+
+
+def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change: Change, root: Path) -> str:
+    """Return AC@1 / Avg@5 of a localizer, or the balanced accuracy of a detector with its two counts."""
+    found: dict[bool, list[float]] = {True: [], False: []}
+    depth: list[float] = []
+    seeds = SEEDS if spec.stochastic and spec.task == "localization" else 1
+    for truth in truths:
+        if spec.task == "localization" and not truth.faulty:
+            continue
+        view = view_of(dataset.path(truth.episode), truth, change, root)
+        for seed in range(seeds):
+            unfitted: Any = spec.build(seed=seed, **change.parameters)
+            method = unfitted.fit([])
+            with change.shared():
+                if spec.task == "localization":
+                    ranking = method.localize(view, truth.onset_ns).scores
+                    scored = score_ranking(ranking, [frozenset(names) for names in truth.causes], truth.candidates)
+                    found[True].append(scored.ac[1])
+                    depth.append(scored.avg5)
+                else:
+                    alarm_ns = method.detect(view).alarm_ns
+                    right = alarm_ns is not None and alarm_ns >= truth.onset_ns if truth.faulty else alarm_ns is None
+                    found[truth.faulty].append(float(right))
+    if spec.task == "localization":
+        return f"{np.mean(found[True]):.2f} / {np.mean(depth):.2f}"
+    right, quiet = np.mean(found[True]), np.mean(found[False])
+    return f"{(right + quiet) / 2:.2f} ({right:.2f}, {quiet:.2f})"
+
+
+def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root: Path) -> Iterator[str]:
+    """Yield the table's lines; a default is asked about once for all settings of a method."""
+    faulty = sum(truth.faulty for truth in truths)
+    yield f"Version {dataset.version}: {faulty} manifest faults, {len(truths) - faulty} episodes without a fault."
+    yield ""
+    yield "| method | setting | value: score |"
+    yield "|---|---|---|"
+    for name in names:
+        spec = get_baseline(name)
+        usual = score(spec, dataset, truths, Change(), root)
+        for setting, default, values in settings_of(spec):
+            cells = [
+                f"**{value}: {usual}**"
+                if value == default
+                else f"{value}: {score(spec, dataset, truths, change, root)}"
+                for value, change in values.items()
+            ]
+            yield f"| `{name}` | {setting} | {' · '.join(cells)} |"
+
+
+@click.command()
+@click.argument("path", metavar="DATASET")
+@click.option("--methods", default=",".join(OWN), show_default=True, help="Comma-separated names.")
+@click.option("--write", is_flag=True, help="Put the table into docs/sensitivity.md.")
+def main(path: str, methods: str, write: bool) -> None:
+    """Print the table."""
+    dataset = open_dataset(path)
+    known = [truth_of(dataset.label(e), dataset.view(e).context) for e in dataset.episodes]
+    asked = [truth for truth in known if not truth.faulty or (truth.verdict == "manifest" and truth.causes)]
+    with scratch("sensitivity") as root:
+        lines = []
+        for line in table(dataset, asked, methods.split(","), Path(root)):
+            print(line, flush=True)
+            lines.append(line)
+            if write:
+                write_between("\n".join(lines))
+
+
+def write_between(inside: str) -> None:
+    """Put a table between the markers of the page; what is there so far is kept if the command is interrupted."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    begin, end = "<!-- sensitivity -->", "<!-- end sensitivity -->"
+    before, _, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"{DOCUMENT} has no markers {begin} and {end}")
+    DOCUMENT.write_text(f"{before}{begin}\n\n{inside}\n\n{end}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
