@@ -90,7 +90,7 @@ class EpisodeView:
         return make()
 
     @property
-    def files(self) -> Hashable:
+    def file_stamps(self) -> Hashable:
         """What is the same for two views of one episode whose files have not changed in between.
 
         Raises
@@ -100,7 +100,8 @@ class EpisodeView:
         """
         folder = self._telemetry
         stamps = tuple(FileStamp.of(folder / f"{name}.parquet", folder) for name in self.tables)
-        return type(self), folder.absolute(), stamps
+        place = folder.stat()
+        return type(self), place.st_dev, place.st_ino, stamps
 
     @property
     def alarm_place(self) -> AlarmPlace | None:

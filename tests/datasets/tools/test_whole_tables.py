@@ -43,10 +43,10 @@ def test_tables_go_with_the_last_session_that_asked_for_them(folder: Path) -> No
     gc.collect()
     tools = EpisodeTools(EpisodeView(folder))
     tools.call("get_logs")
-    assert any(view == EpisodeView(folder).files for view in _held())
+    assert any(view == EpisodeView(folder).file_stamps for view in _held())
     del tools
     gc.collect()
-    assert not any(view == EpisodeView(folder).files for view in _held())
+    assert not any(view == EpisodeView(folder).file_stamps for view in _held())
 
 
 def test_sessions_at_different_times_see_what_each_may_see(folder: Path) -> None:

@@ -103,8 +103,8 @@ _sharing = threading.Lock()
 def whole_tables(view: EpisodeView) -> WholeTables:
     """Return the tables that others hold of the same, unchanged files; they go when the last of them does."""
     try:
-        files = view.files
-    except DataError:
+        files = view.file_stamps
+    except (DataError, OSError):
         # who reads the table is told what is wrong with it
         return WholeTables(view)
     with _sharing:
