@@ -11,6 +11,8 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llv
 LONGEST = (
     "collector/campaigns/test_one_real_campaign.py",
     "baselines/api/test_contract.py",
+    "collector/faults/test_fault_contract.py",
+    "test_broken_plugins.py",
     "examples/test_examples.py",
     "notebooks/test_notebooks.py",
     "collector/platforms/local/test_platform.py",
