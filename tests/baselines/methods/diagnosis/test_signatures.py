@@ -98,7 +98,7 @@ def test_changes_and_troubles_of_objects_are_named(healthy, example, alter) -> N
             | {"state": json.dumps(state)}
             for second, kind, state in known
         ]
-        return pa.table({field.name: pa.array([row[field.name] for row in rows_], field.type) for field in schema})
+        return pa.table({field.name: pa.array([row.get(field.name) for row in rows_], field.type) for field in schema})
 
     found = features(alter(healthy, {"objects": states}))
     assert found["changed: Service ports"] == 1
