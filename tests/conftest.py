@@ -16,6 +16,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LONGEST = (
     "collector/campaigns/test_one_real_campaign.py",
     "baselines/api/test_contract.py",
+    "evaluators/agent_evaluation/test_agents_with_a_model.py",
     "collector/faults/test_fault_contract.py",
     "test_broken_plugins.py",
     "examples/test_examples.py",
