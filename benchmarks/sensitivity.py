@@ -38,7 +38,7 @@ SECOND_NS = 1_000_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GridContext(EpisodeContext):
+class CoarseContext(EpisodeContext):
     """A context whose methods compare metrics on a coarser grid."""
 
     factor: int = 1
@@ -48,17 +48,17 @@ class GridContext(EpisodeContext):
         return self.factor * super().resolution_s
 
 
-class GridView(EpisodeView):
+class CoarseView(EpisodeView):
     """A view whose methods compare metrics on a coarser grid."""
 
     def __init__(self, path: Path, factor: int) -> None:
         super().__init__(path)
         known = {entry.name: getattr(self._context, entry.name) for entry in dataclasses.fields(EpisodeContext)}
-        self._context = GridContext(**known, factor=factor)
+        self._context = CoarseContext(**known, factor=factor)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Change:
+class ChangedDefault:
     """One way to change one default; without any, it is the default."""
 
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
@@ -72,7 +72,7 @@ class Change:
 
 
 def metric_share(share: float) -> AbstractContextManager[Any]:
-    """Change which share of its metric's spread a series' spread is raised to."""
+    """ChangedDefault which share of its metric's spread a series' spread is raised to."""
     stack = ExitStack()
     for function in (scaling.metric_floor, scaling.with_metric_floor):
         stack.enter_context(patch.dict(function.__kwdefaults__, share=share))
@@ -80,7 +80,7 @@ def metric_share(share: float) -> AbstractContextManager[Any]:
 
 
 def relative_floor(share: float) -> AbstractContextManager[Any]:
-    """Change which share of its level a series' spread is raised to."""
+    """ChangedDefault which share of its level a series' spread is raised to."""
     return patch.object(scaling, "RELATIVE_FLOOR", share)
 
 
@@ -90,20 +90,29 @@ def _name(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-Values = Mapping[str, Change]
+Values = Mapping[str, ChangedDefault]
 """What a value is called in the table -> how to set it."""
 SHARED: Mapping[str, tuple[str, Values]] = {
     "floor, share of the level": (
         "0.01",
-        {_name(share): Change(shared=lambda share=share: relative_floor(share)) for share in (0.0, 0.001, 0.01, 0.1)},
+        {
+            _name(share): ChangedDefault(shared=lambda share=share: relative_floor(share))
+            for share in (0.0, 0.001, 0.01, 0.1)
+        },
     ),
     "floor, share of the metric": (
         "0.25",
-        {_name(share): Change(shared=lambda share=share: metric_share(share)) for share in (0.0, 0.1, 0.25, 0.5, 1.0)},
+        {
+            _name(share): ChangedDefault(shared=lambda share=share: metric_share(share))
+            for share in (0.0, 0.1, 0.25, 0.5, 1.0)
+        },
     ),
-    "resolution, steps": ("1", {str(factor): Change(grid=factor) for factor in (1, 2, 3)}),
+    "resolution, steps": ("1", {str(factor): ChangedDefault(grid=factor) for factor in (1, 2, 3)}),
 }
-SEEN: tuple[str, Values] = ("all", {"10 s": Change(seen_s=10), "20 s": Change(seen_s=20), "all": Change()})
+SEEN: tuple[str, Values] = (
+    "all",
+    {"10 s": ChangedDefault(seen_s=10), "20 s": ChangedDefault(seen_s=20), "all": ChangedDefault()},
+)
 """How much after the onset a localizer sees."""
 OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "pdiagnose-trigger": {"queue": (10, 5, 20), "share": (0.99, 0.95, 0.999)},
@@ -142,7 +151,7 @@ WITHOUT_FLOOR = frozenset({"baro", "nsigma", "pdiagnose-rcaeval"})
 def settings_of(spec: BaselineSpec) -> Iterator[tuple[str, str, Values]]:
     """Yield what is changed of a method: the setting, the name of its default, its values."""
     for parameter, values in OWN.get(spec.name, {}).items():
-        named = {_name(value): Change(parameters={parameter: value}) for value in values}
+        named = {_name(value): ChangedDefault(parameters={parameter: value}) for value in values}
         yield parameter, _name(values[0]), named
     if "metrics" in spec.tables:
         for setting, (default, values) in SHARED.items():
@@ -152,17 +161,17 @@ def settings_of(spec: BaselineSpec) -> Iterator[tuple[str, str, Values]]:
         yield "seen after the onset", *SEEN
 
 
-def view_of(folder: Path, truth: Truth, change: Change, root: Path) -> EpisodeView:
+def view_of(folder: Path, truth: Truth, change: ChangedDefault, root: Path) -> EpisodeView:
     """Open an episode as a change lets it be seen."""
     if truth.onset_ns is not None and math.isfinite(change.seen_s):
         place = root / f"{truth.episode}-{change.seen_s:g}"
         end_ns = truth.onset_ns + round(change.seen_s * SECOND_NS)
         found = place / "episodes" / truth.episode
         folder = found if found.exists() else cut_episode(folder, end_ns, place)
-    return GridView(folder, change.grid) if change.grid > 1 else EpisodeView(folder)
+    return CoarseView(folder, change.grid) if change.grid > 1 else EpisodeView(folder)
 
 
-def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change: Change, root: Path) -> str:
+def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change: ChangedDefault, root: Path) -> str:
     """Return AC@1 / Avg@5 of a localizer, or the balanced accuracy of a detector with its two counts."""
     found: dict[bool, list[float]] = {True: [], False: []}
     depth: list[float] = []
@@ -199,7 +208,7 @@ def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root:
     yield "|---|---|---|"
     for name in names:
         spec = get_baseline(name)
-        usual = score(spec, dataset, truths, Change(), root)
+        usual = score(spec, dataset, truths, ChangedDefault(), root)
         for setting, default, values in settings_of(spec):
             cells = [
                 f"**{value}: {usual}**"

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from faultset.core.console import root
+from faultset.core.command_line.console import root
 
 COMMAND_PAGE = "reference/cli.md"
 

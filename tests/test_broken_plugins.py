@@ -19,7 +19,7 @@ from faultset.baselines.api.registry import get_baseline, list_baselines
 from faultset.collector.apps import load_app, load_apps
 from faultset.collector.faults.registry import faults, get_fault
 from faultset.collector.load.driver import driver_class
-from faultset.collector.mitigation.operators import load_operator
+from faultset.collector.mitigation.mitigators import load_mitigator
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.sources.registry import load_source, load_sources
 from faultset.core.errors import UsageError
@@ -61,7 +61,7 @@ ASK: dict[str, Callable[[str], Any]] = {
     "faultset.load_drivers": lambda name: driver_class(
         DRIVEN.model_copy(update={"load": DRIVEN.load.model_copy(update={"driver": name})})
     ),
-    "faultset.operators": load_operator,
+    "faultset.mitigators": load_mitigator,
     "faultset.platforms": load_host_class,
     "faultset.scorers": scorer_called,
     "faultset.sources": load_source,

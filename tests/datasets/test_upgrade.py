@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from faultset.core.console import root as faultset
+from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError
 from faultset.datasets import open_dataset, upgrade_dataset, verify
 from faultset.datasets.testing import check_exporter

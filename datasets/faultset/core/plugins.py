@@ -117,7 +117,7 @@ def entry_points(*, group: str) -> EntryPoints:
     return _read_entry_points(group, _folders())
 
 
-def distribution_named(name: str) -> Distribution | None:
+def find_distribution(name: str) -> Distribution | None:
     """Return an installed distribution, read again only when a folder has changed; None where there is none."""
     return _read_distribution(name, _folders())
 

@@ -13,7 +13,7 @@ _INTERRUPTED = 130
 
 def faultset() -> None:
     """Run `faultset`."""
-    _run("faultset.core.console", "root", "faultset")
+    _run("faultset.core.command_line.console", "root", "faultset")
 
 
 def collect() -> None:

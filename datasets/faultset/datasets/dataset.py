@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError
 from faultset.core.printable import quoted
-from faultset.core.progress import Progress
 from faultset.core.reading.regular_files import regular_stat
 from faultset.core.suggestions import suggest
 from faultset.datasets.episode import Episode

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import flush, translate_write_errors
 from faultset.core.locks.new_folder import new_folder
 from faultset.core.printable import printable
-from faultset.core.progress import Progress, StepCounter
 from faultset.core.suggestions import unknown_name
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.cards import write_card

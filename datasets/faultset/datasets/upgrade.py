@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
 from faultset.core.locks.new_folder import new_folder
-from faultset.core.progress import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.episode import Episode
 from faultset.datasets.format.episodes import TRUTH, EpisodeWriter

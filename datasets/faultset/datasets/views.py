@@ -17,7 +17,7 @@ from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.context import EpisodeContext, read_context
 from faultset.datasets.format.episodes import TELEMETRY
 from faultset.datasets.format.schemas import TABLES, dictionary_columns
-from faultset.datasets.format.storage import completed, open_table, translate_damage
+from faultset.datasets.format.storage import open_table, translate_damage, with_missing_columns
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, known_roles
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class EpisodeView:
         if filters is None:
             file = open_table(path, name, schema, dictionaries)
             with translate_damage(path), file:
-                return completed(file.read(columns=chosen), schema, chosen)
+                return with_missing_columns(file.read(columns=chosen), schema, chosen)
         with open_table(path, name, schema) as file:
             is_whole = set(schema.names) <= set(file.schema_arrow.names)
         with translate_damage(path):
@@ -172,7 +172,7 @@ class EpisodeView:
         file = open_table(path, name, schema, [c for c in dictionary_columns(schema) if c in columns])
         with translate_damage(path), file:
             for number in range(file.num_row_groups):
-                piece = completed(file.read_row_group(number, columns=list(columns)), schema, columns)
+                piece = with_missing_columns(file.read_row_group(number, columns=list(columns)), schema, columns)
                 yield tuple(piece[column] for column in columns)
 
     def metrics(self) -> pd.DataFrame:

@@ -12,11 +12,11 @@ from faultset.agents.formats.contract import AgentFormat, ImportedRun, ImportOpt
 from faultset.agents.formats.registry import agent_format
 from faultset.agents.runs.record import AgentRun, RunTruth
 from faultset.agents.runs.storage import TRAJECTORIES, trajectory_file, write_tables
+from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
 from faultset.core.files import translate_resource_errors, translate_write_errors
 from faultset.core.locks.new_folder import new_folder
 from faultset.core.printable import printable
-from faultset.core.progress import Progress, StepCounter
 
 _SHOWN = 3
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
-from faultset.core.progress import Progress, StepCounter
 from faultset.evaluators.agent_evaluation.choice import AgentSettings, choose_agents
 from faultset.evaluators.agent_evaluation.evaluation import AgentEvaluation, AgentProgress
 from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from faultset.core.console import root as faultset
+from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.versions import complete_episodes

@@ -42,4 +42,4 @@ def test_an_agent_repairs_a_live_service_that_telemetry_and_kubectl_show(tmp_pat
     assert "targetPort" in told[3]
     (run,) = read_runs(out / "agent-runs")
     assert (run.status, run.run, run.model) == ("ok", one.id, "m")
-    assert json.loads(result.stdout)[0]["result"]["operator"]["run"] == one.id
+    assert json.loads(result.stdout)[0]["result"]["mitigator"]["run"] == one.id

@@ -10,11 +10,11 @@ import pytest
 
 from faultset.agents.runs.storage import read_runs, record_beside
 from faultset.agents.trajectories.reading import read_trajectory
-from faultset.collector.mitigation.messages import MitigationResult, OperatorOrder, RepairOrder
-from faultset.collector.mitigation.operators import load_operator
+from faultset.collector.mitigation.messages import MitigationResult, MitigatorOrder, RepairOrder
+from faultset.collector.mitigation.mitigators import load_mitigator
 from faultset.core.errors import UsageError
 from faultset.core.landlock import landlock_version
-from faultset.evaluators.agent_evaluation.live_operator import AGENT_RUNS
+from faultset.evaluators.agent_evaluation.agent_mitigator import AGENT_RUNS
 from tests.agents.chat_server import Scripted, chat_server, failed, in_turn, said
 from tests.collector.mitigation.test_attempts import MITIGATION_PLAN, RIGHT, mitigated, result_of, wrong_parts
 
@@ -22,8 +22,8 @@ DONE = said("done", ("submit_mitigation", {"summary": "the port"}))
 
 
 def order(agent: str, **settings: object) -> RepairOrder:
-    chosen = OperatorOrder(operator="agent", settings={"agent": agent, **settings})
-    return RepairOrder(name=agent, operator=chosen, within_s=4, sustain_s=3)
+    chosen = MitigatorOrder(mitigator="agent", settings={"agent": agent, **settings})
+    return RepairOrder(name=agent, mitigator=chosen, within_s=4, sustain_s=3)
 
 
 def kubectl(command: str) -> Scripted:
@@ -49,8 +49,8 @@ def test_an_agent_that_finds_the_wrong_port_repairs_and_the_time_counts_until_cl
     assert result.repair_s is not None
     assert result.repair_s <= 3, "the system was healthy long before the agent had waited and ended"
     assert [one.status for one in result.commands] == ["done", "done"]
-    assert result.operator is not None
-    assert (result.operator["status"], result.operator["model_calls"], result.operator["prompt_tokens"]) == (
+    assert result.mitigator is not None
+    assert (result.mitigator["status"], result.mitigator["model_calls"], result.mitigator["prompt_tokens"]) == (
         "ok",
         3,
         300,
@@ -60,8 +60,8 @@ def test_an_agent_that_finds_the_wrong_port_repairs_and_the_time_counts_until_cl
 def test_what_an_agent_did_is_a_run_beside_the_results(tmp_path: Path) -> None:
     result = repaired(tmp_path, kubectl("kubectl get pods"), DONE)
     assert not result.success
-    assert result.operator is not None
-    load_operator("agent").keep(tmp_path / "data", [result.operator])
+    assert result.mitigator is not None
+    load_mitigator("agent").keep(tmp_path / "data", [result.mitigator])
     (run,) = read_runs(tmp_path / "data" / AGENT_RUNS)
     assert (run.task, run.answer, run.not_recorded) == ("mitigation", {"summary": "the port"}, None)
     file = tmp_path / "data" / AGENT_RUNS / run.trajectory_path
@@ -118,8 +118,8 @@ def test_however_an_agent_ends_the_attempt_is_judged_and_undone(
 ) -> None:
     result = repaired(tmp_path, *replies, agent="gpt-w-shell", **settings)
     assert not result.success
-    assert result.operator is not None
-    assert result.operator["status"] == status
+    assert result.mitigator is not None
+    assert result.mitigator["status"] == status
 
 
 def test_a_refused_key_is_no_failed_repair_and_everything_is_undone(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_every_agent_hands_the_system_back(tmp_path: Path, agent: str) -> None:
     with chat_server(script) as server:
         settings = {} if agent in ("scripted", "random-agent") else {"model": "m", "base_url": server.base_url}
         result = result_of(tmp_path, order(agent, **settings))
-    assert result.operator is not None
-    assert result.operator["status"] == "ok"
+    assert result.mitigator is not None
+    assert result.mitigator["status"] == "ok"
 
 
 GUEST = """
@@ -177,8 +177,8 @@ def test_an_agent_of_another_distribution_acts_but_cannot_read_what_was_injected
         result = result_of(folder, order("peeks"))
     finally:
         sys.modules.pop("peeking_agent", None)
-    assert result.operator is not None
-    assert (result.operator["status_reason"], result.operator["status"]) == ("", "ok")
+    assert result.mitigator is not None
+    assert (result.mitigator["status_reason"], result.mitigator["status"]) == ("", "ok")
     assert [one.status for one in result.commands] == ["done"]
 
 
@@ -194,7 +194,7 @@ def test_an_agent_of_another_distribution_acts_but_cannot_read_what_was_injected
 )
 def test_settings_that_cannot_be_used_are_one_sentence(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        load_operator("agent").title(settings)
+        load_mitigator("agent").title(settings)
 
 
 def test_a_repeated_fault_goes_on_while_an_agent_thinks(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.agents import ScoredRun, import_runs, score_runs
-from faultset.core.console import root
+from faultset.core.command_line.console import root
 from faultset.evaluators.agent_runs.tables import agent_rows, result_differences
 from tests.agents.conftest import said, session_document
 

@@ -104,7 +104,7 @@ def plan_mitigations(plans: Sequence[Plan], orders: Callable[[Plan], Sequence[Re
             raise UsageError(f"episode {plan.episode} has no fault to repair; name one with a fault")
         base = campaign_code([get_fault(plan.fault)], (plan.app_file or plan.app,), plan.platform, plan.sources)
         for order in orders(plan):
-            code = base | (order.operator.code if order.operator else {})
+            code = base | (order.mitigator.code if order.mitigator else {})
             # where files of the commands lie is no part of what is done
             text = encode(replace(order, folder=None)).decode()
             known = [replace(plan, episode="").to_json(), text, canonical_json(code), version("faultset")]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import command
-from faultset.core.output import json_option, show_json, show_records
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_json, show_records
 
 _dataset = click.argument("dataset", type=click.Path(path_type=Path, exists=True, file_okay=False))
 

@@ -12,9 +12,9 @@ import click
 from faultset.collector.cli.cluster import cluster_options, platform_settings
 from faultset.collector.cli.interrupts import interrupts
 from faultset.collector.cli.job_limit import JobLimit
-from faultset.core.completion import complete_names
-from faultset.core.console import DURATION, comma_separated, command
-from faultset.core.output import json_option, show_records
+from faultset.core.command_line.completion import complete_names
+from faultset.core.command_line.console import DURATION, comma_separated, command
+from faultset.core.command_line.output import json_option, show_records
 
 if TYPE_CHECKING:
     from faultset.collector.plans.plan import Plan

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from faultset.collector.cli.cluster import cluster_options, platform_settings
-from faultset.core.completion import complete_names
-from faultset.core.console import command
-from faultset.core.output import json_option, show_records
+from faultset.core.command_line.completion import complete_names
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_records
 
 if TYPE_CHECKING:
     from faultset.collector.platforms.api.requirements import Requirement
@@ -78,7 +78,7 @@ def _try_fault(name: str, app: str, as_json: bool) -> None:
     from faultset.collector.apps import load_app
     from faultset.collector.faults.registry import get_fault
     from faultset.collector.testing.fault import try_fault
-    from faultset.core.output import show_records
+    from faultset.core.command_line.output import show_records
 
     rows = try_fault(get_fault(name), load_app(app))
     show_records(rows, columns=["target", "parameters", "calls", "evidence"], as_json=as_json)

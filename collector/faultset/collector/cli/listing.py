@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from faultset.core.console import command
-from faultset.core.output import json_option, show_records
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_records
 
 
 @command("faults")
@@ -100,7 +100,7 @@ def sources(as_json: bool) -> None:
       faultset list sources --json
     """
     from faultset.collector.sources.registry import load_sources
-    from faultset.core.output import show_records
+    from faultset.core.command_line.output import show_records
 
     rows = [
         {

@@ -11,11 +11,11 @@ import click
 from faultset.collector.cli.cluster import cluster_options, platform_settings
 from faultset.collector.cli.interrupts import interrupts
 from faultset.collector.cli.job_limit import JobLimit
-from faultset.collector.cli.operators import AGENT_OPTIONS, keep_records, operator_options, operator_orders
-from faultset.core.completion import complete_names
-from faultset.core.console import DURATION, comma_separated, command
+from faultset.collector.cli.mitigators import AGENT_OPTIONS, keep_records, mitigator_options, mitigator_orders
+from faultset.core.command_line.completion import complete_names
+from faultset.core.command_line.console import DURATION, comma_separated, command
+from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import UsageError
-from faultset.core.output import json_option, show_json, show_records
 
 if TYPE_CHECKING:
     from faultset.collector.campaigns.mitigations import Mitigation, MitigationCampaign
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     help="Repairs to compare with yours: do-nothing, restart-target, restart-everything, true-undo, all or none.  "
     "[default: all, or none with --commands]",
 )
-@operator_options
+@mitigator_options
 @click.option("--within", type=DURATION, default=90.0, show_default="90s", help="Time for the application to recover.")
 @click.option("--sustain", type=DURATION, default=10.0, show_default="10s", help="How long it must stay healthy.")
 @click.option(
@@ -107,7 +107,7 @@ def mitigate(
         else _drawn(comma_separated(faults), comma_separated(apps), comma_separated(targets), platform, seed, rate)
     )
     agents = {name: given.pop(name) for name in AGENT_OPTIONS}
-    own = operator_orders(agents, within_s=within, sustain_s=sustain)
+    own = mitigator_orders(agents, within_s=within, sustain_s=sustain)
     planned = plan_mitigations(plans, _orders(commands, own, repairs, within, sustain))
     with interrupts() as received, show_progress() as progress:
         campaign = make_attempts(
@@ -119,7 +119,7 @@ def mitigate(
             notify=lambda sentence: click.echo(sentence, err=True),
             should_stop=lambda: bool(received),
         )
-    keep_records(out, [one.result.operator for one in read_mitigations(out) if one.result and one.result.operator])
+    keep_records(out, [one.result.mitigator for one in read_mitigations(out) if one.result and one.result.mitigator])
     if campaign.interrupted:
         done = sum(not one.failure for one in campaign.mitigations)
         click.echo(f"stopped with {done} of {len(planned)} attempts; run the same command again to go on", err=True)
@@ -209,7 +209,7 @@ def _row(one: Mitigation) -> dict[str, Any]:
         "target": one.plan.target,
         "repair": one.order.name,
         "outcome": "not made" if result is None else "repaired" if result.success else "not repaired",
-        "work": None if one.order.operator is None or result is None else _work(result.operator or {}),
+        "work": None if one.order.mitigator is None or result is None else _work(result.mitigator or {}),
         "mitigated_s": result.mitigated_s if result else None,
         "wrong": one.failure or "; ".join(f"{part.part}: {part.detail}" for part in wrong),
     }

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.scheduler import CampaignProgress
+from faultset.core.command_line.verbosity import is_quiet
 from faultset.core.printable import brief
-from faultset.core.verbosity import is_quiet
 
 
 def describe(result: EpisodeResult) -> str:

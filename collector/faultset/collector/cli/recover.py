@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from faultset.collector.cli.cluster import platform_settings
-from faultset.core.console import command
-from faultset.core.output import json_option, show_json
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_json
 
 
 @command("recover")

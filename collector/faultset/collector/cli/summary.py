@@ -8,7 +8,7 @@ import click
 
 from faultset.collector.campaigns.collection import CampaignResult
 from faultset.collector.verdicts.verdict import UNCALIBRATED
-from faultset.core.output import show_json, show_records
+from faultset.core.command_line.output import show_json, show_records
 from faultset.core.printable import brief
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.labels import Label

@@ -9,9 +9,9 @@ import click
 
 from faultset.collector.cli.cluster import cluster_options, platform_settings
 from faultset.collector.cli.interrupts import raised_interrupts
-from faultset.core.completion import complete_names
-from faultset.core.console import command
-from faultset.core.output import json_option, show_records
+from faultset.core.command_line.completion import complete_names
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_records
 
 
 @command("try-fault")

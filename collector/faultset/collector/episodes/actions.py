@@ -13,7 +13,7 @@ from faultset.collector.episodes.clock import EpisodeClock
 from faultset.collector.episodes.health import HostTooBusy, unhealthy, unready
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.live_faults import live_fault
-from faultset.collector.episodes.recording.contexts import PresentRecording
+from faultset.collector.episodes.recording.contexts import LiveRecording
 from faultset.collector.episodes.recording.writer import write_episode
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.episodes.state_machine import EpisodeMachine, Phase
@@ -166,7 +166,7 @@ class EpisodeActions:
         assert self._attempt is not None
         if self.record.fault and not self.record.effective_ns:
             raise self._unconfirmed(self.record.fault)
-        recording = PresentRecording(self.plan, self.platform, self._bounds, self.journal.path.parent)
+        recording = LiveRecording(self.plan, self.platform, self._bounds, self.journal.path.parent)
         live = live_fault(
             self.record,
             self.machine,
@@ -204,7 +204,7 @@ class EpisodeActions:
             raise self._unconfirmed(record.fault)
         self._await_recovery()
         if self._attempt:
-            self._attempt.must_be_restored()
+            self._attempt.check_restored()
 
     def _bounds(self, end_ns: int) -> ViewBounds:
         return ViewBounds(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from faultset.collector.episodes.clock import EpisodeClock
 from faultset.collector.episodes.health import requests_between, unhealthy_requests
-from faultset.collector.episodes.recording.contexts import PresentRecording
+from faultset.collector.episodes.recording.contexts import LiveRecording
 from faultset.collector.episodes.records import EpisodeRecord
 from faultset.collector.episodes.state_machine import EpisodeMachine
 from faultset.collector.episodes.watchdog import EpisodeWatchdog
@@ -28,7 +28,7 @@ def live_fault(
     interrupted: Callable[[], bool],
     watchdog: EpisodeWatchdog,
     clock: EpisodeClock,
-    recording: PresentRecording,
+    recording: LiveRecording,
 ) -> LiveFault:
     """Return the fault that an episode has injected, at the end of its view.
 

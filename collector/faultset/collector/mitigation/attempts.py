@@ -12,7 +12,7 @@ from faultset.collector.mitigation.kubectl.session import KubectlSession
 from faultset.collector.mitigation.live_fault import LiveFault
 from faultset.collector.mitigation.live_tools import LiveTools
 from faultset.collector.mitigation.messages import CommandResult, MitigationResult, OraclePartResult, RepairOrder
-from faultset.collector.mitigation.operators import Desk, operate
+from faultset.collector.mitigation.mitigators import CallQueue, run_mitigator
 from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
 from faultset.collector.platforms.api.platform import Platform
 from faultset.core.errors import PlatformError, UsageError
@@ -60,9 +60,9 @@ class MitigationAttempt:
         )
         began_ns = live.clock()
         watch = _Watch(oracle, live, self._order.sustain_s)
-        if self._order.operator is not None:
+        if self._order.mitigator is not None:
             commands, record = self._operate(live, watch)
-            # an operator's thinking takes as long as it takes
+            # a mitigator's thinking takes as long as it takes
             deadline_from_ns = live.clock()
         else:
             commands, record, deadline_from_ns = self._repair(live), None, began_ns
@@ -76,10 +76,10 @@ class MitigationAttempt:
             manifest=live.manifest,
             mitigated_s=None if healthy_ns is None else _seconds(healthy_ns - live.onset_ns),
             repair_s=None if healthy_ns is None else _seconds(healthy_ns - began_ns),
-            operator=record,
+            mitigator=record,
         )
 
-    def must_be_restored(self) -> None:
+    def check_restored(self) -> None:
         """Raise PlatformError unless every object is specified as before the injection, whatever a repair has done."""
         if self._healthy is None:
             return
@@ -97,8 +97,8 @@ class MitigationAttempt:
         return tuple(kubectl.run(line) for line in self._order.commands)
 
     def _operate(self, live: LiveFault, watch: _Watch) -> tuple[tuple[CommandResult, ...], dict[str, Any]]:
-        """Let an operator work, and watch the application meanwhile."""
-        order, desk = self._order.operator, Desk()
+        """Let a mitigator work, and watch the application meanwhile."""
+        order, queue = self._order.mitigator, CallQueue()
         assert order is not None
 
         def sleep(seconds: float) -> None:
@@ -111,13 +111,15 @@ class MitigationAttempt:
             live.sleep(0.0)
             watch.look()
 
-        tools = LiveTools(live.recorded, Kubectl(self._session(live, sleep)), sleep, desk)
+        tools = LiveTools(live.recorded, Kubectl(self._session(live, sleep)), sleep, queue)
 
         watch.begin()
-        record = operate(
+        record = run_mitigator(
             order,
-            lambda operator: operator.operate(tools, order.settings, run=live.run, out=self._root, hidden=self._hidden),
-            desk,
+            lambda mitigator: mitigator.mitigate(
+                tools, order.settings, run=live.run, out=self._root, hidden=self._hidden
+            ),
+            queue,
             between,
             live.clock,
         )

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from faultset.collector.mitigation.kubectl.front import Kubectl
 from faultset.collector.mitigation.messages import CommandResult
-from faultset.collector.mitigation.operators import Desk
+from faultset.collector.mitigation.mitigators import CallQueue
 from faultset.datasets.kubectl.errors import CommandError, ShellSyntaxError
 from faultset.datasets.tools.clock import ViewClock
 from faultset.datasets.tools.kubectl.command_line import pipeline
@@ -26,7 +26,7 @@ _READS = frozenset({"get", "describe", "logs", "top", "events", "api-resources",
 
 
 class LiveTools(EpisodeTools):
-    """What an operator may ask and do while the system runs.
+    """What a mitigator may ask and do while the system runs.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class LiveTools(EpisodeTools):
         Carries out commands.
     sleep
         Waits, in seconds.
-    desk
+    queue
         Where calls wait for the episode.
 
     Attributes
@@ -48,14 +48,16 @@ class LiveTools(EpisodeTools):
     # a call may last as long as its command, and must not keep other episodes waiting
     computing = nullcontext()
 
-    def __init__(self, recorded: Callable[[], EpisodeView], front: Kubectl, sleep: Callable[[float], None], desk: Desk):
-        self._recorded, self._front, self._sleep, self._desk = recorded, front, sleep, desk
+    def __init__(
+        self, recorded: Callable[[], EpisodeView], front: Kubectl, sleep: Callable[[float], None], queue: CallQueue
+    ):
+        self._recorded, self._front, self._sleep, self._queue = recorded, front, sleep, queue
         self.commands: list[CommandResult] = []
         super().__init__(recorded())
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
         """Call a tool in the episode's own thread; see `EpisodeTools.call`."""
-        return self._desk.carried_out(lambda: self._called_now(name, arguments))
+        return self._queue.run(lambda: self._called_now(name, arguments))
 
     def _called_now(self, name: str, arguments: Mapping[str, Any] | str | None) -> ToolAnswer:
         self._look()

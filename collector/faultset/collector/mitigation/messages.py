@@ -15,12 +15,12 @@ LARGEST_OUTPUT = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorOrder(Message):
-    """Who repairs by looking and acting, as a plug-in of the group `faultset.operators`.
+class MitigatorOrder(Message):
+    """Who repairs by looking and acting, as a plug-in of the group `faultset.mitigators`.
 
     Attributes
     ----------
-    operator
+    mitigator
         Name of the plug-in.
     settings
         What it is told; holds no secrets.
@@ -30,7 +30,7 @@ class OperatorOrder(Message):
         Which code it is, by name.
     """
 
-    operator: str
+    mitigator: str
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: float = 900.0
     code: dict[str, str] = field(default_factory=dict)
@@ -48,10 +48,10 @@ class RepairOrder(Message):
         Where files of `kubectl apply -f` lie.
     undoes
         Whether the injection is undone instead, which every fault must be repaired by.
-    operator
+    mitigator
         Who looks and acts by itself instead; None for commands.
     within_s
-        How long after its begin, or the end of an operator's work, the application may take to become healthy.
+        How long after its begin, or the end of a mitigator's work, the application may take to become healthy.
     sustain_s
         How long it must be healthy without a break.
     """
@@ -60,7 +60,7 @@ class RepairOrder(Message):
     commands: tuple[str, ...] = ()
     folder: Path | None = None
     undoes: bool = False
-    operator: OperatorOrder | None = None
+    mitigator: MitigatorOrder | None = None
     within_s: float = 90.0
     sustain_s: float = 10.0
 
@@ -118,8 +118,8 @@ class MitigationResult(Message):
         None without success.
     repair_s
         From the begin of the repair to the same instant.
-    operator
-        What the operator says of its work; None for commands.
+    mitigator
+        What the mitigator says of its work; None for commands.
     """
 
     repair: str
@@ -129,4 +129,4 @@ class MitigationResult(Message):
     manifest: bool
     mitigated_s: float | None
     repair_s: float | None
-    operator: dict[str, Any] | None = None
+    mitigator: dict[str, Any] | None = None

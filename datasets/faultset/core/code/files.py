@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
-from faultset.core.plugins import Plugin, distribution_named
+from faultset.core.plugins import Plugin, find_distribution
 
 OWN = "faultset"
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]*))", re.M)
@@ -31,7 +31,7 @@ def distribution_of(module: str, plugin: Plugin | None) -> metadata.Distribution
         name = next(iter(_owners().get(top, ())), None)
     if name is None:
         return None
-    return distribution_named(name)
+    return find_distribution(name)
 
 
 @functools.cache

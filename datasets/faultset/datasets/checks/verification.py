@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
-from faultset.core.progress import Progress, StepCounter
 from faultset.core.reading.regular_files import FileStamp
 from faultset.datasets.checks.chance import chance_findings, onset_findings
 from faultset.datasets.checks.findings import Finding

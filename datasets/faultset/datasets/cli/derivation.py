@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.console import command
-from faultset.core.output import json_option, show_json
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_json
 from faultset.datasets.cli.versions import dataset_argument, version_option
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def merge(datasets: tuple[Path, ...], out: Path, as_json: bool) -> None:
     Example:
       faultset dataset merge monday/ tuesday/ week/
     """
-    from faultset.core.progress import reported
+    from faultset.core.command_line.progress import reported
     from faultset.datasets.derivation import merge_datasets
 
     with reported("episodes") as progress:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import command
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import DataError
-from faultset.core.output import json_option, show_json, show_records
 
 
 @command("doctor", short_help="Recognise the format of foreign data and list its data issues.")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import OUTPUT_FILE, command
+from faultset.core.command_line.console import OUTPUT_FILE, command
+from faultset.core.command_line.output import json_option, show_json
 from faultset.core.errors import UsageError
-from faultset.core.output import json_option, show_json
 from faultset.datasets.cli.versions import dataset_argument, version_option
 
 
@@ -42,7 +42,7 @@ def explore(
       faultset dataset explore faultset-data/
       faultset dataset explore faultset-data/ --episode 01084746c57a --out one.html
     """
-    from faultset.core.progress import reported
+    from faultset.core.command_line.progress import reported
     from faultset.datasets import open_dataset
 
     if serve and episodes:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import DURATION, comma_separated, command
-from faultset.core.output import json_option, show_json
+from faultset.core.command_line.console import DURATION, comma_separated, command
+from faultset.core.command_line.output import json_option, show_json
 from faultset.core.plugins import plugins
 
 
@@ -35,7 +35,7 @@ def export(
       faultset dataset export data/ training/ --as wide-parquet --roles cpu,memory,latency
       faultset dataset export data/ cases/ --as rcaeval
     """
-    from faultset.core.progress import reported
+    from faultset.core.command_line.progress import reported
     from faultset.datasets import ExportOptions, export_dataset
 
     chosen = comma_separated(roles) if roles is not None else None

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import command
-from faultset.core.output import json_option, show_json
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_json
 from faultset.core.plugins import plugins
 
 
@@ -32,7 +32,7 @@ def import_(name: str, path: Path, out: Path, workers: int | None, skip_bad: boo
     Example:
       faultset dataset import rcaeval RE2/RE2-OB re2-ob/
     """
-    from faultset.core.progress import reported
+    from faultset.core.command_line.progress import reported
     from faultset.datasets import import_dataset
 
     with reported("cases") as progress:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import command
-from faultset.core.output import json_option, show_json
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_json
 
 
 @command("upgrade", short_help="Write a dataset of an older release in the format of this one.")
@@ -25,7 +25,7 @@ def upgrade(dataset: Path, out: Path, version: str | None, as_json: bool) -> Non
     Example:
       faultset dataset upgrade old-data/ new-data/
     """
-    from faultset.core.progress import reported
+    from faultset.core.command_line.progress import reported
     from faultset.datasets import upgrade_dataset
 
     with reported("episodes") as progress:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.console import command
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import DataError
-from faultset.core.output import json_option, show_json, show_records
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
@@ -71,7 +71,7 @@ def verify(dataset: Path, version: str | None, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from faultset.core.progress import reported
+    from faultset.core.command_line.progress import reported
     from faultset.datasets import verify as find
 
     with reported("episodes") as progress:

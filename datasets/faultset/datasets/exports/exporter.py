@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import translate_write_errors
 from faultset.core.locks.new_folder import new_folder
 from faultset.core.plugins import load_plugin, require_class
-from faultset.core.progress import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.storage import translate_disk_full
 

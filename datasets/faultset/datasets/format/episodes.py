@@ -31,8 +31,8 @@ from faultset.datasets.format.storage import (
     QUICK_NUMBERS,
     SMALL,
     Compression,
-    completed,
     translate_disk_full,
+    with_missing_columns,
     write_parquet,
 )
 
@@ -226,7 +226,7 @@ def _conformed(table: str, wanted: pa.Schema, batch: pa.RecordBatch | pa.Table) 
     if "episode" in rows.column_names:
         rows = rows.drop_columns(["episode"])
     later = [name for name in LATER_COLUMNS.get(table, ()) if name not in rows.column_names]
-    rows = completed(rows, wanted, [*rows.column_names, *later])
+    rows = with_missing_columns(rows, wanted, [*rows.column_names, *later])
     if set(rows.column_names) != set(wanted.names):
         missing = sorted(set(wanted.names) - set(rows.column_names))
         extra = sorted(set(rows.column_names) - set(wanted.names))

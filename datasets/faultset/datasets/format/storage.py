@@ -139,7 +139,7 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
         return pq.ParquetFile(path, metadata=file.metadata, read_dictionary=present)
 
 
-def completed(rows: pa.Table, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
+def with_missing_columns(rows: pa.Table, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
     """Return rows with the columns of a schema, all or those named; what an older file lacks is null."""
     wanted = schema.names if columns is None else columns
     if rows.column_names == list(wanted):

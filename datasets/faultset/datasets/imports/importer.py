@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
+from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import replace_text, translate_write_errors
 from faultset.core.locks.folder_lock import LOCK, locked
-from faultset.core.progress import Progress, StepCounter
 from faultset.core.reading.documents import STRICT, read_document
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
 from faultset.datasets.format.names import EpisodeId, Name

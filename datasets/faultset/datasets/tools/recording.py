@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from faultset.datasets.format.context import IMPORTED, EpisodeContext
 from faultset.datasets.tools.clock import ViewClock
-from faultset.datasets.tools.whole_tables import whole_tables
+from faultset.datasets.tools.shared_tables import shared_tables
 from faultset.datasets.views import EpisodeView
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Recording:
 
     def __init__(self, view: EpisodeView, clock: ViewClock) -> None:
         self.view, self.clock = view, clock
-        self._whole = whole_tables(view)
+        self._whole = shared_tables(view)
 
     @property
     def context(self) -> EpisodeContext:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
-from faultset.core.progress import Progress, StepCounter
 from faultset.core.reading.regular_files import FileStamp
 from faultset.datasets.cache.checked_files import CheckedFile, known_files, remember
 from faultset.datasets.format.context import CONTEXT_FILE, read_context

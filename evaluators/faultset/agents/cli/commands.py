@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import command
+from faultset.core.command_line.console import command
 
 
 @command("commands", short_help="Print the commands of a run that change something.")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import comma_separated, command
-from faultset.core.output import json_option, show_json
+from faultset.core.command_line.console import comma_separated, command
+from faultset.core.command_line.output import json_option, show_json
 from faultset.core.plugins import plugins
 
 
@@ -44,7 +44,7 @@ def import_(
       faultset agents import aiopslab sessions/ runs/
     """
     from faultset.agents import import_runs
-    from faultset.core.progress import reported
+    from faultset.core.command_line.progress import reported
 
     services = comma_separated(candidates)
     with reported("files") as progress:

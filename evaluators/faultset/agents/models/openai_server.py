@@ -59,6 +59,21 @@ class ModelServer:
             raise UsageError("--key-variable takes the name of an environment variable, not a key")
 
 
+def model_server(model: str | None, base_url: str | None = None, key_variable: str | None = None) -> ModelServer | None:
+    """Return the server that options name, which are None where they were not given; None without a model.
+
+    Raises
+    ------
+    UsageError
+        Options say where the model is, and not which one.
+    """
+    if model is None:
+        if base_url or key_variable:
+            raise UsageError("--base-url and --key-variable say where the model is; name it with --model")
+        return None
+    return ModelServer(model=model, base_url=base_url or OPENAI, key_variable=key_variable or KEY_VARIABLE)
+
+
 class _Key(AuthBase):
     """Sends the key, and keeps requests from taking another one from a netrc file."""
 

@@ -93,7 +93,7 @@ def recorded_episodes(samples: Path, *, dataset: str | None = None, message_limi
                 for one in content["samples"]
             ],
         ),
-        solver=_operator(dataset or content["dataset"], content["version"], task),
+        solver=_agent(dataset or content["dataset"], content["version"], task),
         scorer=[_part(name) for name in grades(next(iter(labels.values())), None)],
         message_limit=message_limit,
     )
@@ -111,14 +111,14 @@ def _read(samples: Path) -> tuple[dict[str, Any], dict[str, TaskLabel]]:
     return content, labels
 
 
-def _operator(dataset: str, version: str, task: str) -> Any:
+def _agent(dataset: str, version: str, task: str) -> Any:
     """Return a solver that lets the model call the episode's tools until one submission is accepted."""
     from inspect_ai.agent import AgentState, as_solver, react  # pyright: ignore[reportMissingImports]
     from inspect_ai.solver import Generate, TaskState, solver  # pyright: ignore[reportMissingImports]
     from inspect_ai.tool import mcp_server_stdio, mcp_tools  # pyright: ignore[reportMissingImports]
 
-    @solver(name="faultset_operator")
-    def operator() -> Any:
+    @solver(name="faultset_agent")
+    def agent_solver() -> Any:
         async def solve(state: TaskState, generate: Generate) -> TaskState:
             served = ["agents", "serve", dataset, "--version", version, "--episode", str(state.sample_id)]
             server = mcp_server_stdio(
@@ -135,7 +135,7 @@ def _operator(dataset: str, version: str, task: str) -> Any:
 
         return solve
 
-    return operator()
+    return agent_solver()
 
 
 def _part(name: str) -> Any:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.console import OUTPUT_FILE, command
-from faultset.core.output import json_option, show_json, show_records
+from faultset.core.command_line.console import OUTPUT_FILE, command
+from faultset.core.command_line.output import json_option, show_json, show_records
 
 if TYPE_CHECKING:
     from faultset.agents import ScoredRun

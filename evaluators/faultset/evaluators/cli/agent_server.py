@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from faultset.core.console import OUTPUT_FILE, command
+from faultset.core.command_line.console import OUTPUT_FILE, command
 from faultset.datasets.format.context import CONTEXT_FILE
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import OUTPUT_FILE, comma_separated, command
-from faultset.core.output import json_option, show_json
+from faultset.core.command_line.console import OUTPUT_FILE, comma_separated, command
+from faultset.core.command_line.output import json_option, show_json
 
 LAYOUTS = ("inspect", "harbor")
 

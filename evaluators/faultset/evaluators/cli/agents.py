@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.console import DURATION
+from faultset.core.command_line.model_options import LIMIT_OPTIONS, PRICES_OPTION, SERVER_OPTIONS
 
 if TYPE_CHECKING:
     from faultset.evaluators.agent_evaluation.choice import AgentSettings
@@ -23,30 +23,10 @@ def agent_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _OPTIONS = (
     click.option("--trials", type=click.IntRange(1, 100), help="Attempts of an agent at each problem.  [default: 3]"),
-    click.option("--model", metavar="NAME", help="Model that agents ask, as its server calls it."),
-    click.option(
-        "--base-url",
-        metavar="URL",
-        help="Server that speaks OpenAI's chat completions.  [default: https://api.openai.com/v1]",
-    ),
-    click.option(
-        "--key-variable",
-        metavar="NAME",
-        help="Environment variable that holds the server's key.  [default: OPENAI_API_KEY]",
-    ),
-    click.option(
-        "--max-steps", type=click.IntRange(1, 1000), help="Replies of the model in one attempt.  [default: 30]"
-    ),
-    click.option(
-        "--max-tokens", type=click.IntRange(min=1), help="Tokens of one attempt, both ways.  [default: 500000]"
-    ),
-    click.option("--max-time", type=DURATION, help="Time of one attempt, model and tools.  [default: 15m]"),
+    *SERVER_OPTIONS,
+    *LIMIT_OPTIONS,
     click.option("--max-cost", type=float, metavar="USD", help="No attempt is begun once all together cost this much."),
-    click.option(
-        "--prices",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="JSON file with the prices of models; see docs/agents.md.",
-    ),
+    PRICES_OPTION,
 )
 
 
@@ -63,16 +43,11 @@ def agent_settings(
     prices: Path | None,
 ) -> AgentSettings:
     """Return what the options say."""
-    from faultset.agents.models.openai_server import KEY_VARIABLE, OPENAI, ModelServer
+    from faultset.agents.models.openai_server import model_server
     from faultset.agents.running.limits import AttemptLimits
-    from faultset.core.errors import UsageError
     from faultset.evaluators.agent_evaluation.choice import TRIALS, AgentSettings
 
-    if model is None and (base_url or key_variable):
-        raise UsageError("--base-url and --key-variable say where the model is; name it with --model")
-    server = None
-    if model is not None:
-        server = ModelServer(model=model, base_url=base_url or OPENAI, key_variable=key_variable or KEY_VARIABLE)
+    server = model_server(model, base_url, key_variable)
     limits = {"steps": max_steps, "tokens": max_tokens, "seconds": max_time}
     return AgentSettings(
         trials=trials or TRIALS,

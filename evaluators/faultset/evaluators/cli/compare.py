@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from faultset.core.console import command
-from faultset.core.output import json_option, show_json
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_json
 from faultset.evaluators.cli.text_width import text_console
 
 CONDITION_MET = 1

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from faultset.core.completion import complete_names
-from faultset.core.console import DURATION, comma_separated, command
-from faultset.core.output import json_option, show_json
+from faultset.core.command_line.completion import complete_names
+from faultset.core.command_line.console import DURATION, comma_separated, command
+from faultset.core.command_line.output import json_option, show_json
 from faultset.evaluators.cli.agents import agent_options, agent_settings, words_of_cost
 from faultset.evaluators.cli.compare import gate_options
 from faultset.evaluators.cli.text_width import text_console, wrapped
@@ -214,7 +214,7 @@ class _Progress:
         self._advance_agents: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:
-        from faultset.core import progress
+        from faultset.core.command_line import progress
         from faultset.evaluators.execution.planning.baseline_groups import slow_left_out
 
         click.echo(f"Dashboard: {start.dashboard or NO_DASHBOARD}", err=True)
@@ -237,7 +237,7 @@ class _Progress:
         self._done = done
 
     def show_agents(self, done: int, total: int, cost_usd: float) -> None:
-        from faultset.core import progress
+        from faultset.core.command_line import progress
 
         self._cost_usd = cost_usd
         if self._advance_agents is None:

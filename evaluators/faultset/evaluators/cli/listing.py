@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from faultset.core.console import command
-from faultset.core.output import json_option, show_records
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_records
 
 
 @command("baselines", short_help="List the detection, localization and root cause methods.")

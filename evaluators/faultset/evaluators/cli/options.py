@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from faultset.core.console import comma_separated
+from faultset.core.command_line.console import comma_separated
 from faultset.core.errors import UsageError
 
 LEAST_MEMORY = 256 << 20

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from faultset.core.console import command
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_json
 from faultset.core.errors import DataError, UsageError
-from faultset.core.output import json_option, show_json
 
 
 @command("plan-match", short_help="Compare proposed commands with the undo of an injection.")

@@ -7,8 +7,8 @@ from typing import Literal
 
 import click
 
-from faultset.core.console import command
-from faultset.core.output import json_option, show_json
+from faultset.core.command_line.console import command
+from faultset.core.command_line.output import json_option, show_json
 
 
 @command("systems", short_help="Put the evaluations of several systems into one table.")

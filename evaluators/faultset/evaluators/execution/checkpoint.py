@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from faultset.core.errors import UsageError
 from faultset.core.files import replacing
-from faultset.evaluators.results.row_parts import packed, unpacked
+from faultset.evaluators.results.compressed_rows import compressed, decompressed
 from faultset.evaluators.results.rows import ROWS_VERSION, ResultRow
 from faultset.evaluators.results.truth import Truth
 
@@ -107,7 +107,7 @@ class Checkpoint:
     def add(self, rows: Sequence[ResultRow]) -> None:
         """Store a batch; what was added survives the end of this process."""
         if rows:
-            self._write(packed(rows))
+            self._write(compressed(rows))
 
     def remove(self) -> None:
         """Remove the file: the results are complete and stored."""
@@ -137,7 +137,7 @@ class Checkpoint:
         rows: dict[Any, ResultRow] = {}
         for part in parts:
             with contextlib.suppress(pa.ArrowException, OSError, KeyError, ValueError, TypeError):
-                rows |= {row.key: row for row in unpacked(part, truths)}
+                rows |= {row.key: row for row in decompressed(part, truths)}
         other = {name for name, code in self._codes.items() if codes.get(name, code) != code}
         stale = {key for key, row in rows.items() if row.baseline in other or row.alarm_source in other}
         self.changed = tuple(f"the code of {name}" for name in sorted(other)) if stale else ()

@@ -12,7 +12,7 @@ from faultset.evaluators.execution.baseline_runs import RunContext
 from faultset.evaluators.execution.batches import PROGRESS_TOPIC, EpisodeBatch, report_progress
 from faultset.evaluators.execution.dask_clients import remote_workers
 from faultset.evaluators.execution.planning.plan import EvaluationPlan
-from faultset.evaluators.results.row_parts import RowParts
+from faultset.evaluators.results.compressed_rows import CompressedRows
 from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def run_plan(
 
     if not plan.batches:
         return list(plan.kept)
-    rows = RowParts()
+    rows = CompressedRows()
     rows.add(plan.kept)
     client.subscribe_topic(PROGRESS_TOPIC, lambda event: progress(event[1]))
     futures: dict[Any, tuple[EpisodeBatch, ...]] = {}

@@ -64,7 +64,7 @@ def finished(batch: pa.RecordBatch, end_ns: int) -> pa.RecordBatch:
     return batch.filter(pa.array(ends < end_ns))
 
 
-class PresentRecording:
+class LiveRecording:
     """What has been recorded of an episode that goes on.
 
     Parameters

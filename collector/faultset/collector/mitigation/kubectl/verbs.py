@@ -11,7 +11,7 @@ from faultset.collector.mitigation.kubectl.errors import CommandRefused
 from faultset.collector.mitigation.kubectl.kinds import references
 from faultset.collector.mitigation.kubectl.session import KubectlSession
 from faultset.collector.platforms.api.capabilities import CommandExecutor, require
-from faultset.core.console import DURATION
+from faultset.core.command_line.console import DURATION
 from faultset.datasets.kubectl.documents import check_format
 from faultset.datasets.kubectl.kinds import full_name
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from faultset.core import output
+from faultset.core.command_line import output
 
 RECORDS = [{"name": "[geo]", "rows": 12345, "share": 0.123456, "ok": True, "hidden": 1}, {"name": None, "rows": None}]
 

@@ -19,7 +19,7 @@ _SCHEMA = pa.schema(
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
-def packed(rows: Sequence[ResultRow]) -> bytes:
+def compressed(rows: Sequence[ResultRow]) -> bytes:
     """Return rows, without the truth of their episodes, as a compressed Arrow stream: a tenth of what objects take."""
     part = io.BytesIO()
     with pa.ipc.new_stream(part, _SCHEMA, options=_OPTIONS) as writer:
@@ -27,18 +27,18 @@ def packed(rows: Sequence[ResultRow]) -> bytes:
     return part.getvalue()
 
 
-def unpacked(part: bytes, truths: Mapping[str, Truth]) -> Iterable[ResultRow]:
+def decompressed(part: bytes, truths: Mapping[str, Truth]) -> Iterable[ResultRow]:
     """Return the rows of a part, whose episodes are all among `truths`.
 
     Raises
     ------
     pyarrow.ArrowException, KeyError, ValueError, TypeError
-        The part was not made by `packed`, or not with these episodes.
+        The part was not made by `compressed`, or not with these episodes.
     """
     return rows_of(pa.ipc.open_stream(part).read_all(), truths)
 
 
-class RowParts:
+class CompressedRows:
     """Rows that come in batches, in little memory until all are there."""
 
     def __init__(self) -> None:
@@ -52,11 +52,11 @@ class RowParts:
     def add(self, rows: Sequence[ResultRow]) -> None:
         """Keep a batch."""
         if rows:
-            self._parts.append(packed(rows))
+            self._parts.append(compressed(rows))
             for row in rows:
                 self._truths.setdefault(row.episode, row.truth)
             self._count += len(rows)
 
     def rows(self) -> list[ResultRow]:
         """Return all rows as objects; those of an episode share its truth."""
-        return [row for part in self._parts for row in unpacked(part, self._truths)]
+        return [row for part in self._parts for row in decompressed(part, self._truths)]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner, Result
 
-from faultset.core import progress
-from faultset.core.console import command
-from faultset.core.verbosity import is_quiet, set_verbosity
+from faultset.core.command_line import progress
+from faultset.core.command_line.console import command
+from faultset.core.command_line.verbosity import is_quiet, set_verbosity
 
 
 @pytest.fixture(autouse=True)

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.completion import complete_names
-from faultset.core.console import DURATION, comma_separated
+from faultset.core.command_line.completion import complete_names
+from faultset.core.command_line.console import comma_separated
+from faultset.core.command_line.model_options import LIMIT_OPTIONS, PRICES_OPTION, SERVER_OPTIONS
 from faultset.core.errors import UsageError
 
 if TYPE_CHECKING:
     from faultset.collector.mitigation.messages import RepairOrder
 
-OPERATOR = "agent"
+MITIGATOR = "agent"
 _LONGEST_S = 900.0
 
 
-def operator_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say which agents repair, and with what; `operator_orders` takes their values."""
+def mitigator_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say which agents repair, and with what; `mitigator_orders` takes their values."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -34,36 +35,16 @@ _OPTIONS = (
         help="Agents that look and act on the live system, comma-separated.",
     ),
     click.option("--trials", type=click.IntRange(1, 100), help="Attempts of each agent at each fault.  [default: 1]"),
-    click.option("--model", metavar="NAME", help="Model that agents ask, as its server calls it."),
-    click.option(
-        "--base-url",
-        metavar="URL",
-        help="Server that speaks OpenAI's chat completions.  [default: https://api.openai.com/v1]",
-    ),
-    click.option(
-        "--key-variable",
-        metavar="NAME",
-        help="Environment variable that holds the server's key.  [default: OPENAI_API_KEY]",
-    ),
-    click.option(
-        "--max-steps", type=click.IntRange(1, 1000), help="Replies of the model in one attempt.  [default: 30]"
-    ),
-    click.option(
-        "--max-tokens", type=click.IntRange(min=1), help="Tokens of one attempt, both ways.  [default: 500000]"
-    ),
-    click.option("--max-time", type=DURATION, help="Time of one attempt, model and tools.  [default: 15m]"),
-    click.option(
-        "--prices",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="JSON file with the prices of models; see docs/agents.md.",
-    ),
+    *SERVER_OPTIONS,
+    *LIMIT_OPTIONS,
+    PRICES_OPTION,
 )
 AGENT_OPTIONS = (
     "agents", "trials", "model", "base_url", "key_variable", "max_steps", "max_tokens", "max_time", "prices",
 )  # fmt: skip
 
 
-def operator_orders(given: Mapping[str, Any], *, within_s: float, sustain_s: float) -> list[RepairOrder]:
+def mitigator_orders(given: Mapping[str, Any], *, within_s: float, sustain_s: float) -> list[RepairOrder]:
     """Return a repair for each agent and trial that the options name.
 
     Raises
@@ -71,8 +52,8 @@ def operator_orders(given: Mapping[str, Any], *, within_s: float, sustain_s: flo
     UsageError
         An agent is not known or lacks a model, or an option belongs to agents and there are none.
     """
-    from faultset.collector.mitigation.messages import OperatorOrder, RepairOrder
-    from faultset.collector.mitigation.operators import load_operator
+    from faultset.collector.mitigation.messages import MitigatorOrder, RepairOrder
+    from faultset.collector.mitigation.mitigators import load_mitigator
     from faultset.collector.mitigation.repairs import check_lengths
 
     names: Sequence[str] = comma_separated(given["agents"])
@@ -91,18 +72,18 @@ def operator_orders(given: Mapping[str, Any], *, within_s: float, sustain_s: flo
         "prices": None if given["prices"] is None else str(given["prices"].absolute()),
         "limits": {name: value for name, value in limits.items() if value is not None},
     }
-    operator = load_operator(OPERATOR)
+    mitigator = load_mitigator(MITIGATOR)
     orders = []
     for name in dict.fromkeys(names):
         for trial in range(given["trials"] or 1):
             settings = {key: value for key, value in shared.items() if value is not None}
             settings |= {"agent": name, "trial": trial}
-            title = operator.title(settings)
-            code = dict(operator.code(settings))
+            title = mitigator.title(settings)
+            code = dict(mitigator.code(settings))
             orders.append(
                 RepairOrder(
                     name=title,
-                    operator=OperatorOrder(operator=OPERATOR, settings=settings, seconds=seconds, code=code),
+                    mitigator=MitigatorOrder(mitigator=MITIGATOR, settings=settings, seconds=seconds, code=code),
                     within_s=within_s,
                     sustain_s=sustain_s,
                 )
@@ -112,7 +93,7 @@ def operator_orders(given: Mapping[str, Any], *, within_s: float, sustain_s: flo
 
 def keep_records(out: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """Write what agents say of their work beside the results."""
-    from faultset.collector.mitigation.operators import load_operator
+    from faultset.collector.mitigation.mitigators import load_mitigator
 
     if records:
-        load_operator(OPERATOR).keep(out, records)
+        load_mitigator(MITIGATOR).keep(out, records)

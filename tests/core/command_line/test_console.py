@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from faultset.core import console
+from faultset.core.command_line import console
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
 from faultset.core.plugins import Plugin
 
@@ -111,7 +111,7 @@ def test_the_version_is_the_distributions(run):
 def test_help_does_not_import_heavy_libraries(arguments):
     program = f"""
 import sys
-from faultset.core.console import root
+from faultset.core.command_line.console import root
 root.main({arguments!r}, prog_name="faultset", standalone_mode=False)
 heavy = set({HEAVY!r})
 sys.exit(" ".join(sorted(heavy & sys.modules.keys())) or 0)
@@ -216,7 +216,7 @@ def test_another_missing_module_is_a_bug(run):
 
 
 def test_a_terminal_that_lacks_a_character_shows_its_code():
-    code = "from faultset.core.console import command\n" + (
+    code = "from faultset.core.command_line.console import command\n" + (
         "@command('show')\ndef show():\n    print('a \\u2192 b')\nshow.main([])"
     )
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

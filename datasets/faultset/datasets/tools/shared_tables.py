@@ -23,7 +23,7 @@ _LONGEST_PATTERN = 200
 _METRIC_COLUMNS = ["time", "service", "pod", "container", "metric", "labels", "kind", "value"]
 
 
-class WholeTables:
+class SharedTables:
     """What sessions about one episode have in common, whatever time it is in each of them. Nobody may change it.
 
     Parameters
@@ -96,19 +96,19 @@ class WholeTables:
         ]
 
 
-_shared: weakref.WeakValueDictionary[Hashable, WholeTables] = weakref.WeakValueDictionary()
+_shared: weakref.WeakValueDictionary[Hashable, SharedTables] = weakref.WeakValueDictionary()
 _sharing = threading.Lock()
 
 
-def whole_tables(view: EpisodeView) -> WholeTables:
+def shared_tables(view: EpisodeView) -> SharedTables:
     """Return the tables that others hold of the same, unchanged files; they go when the last of them does."""
     try:
         files = view.file_stamps
     except (DataError, OSError):
         # who reads the table is told what is wrong with it
-        return WholeTables(view)
+        return SharedTables(view)
     with _sharing:
         found = _shared.get(files)
         if found is None:
-            found = _shared[files] = WholeTables(view)
+            found = _shared[files] = SharedTables(view)
         return found

@@ -6,7 +6,7 @@ import pickle
 import random
 import tracemalloc
 
-from faultset.evaluators.results.row_parts import RowParts, packed
+from faultset.evaluators.results.compressed_rows import CompressedRows, compressed
 
 SERVICES = [f"service-{number}" for number in range(20)]
 
@@ -14,7 +14,7 @@ SERVICES = [f"service-{number}" for number in range(20)]
 def test_rows_come_back_with_one_truth_for_each_episode(make):
     rows = [make.detection(make.truth("e1"), range(65, 101)), make.detection(make.healthy("h1"), [])]
     rows += [make.row(make.truth("e1"), ranking={"a": 0.5, "b": float("-inf")}, given_alarm_ns=7, needs=("sli",))]
-    parts = RowParts()
+    parts = CompressedRows()
     parts.add(rows[:2])
     parts.add([])
     parts.add(rows[2:])
@@ -37,4 +37,4 @@ def test_rows_take_a_quarter_of_what_the_objects_of_a_message_take(make):
         objects = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert len(packed(received)) < objects / 4
+    assert len(compressed(received)) < objects / 4

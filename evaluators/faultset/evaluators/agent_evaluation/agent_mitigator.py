@@ -1,4 +1,4 @@
-"""Agents as operators of live episodes: the entry point `agent` of the group `faultset.operators`."""
+"""Agents as mitigators of live episodes: the entry point `agent` of the group `faultset.mitigators`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.agents.interface.mitigation_session import MitigationSession
-from faultset.agents.models.openai_server import KEY_VARIABLE, OPENAI, ModelServer, OpenAIModel
+from faultset.agents.models.openai_server import OpenAIModel, model_server
 from faultset.agents.running.contract import Agent
 from faultset.agents.running.limits import AttemptLimits
 from faultset.agents.running.run import run_agent
@@ -23,7 +23,7 @@ AGENT_RUNS = "agent-runs"
 """Folder of the runs below that of the results."""
 
 
-class AgentOperator:
+class AgentMitigator:
     """Repairs with an agent that the settings name.
 
     Settings are `agent`, and where they are wanted `model`, `base_url`, `key_variable`, `prices`, `trial`, and `limits`
@@ -39,7 +39,7 @@ class AgentOperator:
         chosen, _ = _chosen(settings)
         return {"agent": chosen.code, "agent settings": chosen.settings}
 
-    def operate(
+    def mitigate(
         self, tools: EpisodeTools, settings: Mapping[str, Any], *, run: str, out: Path, hidden: Sequence[Path]
     ) -> dict[str, Any]:
         """Let the agent repair the system, write its trajectory below `out`, and return its row as JSON."""
@@ -80,16 +80,8 @@ def _chosen(settings: Mapping[str, Any]) -> tuple[ChosenAgent, AgentSettings]:
     known = {"agent", "model", "base_url", "key_variable", "prices", "trial", "limits"}
     if unknown := sorted({*settings} - known):
         raise UsageError(f"an agent has no setting {unknown[0]}; there are {', '.join(sorted(known))}")
-    model, place = settings.get("model"), settings.get("prices")
-    if model is None and (settings.get("base_url") or settings.get("key_variable")):
-        raise UsageError("--base-url and --key-variable say where the model is; name it with --model")
-    server = None
-    if model is not None:
-        server = ModelServer(
-            model=model,
-            base_url=settings.get("base_url") or OPENAI,
-            key_variable=settings.get("key_variable") or KEY_VARIABLE,
-        )
+    place = settings.get("prices")
+    server = model_server(settings.get("model"), settings.get("base_url"), settings.get("key_variable"))
     made = AgentSettings(
         limits=AttemptLimits(**(settings.get("limits") or {})),
         server=server,

@@ -21,13 +21,13 @@ from typing import Any, TypeVar
 
 import click
 
+from faultset.core.command_line.output import escape_unencodable
+from faultset.core.command_line.verbosity import read_verbosity, verbosity_options
 from faultset.core.errors import FaultsetError, UsageError, missing_extra
 from faultset.core.files import is_special, refusal
-from faultset.core.output import escape_unencodable
 from faultset.core.plugins import Plugin, plugins
 from faultset.core.suggestions import suggest
 from faultset.core.times import parse_duration
-from faultset.core.verbosity import read_verbosity, verbosity_options
 
 ENTRY_POINTS = "faultset.commands"
 INTERRUPTED = 130

@@ -1,6 +1,6 @@
-"""Operators: who repairs a live system by looking and acting, found through the entry-point group `faultset.operators`.
+"""Mitigators: who repairs a live system by looking and acting; plug-ins of the entry-point group `faultset.mitigators`.
 
-An operator works in a thread of its own, because it may think for long; what it does to the system is carried out
+A mitigator works in a thread of its own, because it may think for long; what it does to the system is carried out
 between the duties of the episode, which alone acts on the platform.
 """
 
@@ -13,19 +13,19 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from faultset.collector.mitigation.messages import OperatorOrder
+from faultset.collector.mitigation.messages import MitigatorOrder
 from faultset.core.errors import PlatformError, in_one_sentence
 from faultset.core.plugins import load_plugin, require_class
 from faultset.datasets.tools.toolset import EpisodeTools
 
-GROUP = "faultset.operators"
+GROUP = "faultset.mitigators"
 GRACE_S = 30.0
-"""How long beyond its time an operator may take to come to an end."""
+"""How long beyond its time a mitigator may take to come to an end."""
 _TICK_S = 0.05
 T = TypeVar("T")
 
 
-class Operator(Protocol):
+class Mitigator(Protocol):
     """Who repairs a system with the tools of a live episode; registered as a class without arguments."""
 
     def title(self, settings: Mapping[str, Any]) -> str:
@@ -36,7 +36,7 @@ class Operator(Protocol):
         """Return which code is run, as names and versions."""
         ...
 
-    def operate(
+    def mitigate(
         self, tools: EpisodeTools, settings: Mapping[str, Any], *, run: str, out: Path, hidden: Sequence[Path]
     ) -> Mapping[str, Any]:
         """Repair the system, and return a record of the work as JSON.
@@ -59,24 +59,24 @@ class Operator(Protocol):
         ...
 
 
-def load_operator(name: str) -> Operator:
-    """Return an operator; raise UsageError for a name that is not known or a plug-in that cannot be loaded."""
-    return load_plugin(GROUP, name, kind="operator", accept=_made)
+def load_mitigator(name: str) -> Mitigator:
+    """Return a mitigator; raise UsageError for a name that is not known or a plug-in that cannot be loaded."""
+    return load_plugin(GROUP, name, kind="mitigator", accept=_made)
 
 
-def _made(name: str, loaded: Any) -> Operator:
-    require_class(loaded, "operate")
+def _made(name: str, loaded: Any) -> Mitigator:
+    require_class(loaded, "mitigate")
     return loaded()
 
 
-class Desk:
-    """Where the calls of an operator's thread wait until the episode carries them out."""
+class CallQueue:
+    """Where the calls of a mitigator's thread wait until the episode carries them out."""
 
     def __init__(self) -> None:
         self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         self._closed = threading.Event()
 
-    def carried_out(self, call: Callable[[], T]) -> T:
+    def run(self, call: Callable[[], T]) -> T:
         """Wait until the episode has made a call, and return its result; raise PlatformError after the end."""
         result: Future[T] = Future()
         self._waiting.put((result, call))
@@ -89,7 +89,7 @@ class Desk:
                 if self._closed.is_set():
                     raise PlatformError("the time of the repair is over") from None
 
-    def serve(self, seconds: float) -> None:
+    def run_next(self, seconds: float) -> None:
         """Carry out the next call, if one comes in time."""
         try:
             result, call = self._waiting.get(timeout=seconds)
@@ -105,43 +105,43 @@ class Desk:
         self._closed.set()
 
 
-def operate(
-    order: OperatorOrder,
-    work: Callable[[Operator], Mapping[str, Any]],
-    desk: Desk,
+def run_mitigator(
+    order: MitigatorOrder,
+    work: Callable[[Mitigator], Mapping[str, Any]],
+    queue: CallQueue,
     between: Callable[[], None],
     clock: Callable[[], int],
 ) -> dict[str, Any]:
-    """Let an operator work, and return its record, or why there is none as `failure`.
+    """Let a mitigator work, and return its record, or why there is none as `failure`.
 
     Parameters
     ----------
     work
-        Calls the operator.
+        Calls the mitigator.
     between
         The duties of the episode; called many times a second.
     clock
         Returns nanoseconds.
     """
-    operator = load_operator(order.operator)
+    mitigator = load_mitigator(order.mitigator)
     made: dict[str, Any] = {}
 
     def run() -> None:
         try:
-            made.update(work(operator))
+            made.update(work(mitigator))
         except Exception as error:
-            # whatever an operator's code does, the episode goes on to its undo
+            # whatever a mitigator's code does, the episode goes on to its undo
             made.update(failure=in_one_sentence(error))
 
-    thread = threading.Thread(target=run, name="operator", daemon=True)
+    thread = threading.Thread(target=run, name="mitigator", daemon=True)
     deadline_ns = clock() + round((order.seconds + GRACE_S) * 1e9)
     thread.start()
     try:
         while thread.is_alive() and clock() < deadline_ns:
-            desk.serve(_TICK_S)
+            queue.run_next(_TICK_S)
             between()
     finally:
-        desk.close()
+        queue.close()
     thread.join(timeout=2 * _TICK_S)
     if thread.is_alive():
         return {"failure": f"it did not end within {order.seconds:g} s"}

@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from faultset.core.progress import StepCounter, reported, shown
+from faultset.core.command_line.progress import StepCounter, reported, shown
 
 
 class SlowStep(int):

@@ -11,9 +11,9 @@ import pytest
 
 from faultset.datasets import EpisodeView, open_dataset
 from faultset.datasets.tools import toolset
+from faultset.datasets.tools.shared_tables import shared_tables
 from faultset.datasets.tools.tool_answers import ToolAnswer, found
 from faultset.datasets.tools.toolset import EpisodeTools
-from faultset.datasets.tools.whole_tables import whole_tables
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 
@@ -25,18 +25,18 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_two_views_of_the_same_files_have_one_copy_of_the_tables(folder: Path) -> None:
-    one, two = whole_tables(EpisodeView(folder)), whole_tables(EpisodeView(folder))
+    one, two = shared_tables(EpisodeView(folder)), shared_tables(EpisodeView(folder))
     assert one is two
     assert one.table("logs")[0] is two.table("logs")[0]
 
 
 def test_files_that_were_replaced_are_read_again(folder: Path) -> None:
-    before = whole_tables(EpisodeView(folder))
+    before = shared_tables(EpisodeView(folder))
     file = folder / "telemetry" / "logs.parquet"
     content = file.read_bytes()
     file.unlink()
     file.write_bytes(content)
-    assert whole_tables(EpisodeView(folder)) is not before
+    assert shared_tables(EpisodeView(folder)) is not before
 
 
 def test_tables_go_with_the_last_session_that_asked_for_them(folder: Path) -> None:
@@ -89,6 +89,6 @@ def test_no_more_than_a_few_calls_are_computed_at_once(folder: Path, monkeypatch
 
 
 def _held() -> list[object]:
-    from faultset.datasets.tools import whole_tables as module
+    from faultset.datasets.tools import shared_tables as module
 
     return list(module._shared)

@@ -1,0 +1,1 @@
+"""The command line: options, completion of names, progress, output that a terminal can show."""
