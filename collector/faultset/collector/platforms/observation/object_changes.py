@@ -185,6 +185,7 @@ def _replica_set(found: Object) -> dict[str, Any]:
 
 WHITELISTS: dict[str, Callable[[Object], dict[str, Any]]] = {
     "Deployment": _deployment,
+    "StatefulSet": _deployment,
     "ReplicaSet": _replica_set,
     "Pod": _pod,
     "Service": _service,

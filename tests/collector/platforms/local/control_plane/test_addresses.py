@@ -42,7 +42,7 @@ def test_a_port_that_somebody_has_is_named(addresses):
 def test_no_address_is_given_twice(addresses):
     given = [addresses.pod() for _ in range(600)] + [addresses.service() for _ in range(254)]
     assert len(set(given)) == len(given)
-    scraping = {addresses.scrape(address) for address in given[:600]}
+    scraping = {addresses.relayed(address) for address in given[:600]}
     assert len(scraping) == 600
     assert not scraping & set(given)
 

@@ -58,3 +58,30 @@ def test_names_are_those_of_services_that_exist(bench, manifest):
     assert set(hosts(bench.store)) == {"geo", "rate"}
     bench.delete("Service", "rate")
     assert set(hosts(bench.store)) == {"geo"}
+
+
+def stateful(bench, manifest, replicas=2):
+    made = manifest.deployment("tikv", serviceName="tikv-peer", replicas=replicas)
+    headless = manifest.service("tikv-peer", 20160)
+    headless["spec"] = {**headless["spec"], "clusterIP": "None", "selector": {"app": "tikv"}}
+    bench.apply(headless, {**made, "kind": "StatefulSet"})
+
+
+def test_pods_of_a_stateful_set_have_names_behind_a_headless_service(bench, manifest, addresses):
+    stateful(bench, manifest)
+    found = hosts(bench.store)
+    assert set(found) == {"tikv-peer", "tikv-0.tikv-peer", "tikv-1.tikv-peer"}
+    assert found["tikv-peer"] == found["tikv-0.tikv-peer"]
+    route = routes(bench, addresses)["tikv-1.tikv-peer:20160"]
+    assert route.ip == found["tikv-1.tikv-peer"]
+    ip = bench.store.get("Pod", "tikv-1")["status"]["podIP"]
+    assert route.targets == (Target(pod="tikv-1", ip=ip, port=20160),)
+
+
+def test_a_pod_that_is_not_ready_has_no_name_unless_the_service_shows_it(bench, manifest):
+    stateful(bench, manifest)
+    bench.missing_programs.add("faultset-service")
+    bench.end("tikv-0")
+    assert set(hosts(bench.store)) == {"tikv-peer", "tikv-1.tikv-peer"}
+    bench.patch("Service", "tikv-peer", {"spec": {"publishNotReadyAddresses": True}})
+    assert "tikv-0.tikv-peer" in hosts(bench.store)

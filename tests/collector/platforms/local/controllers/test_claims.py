@@ -72,3 +72,23 @@ def test_a_claim_does_not_bind_a_volume_that_is_too_small(bench, manifest):
     assert phase(bench, "PersistentVolumeClaim", "geo-pvc") == "Pending"
     bench.advance(31)
     assert [len(bench.messages("ProvisioningFailed"))] == [3]
+
+
+def test_a_claim_of_the_clusters_own_class_gets_a_volume_that_ends_with_it(bench, manifest):
+    made = manifest.claim("geo")
+    del made["spec"]["storageClassName"]
+    bench.apply(made)
+    found = bench.store.get("PersistentVolumeClaim", "geo-pvc")
+    assert (found["spec"]["storageClassName"], found["status"]["phase"]) == ("standard", "Bound")
+    (volume,) = bench.store.list("PersistentVolume")
+    assert volume["metadata"]["name"] == f"pvc-{found['metadata']['uid']}"
+    bench.delete("PersistentVolumeClaim", "geo-pvc")
+    assert bench.store.list("PersistentVolume") == []
+
+
+def test_nobody_makes_a_volume_for_a_class_that_does_not_exist(bench, manifest):
+    made = manifest.claim("geo")
+    made["spec"]["storageClassName"] = "nonexistent-storage-class"
+    bench.apply(made)
+    assert phase(bench, "PersistentVolumeClaim", "geo-pvc") == "Pending"
+    assert bench.messages("ProvisioningFailed") == ['storageclass.storage.k8s.io "nonexistent-storage-class" not found']

@@ -32,6 +32,16 @@ def _deployment(spec: dict[str, Any]) -> None:
     _pod(spec["template"].setdefault("spec", {}))
 
 
+def _stateful_set(spec: dict[str, Any]) -> None:
+    spec.setdefault("replicas", 1)
+    spec.setdefault("podManagementPolicy", "OrderedReady")
+    spec.setdefault("revisionHistoryLimit", 10)
+    strategy = spec.setdefault("updateStrategy", {})
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+    _pod(spec["template"].setdefault("spec", {}))
+
+
 def _service(spec: dict[str, Any]) -> None:
     spec.setdefault("type", "ClusterIP")
     for port in spec.get("ports", []):
@@ -46,6 +56,7 @@ def _volume(spec: dict[str, Any]) -> None:
 _DEFAULTS = {
     "Pod": _pod,
     "Deployment": _deployment,
+    "StatefulSet": _stateful_set,
     "Service": _service,
     "PersistentVolume": _volume,
 }

@@ -10,6 +10,7 @@ from typing import Any
 from faultset.collector.platforms.api.objects import Object, ObjectNotFound, copied
 from faultset.collector.platforms.journal.undo_operations import merge
 from faultset.collector.platforms.local.api_server.defaults import with_defaults
+from faultset.collector.platforms.local.api_server.validation import check_object
 from faultset.collector.platforms.observation.timestamps import rfc3339
 from faultset.core.errors import PlatformError
 
@@ -19,6 +20,9 @@ PROTECTED = {
     "PersistentVolumeClaim": "kubernetes.io/pvc-protection",
     "PersistentVolume": "kubernetes.io/pv-protection",
 }
+
+CLUSTER_WIDE = frozenset({"Node", "PersistentVolume", "StorageClass", "CustomResourceDefinition"})
+"""Kinds whose objects belong to no namespace."""
 
 _OWNED_BY_SERVER = ("uid", "creationTimestamp", "generation", "namespace", "resourceVersion")
 _OWNED_BY_SERVER += ("deletionTimestamp", "deletionGracePeriodSeconds")
@@ -74,16 +78,17 @@ class ObjectStore:
         return [found for found in self.each(kind) if owner_uid(found) == uid]
 
     def create(self, wanted: Mapping[str, Any]) -> Object:
-        """Add an object and return it; raise PlatformError when the name is taken."""
+        """Add an object and return it; raise PlatformError when the name is taken, InvalidObject when it is refused."""
         made = with_defaults(copied(dict(wanted)))
         kind, name = made["kind"], made["metadata"]["name"]
         if self.find(kind, name) is not None:
             raise PlatformError(f'{kind} "{name}" already exists')
+        check_object(made)
         metadata = made["metadata"]
         metadata["uid"] = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
         metadata["creationTimestamp"] = rfc3339(self.clock())
         metadata["generation"] = 1
-        if kind not in ("Node", "PersistentVolume"):
+        if kind not in CLUSTER_WIDE:
             metadata["namespace"] = self.namespace
         if kind in PROTECTED:
             metadata["finalizers"] = [PROTECTED[kind]]
@@ -103,7 +108,7 @@ class ObjectStore:
         return self._replace(current, made)
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> Object:
-        """Apply a JSON merge patch (RFC 7386) and return the stored object."""
+        """Apply a JSON merge patch (RFC 7386) and return the stored object; raise InvalidObject when it is refused."""
         current = self._existing(kind, name)
         return self._replace(current, with_defaults(merge(current, change)))
 
@@ -165,6 +170,8 @@ class ObjectStore:
             made["status"] = current["status"]
         if made == current:
             return current
+        if made.get("spec") != current.get("spec"):
+            check_object(made, current)
         if made.get("spec") != current.get("spec"):
             metadata["generation"] = current["metadata"]["generation"] + 1
         self._put(made)

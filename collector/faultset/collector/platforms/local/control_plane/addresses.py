@@ -11,7 +11,7 @@ from faultset.core.errors import PlatformError
 
 FIRST_BLOCK, LAST_BLOCK = 10, 250
 _CLAIM_PORT = 19_119
-_SCRAPE_OFFSET = 100
+_RELAYED_OFFSET = 100
 
 
 class AddressBlock:
@@ -74,15 +74,15 @@ class AddressBlock:
         """Return an unused address for a pod; none is used twice in an episode."""
         block, last = divmod(self._pods, 254)
         self._pods += 1
-        if block >= _SCRAPE_OFFSET - 1:
+        if block >= _RELAYED_OFFSET - 1:
             raise PlatformError("the episode has used up its addresses for pods; more than 25000 were made")
         return f"127.{self.number}.{1 + block}.{1 + last}"
 
     @staticmethod
-    def scrape(pod_address: str) -> str:
-        """Return the address through which the metrics of the pod at `pod_address` are read."""
+    def relayed(pod_address: str) -> str:
+        """Return the address through which the pod at `pod_address` itself is reached, behind whatever Service."""
         first, number, block, last = pod_address.split(".")
-        return f"{first}.{number}.{int(block) + _SCRAPE_OFFSET}.{last}"
+        return f"{first}.{number}.{int(block) + _RELAYED_OFFSET}.{last}"
 
     def check_ports(self, ports: Iterable[int]) -> None:
         """Raise PlatformError when a program listens on one of the ports at every address of this machine."""

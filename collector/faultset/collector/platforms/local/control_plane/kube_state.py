@@ -59,6 +59,23 @@ def _deployment(found: Object) -> Iterator[_Sample]:
         yield metric, None, None, labels, value
 
 
+def _stateful_set(found: Object) -> Iterator[_Sample]:
+    labels = {"statefulset": found["metadata"]["name"]}
+    status = found.get("status", {})
+    values = {
+        "kube_statefulset_replicas": found["spec"]["replicas"],
+        "kube_statefulset_status_replicas": status.get("replicas", 0),
+        "kube_statefulset_status_replicas_available": status.get("availableReplicas", 0),
+        "kube_statefulset_status_replicas_current": status.get("currentReplicas", 0),
+        "kube_statefulset_status_replicas_ready": status.get("readyReplicas", 0),
+        "kube_statefulset_status_replicas_updated": status.get("updatedReplicas", 0),
+        "kube_statefulset_status_observed_generation": status.get("observedGeneration", 0),
+        "kube_statefulset_metadata_generation": found["metadata"]["generation"],
+    }
+    for metric, value in values.items():
+        yield metric, None, None, labels, value
+
+
 def _replica_set(found: Object) -> Iterator[_Sample]:
     labels = {"replicaset": found["metadata"]["name"]}
     yield "kube_replicaset_spec_replicas", None, None, labels, found["spec"]["replicas"]
@@ -120,6 +137,7 @@ def _volume(found: Object) -> Iterator[_Sample]:
 
 _SAMPLES: dict[str, Callable[[Object], Iterator[_Sample]]] = {
     "Deployment": _deployment,
+    "StatefulSet": _stateful_set,
     "ReplicaSet": _replica_set,
     "Pod": _pod,
     "Endpoints": _endpoints,

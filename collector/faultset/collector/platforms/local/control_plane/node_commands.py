@@ -43,6 +43,7 @@ class Worker:
         self._root = root
         self._volumes = Volumes(root)
         self._pods: dict[str, str] = {}
+        self._starts: dict[tuple[str, str], int] = {}
         kept = ("LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
         self.environment: dict[str, str] = {name: value for name, value in os.environ.items() if name in kept}
         self.environment |= {
@@ -73,15 +74,17 @@ class Worker:
             case ForgetPod():
                 pod = self._pods.pop(command.uid, None)
                 if pod is not None:
-                    self._volumes.forget(pod, command.uid)
+                    self._volumes.forget(pod, command.uid, has_successor=pod in self._pods.values())
         return None
 
-    def log_file(self, pod: str, container: str, attempt: int) -> Path:
-        """Return where the output of one start of a container goes."""
-        return self._root / "logs" / pod / container / f"{attempt}.log"
+    def log_file(self, pod: str, container: str) -> Path:
+        """Return where the output of a container's last start goes; starts count on in a later pod of that name."""
+        return self._root / "logs" / pod / container / f"{max(0, self._starts.get((pod, container), 0) - 1)}.log"
 
     def _start(self, command: StartContainer) -> Report:
         self._pods[command.uid] = command.pod
+        key = (command.pod, command.container)
+        self._starts[key] = self._starts.get(key, 0) + 1
         folder = self._volumes.working_folder(command.pod, command.container)
         places = self._volumes.mount(command.pod, command.container, command.mounts)
         repository, tag = image_repository(command.image)
@@ -95,7 +98,7 @@ class Worker:
                 argv=tuple(argv),
                 env={**self.environment, **places, "FAULTSET_BUILD": tag, **command.env},
                 folder=folder,
-                log=self.log_file(command.pod, command.container, command.attempt),
+                log=self.log_file(*key),
                 cpu_limit=command.cpu_limit,
                 memory_limit=command.memory_limit,
                 program_s=command.program_s,

@@ -11,15 +11,16 @@ from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.pod_state import is_ready
 from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 
-LogFile = Callable[[str, str, int], Path]
+LogFile = Callable[[str, str], Path]
 
 
 def unready(store: ObjectStore, log_file: LogFile) -> str:
     """Return one sentence about the pods that are not ready, with their states and last log lines."""
     said = [describe(pod, log_file) for pod in store.each("Pod") if not is_ready(pod)]
     said += [
-        f"Deployment {found['metadata']['name']} has no pod"
-        for found in store.each("Deployment")
+        f"{kind} {found['metadata']['name']} has no pod"
+        for kind in ("Deployment", "StatefulSet")
+        for found in store.each(kind)
         if found["spec"]["replicas"] and not found.get("status", {}).get("replicas")
     ]
     return "; ".join(said) if said else "all pods are ready"
@@ -42,5 +43,5 @@ def _container(pod: str, status: dict[str, Any], log_file: LogFile) -> str:
     words = f"pod {pod} is {detail.get('reason', state)} after {status['restartCount']} restarts"
     if last:
         words += f", last exit {last['exitCode']} ({last['reason']})"
-    log = log_file(pod, status["name"], status["restartCount"])
+    log = log_file(pod, status["name"])
     return f"{words}; its log ends: {tail(log)}"

@@ -1,4 +1,4 @@
-"""PersistentVolumeClaims and PersistentVolumes: static binding, and volumes that remember their claim."""
+"""PersistentVolumeClaims and PersistentVolumes: binding, and volumes that are made on demand or remember their claim."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from faultset.collector.platforms.local.controllers.context import Context
 from faultset.collector.platforms.observation.quantities import quantity
 
 RETRY_S = 15.0
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+"""Annotation of the StorageClass that claims get which name none."""
 
 
 class ClaimController:
@@ -28,7 +30,8 @@ class ClaimController:
 
     def _bind(self, context: Context, claim: Object) -> None:
         name = claim["metadata"]["name"]
-        volume = _volume_for(context, claim)
+        claim = _with_class(context, claim)
+        volume = _volume_for(context, claim) or _provisioned(context, claim)
         if volume is None:
             lost = claim.get("status", {}).get("phase") == "Bound"
             context.store.set_status("PersistentVolumeClaim", name, {"phase": "Lost" if lost else "Pending"})
@@ -77,7 +80,8 @@ class ClaimController:
                 context.store.remove("PersistentVolumeClaim", claim["metadata"]["name"])
         for volume in context.store.each("PersistentVolume"):
             protected = _phase(context, volume) == "Bound" and volume["metadata"].get("finalizers")
-            if volume["metadata"].get("deletionTimestamp") and not protected:
+            unclaimed = _phase(context, volume) == "Released" and _is_deleted_after_use(volume)
+            if unclaimed or (volume["metadata"].get("deletionTimestamp") and not protected):
                 context.store.remove("PersistentVolume", volume["metadata"]["name"])
 
 
@@ -101,6 +105,45 @@ def _volume_for(context: Context, claim: Object) -> Object | None:
         if _may_bind(volume, claim):
             return volume
     return None
+
+
+def _with_class(context: Context, claim: Object) -> Object:
+    """Return a claim with the class that it gets when it names none."""
+    if "storageClassName" in claim["spec"]:
+        return claim
+    for found in context.store.each("StorageClass"):
+        if (found["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true":
+            change = {"spec": {"storageClassName": found["metadata"]["name"]}}
+            return context.store.patch("PersistentVolumeClaim", claim["metadata"]["name"], change)
+    return claim
+
+
+def _provisioned(context: Context, claim: Object) -> Object | None:
+    """Return a volume made for a claim whose class makes them on demand; None for any other claim."""
+    metadata, spec = claim["metadata"], claim["spec"]
+    found = context.store.find("StorageClass", spec.get("storageClassName") or "")
+    if found is None or spec.get("volumeName"):
+        return None
+    name = f"pvc-{metadata['uid']}"
+    made = context.store.create(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name, "labels": dict(metadata.get("labels") or {})},
+            "spec": {
+                "capacity": dict(spec.get("resources", {}).get("requests", {})),
+                "accessModes": spec.get("accessModes", ["ReadWriteOnce"]),
+                "persistentVolumeReclaimPolicy": found.get("reclaimPolicy", "Delete"),
+                "storageClassName": found["metadata"]["name"],
+            },
+        }
+    )
+    context.events.normal(claim, "ProvisioningSucceeded", f"Successfully provisioned volume {name}")
+    return made
+
+
+def _is_deleted_after_use(volume: Object) -> bool:
+    return volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete"
 
 
 def _may_bind(volume: Object, claim: Object) -> bool:

@@ -7,18 +7,28 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from faultset.collector.platforms.local.api_server.object_store import ObjectStore
-from faultset.collector.platforms.local.controllers.claims import ClaimController
+from faultset.collector.platforms.local.controllers.claims import DEFAULT_CLASS, ClaimController
 from faultset.collector.platforms.local.controllers.commands import Command, Report
 from faultset.collector.platforms.local.controllers.context import Context
-from faultset.collector.platforms.local.controllers.deployments import reconcile_deployments
 from faultset.collector.platforms.local.controllers.kubelet import Kubelet
-from faultset.collector.platforms.local.controllers.replica_sets import reconcile_replica_sets
 from faultset.collector.platforms.local.controllers.scheduler import HOSTNAME_LABEL, NODE, Scheduler
 from faultset.collector.platforms.local.controllers.services import reconcile_services
+from faultset.collector.platforms.local.controllers.workloads.deployments import reconcile_deployments
+from faultset.collector.platforms.local.controllers.workloads.replica_sets import reconcile_replica_sets
+from faultset.collector.platforms.local.controllers.workloads.stateful_sets import reconcile_stateful_sets
 from faultset.collector.platforms.observation.events import EventRecorder
 from faultset.collector.platforms.observation.object_changes import ChangeLog
 
 _MAX_ROUNDS = 50
+_STORAGE_CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "standard", "annotations": {DEFAULT_CLASS: "true"}},
+    "provisioner": "rancher.io/local-path",
+    "reclaimPolicy": "Delete",
+    "volumeBindingMode": "Immediate",
+}
+"""The class that a cluster of one node comes with."""
 
 
 class Cluster:
@@ -76,6 +86,7 @@ class Cluster:
         offered = dict(allocatable or {"cpu": "16", "memory": "64Gi", "pods": "110"})
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {HOSTNAME_LABEL: NODE}}}
         self.store.create({**node, "status": {"allocatable": offered}})
+        self.store.create(_STORAGE_CLASS)
 
     def service_of(self, found: Mapping[str, Any]) -> str | None:
         """Return the workload that owns an object, or None."""
@@ -97,6 +108,7 @@ class Cluster:
             self._claims.reconcile(self.context)
             reconcile_deployments(self.context)
             reconcile_replica_sets(self.context)
+            reconcile_stateful_sets(self.context)
             self._scheduler.reconcile(self.context)
             commands += self.kubelet.reconcile()
             reconcile_services(self.context)

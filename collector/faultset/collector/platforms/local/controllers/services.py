@@ -9,6 +9,9 @@ from faultset.collector.platforms.api.pod_state import is_active, is_ready
 from faultset.collector.platforms.local.api_server.object_store import owner_reference
 from faultset.collector.platforms.local.controllers.context import Context
 
+HEADLESS = "None"
+"""Address of a Service that has none: its name, and names of its own for pods, lead to pods themselves."""
+
 
 def reconcile_services(context: Context) -> None:
     """Give every Service an address and keep its Endpoints current."""

@@ -56,9 +56,16 @@ class Volumes:
             made["FAULTSET_CREDENTIALS"] = str(paths[CREDENTIALS_PATH])
         return made
 
-    def forget(self, pod: str, uid: str) -> None:
-        """Remove what belonged to a pod alone."""
-        shutil.rmtree(self._root / "pods" / pod, ignore_errors=True)
+    def forget(self, pod: str, uid: str, *, has_successor: bool = False) -> None:
+        """Remove what belonged to a pod alone.
+
+        Parameters
+        ----------
+        has_successor
+            Whether another pod of that name runs already, and uses its folder.
+        """
+        if not has_successor:
+            shutil.rmtree(self._root / "pods" / pod, ignore_errors=True)
         shutil.rmtree(self._root / "volumes" / "pod" / uid, ignore_errors=True)
 
     def _place(self, pod: str, container: str, path: str) -> Path:

@@ -1,0 +1,1 @@
+"""Controllers of workloads: what makes, replaces and ends pods until there are as many as wanted."""
