@@ -250,6 +250,8 @@ class ControlPlane:
         reports = self._channels["reports"].call(PollExits(timeout_s=timeout_s))
         self.worst_delay_s = max(self.worst_delay_s, time.monotonic() - before - timeout_s)
         with self.lock:
+            for answer in self.worker.prober.results():
+                self.cluster.handle(answer)
             for report in reports:
                 if isinstance(report, JobExited):
                     self.jobs[report.job] = report.exit_code
@@ -268,6 +270,8 @@ class ControlPlane:
         return min(TICK_S, max(_SHORTEST_TICK_S, (due_ns - time.time_ns()) / 1e9))
 
     def _end_processes(self) -> None:
+        if self._worker is not None:
+            self._worker.prober.close()
         if "commands" in self._channels:
             with contextlib.suppress(PlatformError):
                 self._channels["commands"].call(ShutDown())

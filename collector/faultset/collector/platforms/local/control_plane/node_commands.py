@@ -9,10 +9,12 @@ from typing import Any
 
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.ipc.launch import environment
+from faultset.collector.platforms.local.control_plane.prober import Prober
 from faultset.collector.platforms.local.controllers.commands import (
     Command,
     ForgetPod,
     LimitContainer,
+    ProbeContainer,
     RefreshMounts,
     Report,
     SignalContainer,
@@ -40,6 +42,7 @@ class Worker:
 
     def __init__(self, node: Channel, root: Path):
         self._node = node
+        self.prober = Prober()
         self._root = root
         self._volumes = Volumes(root)
         self._pods: dict[str, str] = {}
@@ -69,6 +72,8 @@ class Worker:
                         memory_limit=command.memory_limit,
                     )
                 )
+            case ProbeContainer():
+                self.prober.begin(command)
             case RefreshMounts():
                 self._volumes.mount(self._pods[command.uid], command.container, command.mounts)
             case ForgetPod():

@@ -1,4 +1,4 @@
-"""PersistentVolumeClaims and PersistentVolumes: binding, and volumes that are made on demand or remember their claim."""
+"""PersistentVolumeClaims and PersistentVolumes: binding, and volumes made on demand or that remember their claim."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from faultset.collector.ipc.messages import Message
 
@@ -74,7 +75,24 @@ class ForgetPod:
     uid: str
 
 
-Command = StartContainer | SignalContainer | LimitContainer | RefreshMounts | ForgetPod
+@dataclass(frozen=True, kw_only=True)
+class ProbeContainer:
+    """Ask a container whether it is ready or alive; answered by ProbeResult.
+
+    A path means an HTTP request, none a connection.
+    """
+
+    uid: str
+    container: str
+    attempt: int
+    purpose: Literal["readiness", "liveness"]
+    address: str
+    port: int
+    path: str | None
+    timeout_s: float
+
+
+Command = StartContainer | SignalContainer | LimitContainer | RefreshMounts | ForgetPod | ProbeContainer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,4 +129,16 @@ class ContainerExited(Message):
     detail: str = ""
 
 
-Report = Started | StartFailed | ContainerExited
+@dataclass(frozen=True, kw_only=True)
+class ProbeResult:
+    """What a container answered to a probe; `failure` is empty when it is well."""
+
+    uid: str
+    container: str
+    attempt: int
+    purpose: Literal["readiness", "liveness"]
+    time_ns: int
+    failure: str = ""
+
+
+Report = Started | StartFailed | ContainerExited | ProbeResult

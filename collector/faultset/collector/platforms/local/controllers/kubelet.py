@@ -12,6 +12,7 @@ from faultset.collector.platforms.local.controllers.commands import (
     ContainerExited,
     ForgetPod,
     LimitContainer,
+    ProbeResult,
     Report,
     SignalContainer,
     StartContainer,
@@ -28,6 +29,7 @@ from faultset.collector.platforms.local.controllers.pod_specs import (
     limits,
 )
 from faultset.collector.platforms.local.controllers.pod_states import ContainerState, PodState
+from faultset.collector.platforms.local.controllers.probes import Probes, probe_of
 from faultset.collector.platforms.local.controllers.scheduler import NODE
 from faultset.collector.platforms.observation.timestamps import rfc3339
 
@@ -52,6 +54,7 @@ class Kubelet:
         self._restarts = BackOff(context.factor)
         self._images = Images(context)
         self._mounts = PodMounts(context)
+        self._probes = Probes(context)
 
     def reconcile(self) -> list[Command]:
         """Bring every pod on the node one step towards its spec."""
@@ -80,9 +83,13 @@ class Kubelet:
         container = state.containers.get(report.container) if state else None
         if state is None or container is None or container.attempt != report.attempt:
             return
+        if isinstance(report, ProbeResult):
+            self._take_answer(state, container, report)
+            return
         container.starting = False
         if isinstance(report, Started):
             container.running, container.started_ns, container.kill_at_ns = True, report.time_ns, None
+            container.answers, container.restart_why = False, ""
             self._context.events.normal(state.pod, "Started", f"Started container {container.name}")
         elif isinstance(report, StartFailed):
             message = f"{_RUNTIME}: unable to start container process: {report.message}: unknown"
@@ -103,6 +110,12 @@ class Kubelet:
         node = self._context.store.find("Node", NODE)
         if report.out_of_memory and node is not None:
             self._context.events.warning(node, "OOMKilling", report.detail)
+
+    def _take_answer(self, state: PodState, container: ContainerState, answer: ProbeResult) -> None:
+        spec = next((one for one in state.pod["spec"]["containers"] if one["name"] == container.name), None)
+        if spec is not None and container.running and not state.pod["metadata"].get("deletionTimestamp"):
+            self._probes.take(state, container, spec, answer)
+            self._report(state)
 
     def _admit(self, uid: str, pod: Object) -> PodState:
         context = self._context
@@ -132,6 +145,7 @@ class Kubelet:
         if state.ended:
             del self.pods[state.uid]
             self._restarts.forget(state.uid)
+            self._probes.forget(state.uid)
             commands.append(ForgetPod(uid=state.uid))
 
     def _terminate(self, state: PodState, commands: list[Command]) -> None:
@@ -159,8 +173,10 @@ class Kubelet:
         commands += self._mounts.refresh(state)
         for spec in state.pod["spec"]["containers"]:
             container = state.containers.setdefault(spec["name"], ContainerState(spec["name"], image=spec["image"]))
+            container.is_asked = probe_of(spec, "readiness") is not None
             if container.running:
                 self._keep(state, container, spec, commands)
+                commands += self._probes.due(state, container, spec)
             elif (
                 not container.starting
                 and self._has_looked(state, container)
@@ -170,7 +186,9 @@ class Kubelet:
 
     def _keep(self, state: PodState, container: ContainerState, spec: dict[str, Any], commands: list[Command]) -> None:
         if container.definition != definition(spec):
-            why = f"Container {container.name} definition changed, will be restarted"
+            container.restart_why = f"Container {container.name} definition changed, will be restarted"
+        if container.restart_why:
+            why = container.restart_why
             self._stop(state, container, state.pod["spec"]["terminationGracePeriodSeconds"], why, commands)
         elif container.limits != limits(spec):
             container.limits = limits(spec)

@@ -28,6 +28,14 @@ class ContainerState:
     terminated_shown: bool = False
     kill_at_ns: int | None = None
     reported_ns: int = 0
+    is_asked: bool = False
+    answers: bool = False
+    restart_why: str = ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it runs and, where it has a readiness probe, answers."""
+        return self.running and (self.answers or not self.is_asked)
 
     @property
     def ended(self) -> bool:
@@ -39,7 +47,7 @@ class ContainerState:
         made: dict[str, Any] = {
             "name": self.name,
             "image": full_name(self.image),
-            "ready": self.running,
+            "ready": self.ready,
             "started": self.running,
             "restartCount": max(0, self.attempt),
         }
@@ -97,7 +105,7 @@ class PodState:
         before = self.pod.get("status", {})
         known = [self.containers[spec["name"]] for spec in self.pod["spec"]["containers"]]
         created = all(container.attempt >= 0 and not container.starting for container in known)
-        ready = created and all(container.running for container in known)
+        ready = created and all(container.ready for container in known)
         conditions = [condition for condition in before.get("conditions", []) if condition["type"] == "PodScheduled"]
         old = {condition["type"]: condition for condition in before.get("conditions", [])}
         for kind, holds in (("Initialized", True), ("ContainersReady", ready), ("Ready", ready)):
