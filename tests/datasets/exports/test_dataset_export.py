@@ -228,5 +228,5 @@ def test_every_layout_gives_a_reason_for_what_it_cannot_hold(example_root, tmp_p
     healthy = [episode for episode in dataset.episodes if dataset.label(episode).fault is None]
     for name in plugins(GROUP):
         done = export_dataset(name, example_root, tmp_path / name)
-        expected = set(healthy) if name in ("rcaeval", "rcabench", "tsb-ad") else set()
+        expected = set(healthy) if name in ("openrca", "rcaeval", "rcabench", "tsb-ad") else set()
         assert set(done.left_out) == expected

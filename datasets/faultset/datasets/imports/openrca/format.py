@@ -16,7 +16,7 @@ from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.openrca.quality import look
 from faultset.datasets.imports.openrca.roles import METRIC_ROLES
-from faultset.datasets.imports.openrca.rows import log_rows, metric_rows, span_rows
+from faultset.datasets.imports.openrca.rows import Window, log_rows, metric_rows, span_rows
 from faultset.datasets.imports.openrca.systems import (
     AFTER_NS,
     BEFORE_NS,
@@ -29,6 +29,9 @@ from faultset.datasets.imports.openrca.systems import (
     slots,
 )
 from faultset.datasets.imports.windows import reference_end
+
+_GAP_NS = 300 * SECOND_NS
+"""Time without a sample at an end of a view that is no gap but the end of the recording."""
 
 
 class OpenRCAImport:
@@ -76,6 +79,7 @@ class OpenRCAImport:
             raise DataError(f"{case.key}: {system.root / 'telemetry'} has no folder of that day; restore it")
         metrics = list(metric_rows(system, folders, window))
         onset = records[0].time_ns
+        window = _recorded(window, metrics, onset)
         return ForeignEpisode(
             app=system.app,
             view_start_ns=window[0],
@@ -97,6 +101,18 @@ class OpenRCAImport:
     def data_issues(self, path: Path) -> Sequence[DataIssue]:
         """Look for days without telemetry, times that disagree and missing kinds of telemetry."""
         return [found for system in find_systems(unpacked(path)) for found in look(system)]
+
+
+def _recorded(window: Window, metrics: Sequence[pa.Table], onset: int) -> Window:
+    """Return the part of a window that was recorded, where a recording begins or ends inside it, around the onset."""
+    times = np.concatenate([table["time"].cast(pa.int64()).to_numpy() for table in metrics] or [np.zeros(0, np.int64)])
+    step = round((_step_s(metrics) or 0) * SECOND_NS)
+    if not step:
+        return window
+    first, last = int(times.min()) - step, int(times.max()) + step
+    start = first if window[0] + _GAP_NS < first < onset else window[0]
+    end = last if onset < last < window[1] - _GAP_NS else window[1]
+    return start, end
 
 
 def _same(tables: Sequence[pa.Table]) -> Sequence[pa.Table]:
