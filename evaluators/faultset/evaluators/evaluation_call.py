@@ -84,7 +84,8 @@ def evaluate(
     delays
         Seconds after the onset at which localizers are also given an alarm, or "auto".
     evidence
-        Seconds after the onset at which the views of localizers also end, or "auto": the score over the evidence seen.
+        Seconds after the onset, and after the alarm, at which the views of methods also end, or "auto": how often each
+        is right over the evidence seen, and from when on.
     thresholds
         Threshold policies beside `reference`; `train-quantile(0.995)` by default.
     predictions

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from faultset.baselines.api.contract import Ranking, Untrained
+from faultset.baselines.api.contract import Diagnosis, Ranking, Task, Untrained
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators import evaluate
+from faultset.evaluators.execution.baseline_runs import expected_answers
 from faultset.evaluators.execution.cut_episodes import CutCopies, known_at
-from faultset.evaluators.leaderboards.curves import curves_of, times_to_localize
+from faultset.evaluators.leaderboards.curves import curves_of, times_to_be_right
+from faultset.evaluators.leaderboards.formats import columns_of, markdown
+from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 
 SECOND = 1_000_000_000
 
@@ -29,6 +33,7 @@ class Remaining(Untrained):
     """Names a service after the whole seconds that it sees after the alarm, by the view and by reading the files."""
 
     name: str = "remaining"
+    task: Task = "localization"
     needs: frozenset[str] = frozenset({"sli"})
     tables: tuple[str, ...] = ("metrics", "spans", "logs", "events", "objects")
 
@@ -37,11 +42,23 @@ class Remaining(Untrained):
         return Ranking(scores={episode.services[0]: 1.0 + (seen - alarm_ns) // SECOND})
 
 
+class TypeByLength(Untrained):
+    """Names a level after the whole seconds that it sees after the alarm."""
+
+    name: str = "type-by-length"
+    task: Task = "rca"
+    needs: frozenset[str] = frozenset()
+    tables: tuple[str, ...] = ("metrics",)
+
+    def diagnose(self, episode: Any, alarm_ns: int) -> Diagnosis:
+        return Diagnosis(system_level=str((episode.view[1] - alarm_ns) // SECOND), fault_type="x")
+
+
 def spec_of(cls: type) -> BaselineSpec:
     return BaselineSpec(
-        name="remaining",
+        name=cls.name,  # type: ignore[attr-defined]
         title="",
-        task="localization",
+        task=cls.task,  # type: ignore[attr-defined]
         paper="",
         kind="method",
         tables=cls.tables,  # type: ignore[attr-defined]
@@ -64,6 +81,44 @@ def test_no_method_sees_more_than_its_budget_whatever_it_reads(example_dataset: 
     assert set(seen[10.0]) == {9.0}
     assert min(seen[None]) > 10
     assert len({row.key for row in done.rows}) == len(done.rows)
+
+
+def test_every_kind_of_method_and_alarm_has_the_same_budgets(make):
+    def asked(task: str, protocols: tuple[str, ...], truth: Any) -> dict[str, list[float | None]]:
+        run, context = SimpleNamespace(task=task, trigger=None), SimpleNamespace(
+            protocols=protocols, delays=(), evidence=(4.0, 10.0, 90.0)
+        )  # fmt: skip
+        found: dict[str, list[float | None]] = {}
+        for one in expected_answers(run, truth, context):  # type: ignore[arg-type]
+            found.setdefault(one.protocol, []).append(one.evidence_s)
+        return found
+
+    # the fault is seen for 40 s
+    fault, both = make.truth(), ("detected", "oracle")
+    assert asked("detection", both, fault) == {"detected": [None], "evidence": [4.0, 10.0]}
+    for task in ("localization", "rca"):
+        own = {"detected": [None], "detected_evidence": [4.0, 10.0]}
+        assert asked(task, ("detected",), fault) == own
+        assert asked(task, both, fault) == {**own, "oracle": [None], "evidence": [4.0, 10.0]}
+        assert asked(task, both, make.healthy()) == {"detected": [None]}
+    assert asked("detection", both, make.healthy()) == {"detected": [None]}
+
+
+def test_a_diagnoser_sees_so_much_after_either_alarm(example_dataset: Path):
+    chosen = [spec_of(TypeByLength), "always-yes"]
+    done = evaluate(example_dataset, chosen, evidence=(4,), alarm="always-yes", workers=1)
+    assert {row.status for row in done.rows} == {"ok"}
+    budgeted = [row for row in done.rows if row.evidence_s is not None]
+    assert {(row.task, row.protocol) for row in budgeted} == {
+        ("detection", "evidence"),
+        ("rca", "evidence"),
+        ("rca", "detected_evidence"),
+    }
+    assert {row.answer["system_level"] for row in budgeted if row.task == "rca"} == {"4"}
+    ends = {row.truth.onset_ns + 4 * SECOND for row in budgeted}  # type: ignore[operator]
+    assert all(max(row.answer["times_ns"]) <= max(ends) for row in budgeted if row.task == "detection")
+    early = [row for row in budgeted if row.protocol == "detected_evidence"]
+    assert all(row.alarm_given_early and row.alarm_source == "always-yes" for row in early)
 
 
 def test_a_cut_episode_holds_what_was_known_then(example_dataset: Path):
@@ -111,7 +166,7 @@ def test_the_time_to_localize_is_the_budget_from_which_the_cause_stays_first(mak
             make.row(make.truth("e1"), ranking=answer, protocol="evidence", evidence_s=10.0 * i)
             for i, answer in enumerate(answers, start=1)
         ]
-        return times_to_localize(rows)["method"]["e1"]
+        return times_to_be_right(rows)["localization", "oracle"]["method"]["e1"]
 
     assert times(wrong, right, right) == 20.0
     assert times(right, right, right) == 10.0
@@ -124,8 +179,71 @@ def test_curves_over_evidence_and_over_delays_are_apart(make):
     rows = [make.row(make.truth("e1"), ranking=answer, protocol="evidence", evidence_s=s) for s in (5.0, 9.0)]
     rows += [make.row(make.truth("e1"), ranking=answer, protocol="delayed", delay_s=s) for s in (0.0, 5.0)]
     rows += [make.row(make.truth("e1"), ranking={"a": 1.0}, protocol="oracle")]
-    found = {curve.over: [(p.at_s, p.ac1.value, p.ac1_otherwise) for p in curve.points] for curve in curves_of(rows)}
+    found = {
+        curve.over: [(p.at_s, p.right.value, p.right_otherwise) for p in curve.points] for curve in curves_of(rows)
+    }
     assert found == {"evidence": [(5.0, 1.0, 0.0), (9.0, 1.0, 0.0)], "delay": [(0.0, 1.0, 0.0), (5.0, 1.0, 0.0)]}
+
+
+def test_the_time_after_a_detectors_alarm_is_counted_from_the_onset(make):
+    truth = make.truth("e1")
+    right = {"system_level": "Application", "fault_type": "Code Defect"}
+    rows = [
+        make.row(
+            truth, task="rca", protocol="detected_evidence", evidence_s=budget, answer=answer,
+            given_alarm_ns=truth.onset_ns + 7 * SECOND,
+        )
+        for budget, answer in ((5.0, {}), (20.0, right), (39.0, right))
+    ]  # fmt: skip
+    rows += [make.row(truth, task="rca", answer=right)]
+    assert times_to_be_right(rows) == {("rca", "detected"): {"method": {"e1": 27.0}}}
+    (curve,) = curves_of(rows)
+    assert (curve.title, curve.since) == (
+        "Level and type right when only so much of the view is seen",
+        "the alarm of a detector",
+    )
+    assert [(p.at_s, p.right.value, p.right_otherwise) for p in curve.points] == [(5, 0, 1), (20, 1, 1), (39, 1, 1)]
+    # the view ends 40 s after the onset: the last budget was not seen in full
+    assert times_to_be_right([rows[0], rows[2]])["rca", "detected"] == {"method": {"e1": 40.0}}
+    silent = make.row(truth, task="rca", protocol="detected_evidence", evidence_s=5.0, status="no_alarm")
+    assert times_to_be_right([silent])["rca", "detected"] == {"method": {"e1": float("inf")}}
+
+
+def test_detectors_have_a_time_and_a_curve_over_what_is_seen(make):
+    truth = make.truth("e1")
+    rows = [make.detection(truth, range(63, 101)), make.detection(make.healthy(), [])]
+    rows += [
+        make.detection(truth, flagged, protocol="evidence", evidence_s=budget)
+        for budget, flagged in ((5.0, []), (10.0, range(68, 71)), (20.0, range(65, 81)))
+    ]
+    board = leaderboard_of(rows)
+    table = board.table("detection", "detected", app="shop")
+    assert table is not None
+    assert table.entries[0].metrics["ttd_seen_median"].value == 10.0
+    assert "ttd_seen_median" in [metric.name for metric in columns_of(table)]
+    (curve,) = board.curves
+    assert [(p.at_s, p.right.value) for p in curve.points] == [(5.0, 0.0), (10.0, 1.0), (20.0, 1.0)]
+    text = markdown(board)
+    assert "## Share of faults with a true alarm when only so much of the view is seen" in text
+    without = leaderboard_of(rows[:2]).tables[0]
+    assert "ttd_seen_median" not in [metric.name for metric in columns_of(without)]
+
+
+def test_tables_of_diagnoses_show_the_time_to_diagnose_of_their_own_alarm(make):
+    truth = make.truth("e1")
+    right = {"system_level": "Application", "fault_type": "Code Defect"}
+    rows = [make.row(truth, task="rca", protocol=protocol, answer=right) for protocol in ("detected", "oracle")]
+    for protocol, after_s in (("evidence", 0), ("detected_evidence", 9)):
+        given_ns = truth.onset_ns + after_s * SECOND
+        rows.append(
+            make.row(truth, task="rca", protocol=protocol, evidence_s=10.0, answer=right, given_alarm_ns=given_ns)
+        )
+    board = leaderboard_of(rows)
+    for protocol, expected in (("oracle", 10.0), ("detected", 19.0)):
+        table = board.table("rca", protocol, app="shop")
+        assert table is not None
+        assert table.entries[0].metrics["time_to_diagnose_median"].value == expected
+        assert [metric.name for metric in columns_of(table)][:2] == ["joint", "time_to_diagnose_median"]
 
 
 def test_no_evidence_is_no_budget(example_dataset: Path):

@@ -117,7 +117,7 @@ def test_a_delay_curve_compares_with_the_same_episodes(make):
     rows += [make.row(long, protocol="delayed", delay_s=10.0, ranking=ranking("a"))]
     board = leaderboard_of(rows)
     (curve,) = board.curves
-    assert [(p.at_s, p.ac1.value, p.ac1.n, p.ac1_otherwise) for p in curve.points] == [
+    assert [(p.at_s, p.right.value, p.right.n, p.right_otherwise) for p in curve.points] == [
         (0.0, 1.0, 2, 1.0),
         (10.0, 0.0, 1, 1.0),
     ]
@@ -245,7 +245,7 @@ def test_everything_survives_being_stored_and_scored_again(make, tmp_path: Path)
     write_json(leaderboard_of(rows), first)
     write_json(leaderboard_of(again, policies=chosen_policies([])), second)
     assert json.loads(first.read_text()) == json.loads(second.read_text())
-    assert not math.isnan(json.loads(first.read_text())["curves"][0]["points"][0]["ac1"]["value"])
+    assert not math.isnan(json.loads(first.read_text())["curves"][0]["points"][0]["right"]["value"])
 
 
 def test_a_constant_control_has_no_spread_and_a_silent_method_has(make):

@@ -55,7 +55,7 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 @click.option(
     "--evidence",
     metavar="auto|SECONDS",
-    help="Also end what localizers see this long after the onset: auto, or for instance 30s,60s.",
+    help="Also end what methods see this long after onset or alarm: auto, or for instance 30s,60s.",
 )
 @click.option(
     "--thresholds",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -36,7 +36,7 @@ class ExpectedAnswer(NamedTuple):
     delay_s: float | None = None
     """In the protocol "delayed": seconds from the onset to the given alarm."""
     evidence_s: float | None = None
-    """In the protocol "evidence": seconds of the view after the onset that are left."""
+    """Seconds of the view after the onset that are left, in "detected_evidence" after the given alarm."""
 
     @property
     def amount(self) -> float:
@@ -103,11 +103,16 @@ class RunContext:
     runs: tuple[BaselineRun, ...]
     """All runs, also of detectors that only raise the alarm for others."""
     evidence: tuple[float, ...] = ()
-    """Seconds after the onset to which views are cut, for localizers."""
+    """Seconds after the onset or the given alarm to which views are cut."""
     hidden: tuple[str, ...] = ()
     """Files that no method may read: earlier results, which hold the truth."""
     majority_labels: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     """Fold -> system level and fault type that its training labels most often have."""
+
+
+def needs_of(runs: Iterable[BaselineRun]) -> frozenset[str]:
+    """Return what any of some runs is given beyond telemetry."""
+    return frozenset(need for run in runs for need in run.needs)
 
 
 def method_process(
@@ -148,27 +153,30 @@ def expected_answers(run: BaselineRun, truth: Truth, context: RunContext) -> lis
     Without a fault there is no root cause: localizers are then only given alarms that are false. An onset that the
     truth does not know cannot be given.
     """
+    budgets = budgets_of(truth, context.evidence)
     if run.task == "detection":
-        return [ExpectedAnswer("detected")]
+        return [ExpectedAnswer("detected"), *(ExpectedAnswer("evidence", None, one) for one in budgets)]
     expected: list[ExpectedAnswer] = []
     if "detected" in context.protocols:
         expected.append(ExpectedAnswer("detected"))
     if not truth.faulty:
         return expected
-    if "detected" in context.protocols and run.trigger is not None:
-        expected.append(ExpectedAnswer("own"))
+    if "detected" in context.protocols:
+        if run.trigger is not None:
+            expected.append(ExpectedAnswer("own"))
+        expected += [ExpectedAnswer("detected_evidence", None, one) for one in budgets]
     if truth.onset_ns is not None:
         if "oracle" in context.protocols:
             expected.append(ExpectedAnswer("oracle"))
+            expected += [ExpectedAnswer("evidence", None, one) for one in budgets]
         if run.task == "localization":
             expected += [ExpectedAnswer("delayed", delay) for delay in delays_of(truth, context.delays)]
-            expected += [ExpectedAnswer("evidence", None, one) for one in budgets_of(truth, context.evidence)]
     return expected
 
 
 def budgets_of(truth: Truth, budgets: Sequence[float]) -> list[float]:
-    """Choose the budgets of evidence that an episode's view has after its onset."""
-    if truth.onset_ns is None:
+    """Choose the budgets of evidence that an episode's view has after the onset of its fault."""
+    if not truth.faulty or truth.onset_ns is None:
         return []
     return [one for one in budgets if one <= (truth.view_end_ns - truth.onset_ns) / SECOND_NS]
 

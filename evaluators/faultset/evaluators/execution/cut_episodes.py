@@ -29,7 +29,8 @@ class CutCopies:
     """
 
     def __init__(self, episode: str) -> None:
-        self._episode = episode
+        self.episode = episode
+        """Folder of the episode itself."""
         self._stack = contextlib.ExitStack()
         self._folders: dict[int, str] = {}
 
@@ -43,7 +44,7 @@ class CutCopies:
         """Return the folder of the copy that ends at an instant, UTC nanoseconds."""
         if end_ns not in self._folders:
             root = Path(self._stack.enter_context(scratch("cut")))
-            self._folders[end_ns] = str(cut_episode(Path(self._episode), end_ns, root))
+            self._folders[end_ns] = str(cut_episode(Path(self.episode), end_ns, root))
         return self._folders[end_ns]
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.core.errors import DataError, PlatformError
 from faultset.evaluators.execution.baseline_runs import RunContext
-from faultset.evaluators.execution.batches import PROGRESS_TOPIC, EpisodeBatch, report_progress
+from faultset.evaluators.execution.batches import EpisodeBatch
 from faultset.evaluators.execution.dask_clients import remote_workers
 from faultset.evaluators.execution.planning.plan import EvaluationPlan
+from faultset.evaluators.execution.progress import PROGRESS_TOPIC, report_progress
 from faultset.evaluators.results.compressed_rows import CompressedRows
 from faultset.evaluators.results.rows import ResultRow
 

@@ -1,102 +1,155 @@
-"""Curves: how well localizers do when the alarm comes later, and when they see more of what follows it."""
+"""Curves: how often methods are right when the alarm comes later, and when less of what follows it is seen."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from faultset.evaluators.leaderboards.localization import LocalizationFacts, localization_facts
+from faultset.core.times import SECOND_NS
+from faultset.evaluators.leaderboards.detection_facts import detection_facts
+from faultset.evaluators.leaderboards.diagnosis import diagnosis_facts
+from faultset.evaluators.leaderboards.localization import localization_facts
 from faultset.evaluators.leaderboards.records import ALL_APPS, Curve, CurvePoint, is_headline
-from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.rows import ResultRow, amount_of
+from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.statistics.clusters import clustered_mean
 
-_PLACES: Mapping[str, tuple[str, Callable[[ResultRow], float | None]]] = {
-    "delay": ("delayed", lambda row: row.delay_s),
-    "evidence": ("evidence", lambda row: row.evidence_s),
-}
 _RIGHT = 0.5
-"""Expected AC@1 from which an episode counts as localized; ties and seeds make fractions."""
-_Scored = Mapping[float, Mapping[str, LocalizationFacts]]
+"""Share from which on an episode counts as answered; ties and seeds make fractions."""
+
+
+class _Axis(NamedTuple):
+    """What a curve is over, and where its rows are."""
+
+    over: str
+    task: str
+    protocol: str
+    """Of the rows of the curve."""
+    beside: str
+    """Protocol of the same episodes without the delay, or with the whole view."""
+
+
+_AXES = (
+    _Axis("delay", "localization", "delayed", "oracle"),
+    _Axis("evidence", "detection", "evidence", "detected"),
+    *(
+        _Axis("evidence", task, protocol, beside)
+        for task in ("localization", "rca")
+        for protocol, beside in (("evidence", "oracle"), ("detected_evidence", "detected"))
+    ),
+)
+_SHARES: Mapping[str, Callable[[Sequence[ResultRow]], float]] = {
+    "detection": lambda rows: detection_facts(rows).detected,
+    "localization": lambda rows: localization_facts(rows).ac1,
+    "rca": lambda rows: diagnosis_facts(rows).joint,
+}
+"""How right the rows of one method on one episode are, one for each seed."""
+_POSED: Mapping[str, Callable[[Truth], bool]] = {
+    "detection": lambda truth: truth.onset_ns is not None,
+    "localization": lambda truth: bool(truth.causes),
+    "rca": lambda truth: bool(truth.system_level and truth.fault_type),
+}
+_Rows = Mapping[str, Mapping[float, Mapping[str, Sequence[ResultRow]]]]
+"""Method -> seconds -> headline episode -> rows."""
 
 
 def curves_of(rows: Sequence[ResultRow]) -> tuple[Curve, ...]:
-    """One curve for each localizer and application, and over all applications where there are several.
+    """One curve for each method, axis and application, and over all applications where there are several.
 
     Only headline episodes count. Many seconds are left with fewer episodes, whose fault is seen for longer; beside
-    every point stands what the same episodes give with the alarm at the onset and the whole view.
+    every point stands what the same episodes give with the alarm at the onset, or with the whole view.
     """
     apps = sorted({row.truth.app for row in rows})
-    kinds = {row.baseline: row.kind for row in rows}
-    otherwise = _scored([row for row in rows if row.protocol == "oracle"], lambda _: 0.0)
     curves = []
-    for over, (protocol, place) in _PLACES.items():
-        by = _scored([row for row in rows if row.protocol == protocol], place)
+    for axis in _AXES:
+        share = _SHARES[axis.task]
+        by = _grouped(rows, axis.task, axis.protocol)
+        beside = _grouped(rows, axis.task, axis.beside)
         for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
-            for baseline, scored in sorted(by.items()):
-                beside = otherwise.get(baseline, {}).get(0.0, scored.get(0.0, {}) if over == "delay" else {})
-                points = [_point(at, scored[at], beside, app) for at in scored]
-                points = [point for point in points if point.ac1.n]
+            for baseline, places in by.items():
+                whole = beside.get(baseline, {}).get(-1.0, places.get(0.0, {}) if axis.over == "delay" else {})
+                points = [_point(at, here, whole, share) for at in places if (here := _of_app(places[at], app))]
                 if points:
-                    curve = Curve(over=over, baseline=baseline, kind=kinds[baseline], app=app, points=tuple(points))
-                    curves.append(curve)
+                    first = next(iter(next(iter(places.values())).values()))[0]
+                    curves.append(
+                        Curve(
+                            over=axis.over,
+                            task=axis.task,
+                            protocol=axis.beside,
+                            baseline=baseline,
+                            kind=first.kind,
+                            app=app,
+                            points=tuple(points),
+                        )
+                    )
     return tuple(curves)
 
 
-def times_to_localize(rows: Sequence[ResultRow]) -> dict[str, dict[str, float]]:
-    """Return localizer -> episode -> seconds of evidence after the onset from which on the cause stands first.
+def times_to_be_right(rows: Sequence[ResultRow]) -> dict[tuple[str, str], dict[str, dict[str, float]]]:
+    """Return (task, protocol of the table) -> method -> episode -> seconds after the onset, over the budgets tried.
 
-    It must stay first with every larger budget that was tried; where it does not, the time is infinite.
+    It is the end of the shortest view from which on the answer is right, and right with every larger budget that was
+    tried; where there is none, the time is infinite. After an alarm it includes the time that the alarm took.
     """
-    found: dict[str, dict[str, float]] = {}
-    evidence = [row for row in rows if row.protocol == "evidence"]
-    for baseline, scored in _scored(evidence, lambda row: row.evidence_s).items():
-        times: dict[str, float] = {}
-        for at in sorted(scored, reverse=True):
-            for episode, one in scored[at].items():
-                settled = times.get(episode)
-                if settled is None:
-                    times[episode] = at if one.ac1 > _RIGHT else -math.inf
-                elif settled > 0 and one.ac1 > _RIGHT and settled == _next(at, scored, episode):
-                    times[episode] = at
-        found[baseline] = {episode: at if at > 0 else math.inf for episode, at in times.items()}
+    found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+    for axis in _AXES:
+        by = _grouped(rows, axis.task, axis.protocol) if axis.over == "evidence" else {}
+        if by:
+            found[axis.task, axis.beside] = {name: _times(places, _SHARES[axis.task]) for name, places in by.items()}
     return found
 
 
-def _next(at: float, scored: _Scored, episode: str) -> float:
-    """Return the next larger budget of an episode."""
-    return min(other for other in scored if other > at and episode in scored[other])
+def _times(
+    places: Mapping[float, Mapping[str, Sequence[ResultRow]]], share: Callable[[Sequence[ResultRow]], float]
+) -> dict[str, float]:
+    times: dict[str, float] = {}
+    wrong: set[str] = set()
+    for at in sorted(places, reverse=True):
+        for episode, found in places[at].items():
+            if share(found) > _RIGHT and episode not in wrong:
+                times[episode] = _seen_s(found[0])
+            else:
+                wrong.add(episode)
+                times.setdefault(episode, math.inf)
+    return times
 
 
-def _scored(
-    rows: Sequence[ResultRow], place: Callable[[ResultRow], float | None]
-) -> dict[str, dict[float, dict[str, LocalizationFacts]]]:
-    """Return localizer -> seconds -> headline episode -> facts."""
+def _seen_s(row: ResultRow) -> float:
+    """Return the seconds from the onset to the end of the view that a method was shown."""
+    truth = row.truth
+    assert truth.onset_ns is not None
+    assert row.evidence_s is not None
+    since_ns = truth.onset_ns if row.given_alarm_ns is None else row.given_alarm_ns
+    end_ns = min(since_ns + round(row.evidence_s * SECOND_NS), truth.view_end_ns)
+    return max(0.0, (end_ns - truth.onset_ns) / SECOND_NS)
+
+
+def _grouped(rows: Sequence[ResultRow], task: str, protocol: str) -> _Rows:
     by: dict[str, dict[float, dict[str, list[ResultRow]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for row in rows:
-        at = place(row)
-        if row.task == "localization" and at is not None and row.truth.causes and is_headline(row.truth):
-            by[row.baseline][at][row.episode].append(row)
-    return {
-        baseline: {
-            at: {e: localization_facts(found) for e, found in sorted(episodes.items())}
-            for at, episodes in sorted(places.items())
-        }
-        for baseline, places in by.items()
-    }
+        if (row.task, row.protocol) == (task, protocol) and is_headline(row.truth) and _POSED[task](row.truth):
+            by[row.baseline][amount_of(row.delay_s, row.evidence_s)][row.episode].append(row)
+    return {name: {at: dict(sorted(by[name][at].items())) for at in sorted(by[name])} for name in sorted(by)}
+
+
+def _of_app(episodes: Mapping[str, Sequence[ResultRow]], app: str) -> dict[str, Sequence[ResultRow]]:
+    return {e: rows for e, rows in episodes.items() if app in (ALL_APPS, rows[0].truth.app)}
 
 
 def _point(
-    at: float, scored: Mapping[str, LocalizationFacts], beside: Mapping[str, LocalizationFacts], app: str
+    at: float,
+    here: Mapping[str, Sequence[ResultRow]],
+    whole: Mapping[str, Sequence[ResultRow]],
+    share: Callable[[Sequence[ResultRow]], float],
 ) -> CurvePoint:
-    here = {e: one for e, one in scored.items() if app in (ALL_APPS, one.truth.app)}
-    keys = [one.truth.cluster for one in here.values()]
-    others = [beside[e].ac1 for e in here if e in beside]
+    others = [share(whole[e]) for e in here if e in whole]
+    keys = [rows[0].truth.cluster for rows in here.values()]
     return CurvePoint(
         at_s=at,
-        ac1=clustered_mean([one.ac1 for one in here.values()], keys),
-        avg5=clustered_mean([one.avg5 for one in here.values()], keys),
-        ac1_otherwise=float(np.mean(others)) if others else math.nan,
+        right=clustered_mean([share(rows) for rows in here.values()], keys),
+        right_otherwise=float(np.mean(others)) if others else math.nan,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from faultset.evaluators.statistics.clusters import clustered_mean, clustered_me
 from faultset.evaluators.statistics.estimates import Estimate, unknown
 from faultset.evaluators.statistics.halves import balanced_accuracy, matthews_correlation
 from faultset.evaluators.statistics.rates import hourly_rate
+from faultset.evaluators.statistics.times import median_time
 
 HORIZONS_S = (30, 60, 300)
 _HOUR_NS = 3600 * SECOND_NS
@@ -94,6 +95,14 @@ DETECTION_METRICS = (
         better="lower",
         meaning="as median TTD, but from the first second in which the clients' requests suffer",
     ),
+    Metric(
+        name="ttd_seen_median",
+        title="median TTD, no more seen",
+        unit="s",
+        better="lower",
+        meaning="median seconds from the onset to the end of the shortest view from which on a true alarm is raised, "
+        "over the budgets of --evidence: as median TTD where nothing later can be read; a miss is infinite",
+    ),
     *(
         Metric(
             name=f"detected_within_{horizon}s",
@@ -144,8 +153,16 @@ def policy_estimates(
     return {f"{name}[{policy}]": found[name] for name in BY_POLICY}
 
 
-def detection_estimates(faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts]) -> dict[str, Estimate]:
-    """Every detection metric of one detector on some fault episodes and the no-fault episodes beside them."""
+def detection_estimates(
+    faulty: Sequence[DetectionFacts], healthy: Sequence[DetectionFacts], times: Mapping[str, float] | None = None
+) -> dict[str, Estimate]:
+    """Every detection metric of one detector on some fault episodes and the no-fault episodes beside them.
+
+    Parameters
+    ----------
+    times
+        Seconds after the onset up to which each episode had to be seen, where that was tried.
+    """
     all_faulty = faulty
     faulty = [one for one in all_faulty if one.truth.onset_ns is not None]
     keys = _clusters(faulty)
@@ -162,6 +179,7 @@ def detection_estimates(faulty: Sequence[DetectionFacts], healthy: Sequence[Dete
             [min(one.delay_s, one.window_s) for one in faulty], keys, bounds=(0.0, longest)
         ),
         "ttd_median_from_manifest": _from_manifest(faulty),
+        "ttd_seen_median": median_time(times, {one.truth.episode: one.truth.cluster for one in faulty}),
         "average_precision": clustered_mean([one.average_precision for one in faulty], keys),
         "vus_pr": clustered_mean([one.vus_pr for one in faulty], keys),
     }

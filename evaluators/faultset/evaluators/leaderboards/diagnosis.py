@@ -13,6 +13,7 @@ from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scoring.diagnosis import macro_f1
 from faultset.evaluators.statistics.clusters import clustered_mean
 from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.statistics.times import median_time
 
 DIAGNOSIS_METRICS = (
     Metric(name="joint", title="joint", unit="share", meaning="system level and fault type are both right"),
@@ -24,6 +25,14 @@ DIAGNOSIS_METRICS = (
     ),
     Metric(
         name="macro_f1_type", title="macro-F1 type", unit="share", meaning="mean F1 over the fault types that occur"
+    ),
+    Metric(
+        name="time_to_diagnose_median",
+        title="median time to diagnose",
+        unit="s",
+        better="lower",
+        meaning="median seconds from the onset to the end of the shortest view from which on both parts are right, "
+        "over the budgets of --evidence; computing time is not counted, a miss is infinite",
     ),
     Metric(name="answered", title="answered", unit="share", meaning="share of episodes with a level or a type named"),
     Metric(
@@ -79,13 +88,17 @@ def _answer_of(row: ResultRow) -> tuple[str | None, str | None]:
     return row.answer.get("system_level"), row.answer.get("fault_type")
 
 
-def diagnosis_estimates(episodes: Sequence[DiagnosisFacts], abstentions: Sequence[float]) -> dict[str, Estimate]:
+def diagnosis_estimates(
+    episodes: Sequence[DiagnosisFacts], abstentions: Sequence[float], times: Mapping[str, float] | None = None
+) -> dict[str, Estimate]:
     """Every root cause metric of one diagnoser.
 
     Parameters
     ----------
     abstentions
         For each no-fault episode the share of seeds that named nothing.
+    times
+        Seconds after the onset up to which each episode had to be seen, where that was tried.
     """
     keys = [one.truth.cluster for one in episodes]
     estimates = {
@@ -93,6 +106,9 @@ def diagnosis_estimates(episodes: Sequence[DiagnosisFacts], abstentions: Sequenc
         for name in ("joint", "parts", "level", "type", "answered")
     }
     estimates |= _macro(episodes)
+    estimates["time_to_diagnose_median"] = median_time(
+        times, {one.truth.episode: one.truth.cluster for one in episodes}
+    )
     estimates["correct_abstentions"] = clustered_mean(list(abstentions), list(range(len(abstentions))))
     return estimates
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from faultset.evaluators.leaderboards.curves import times_to_localize
+from faultset.evaluators.leaderboards.curves import times_to_be_right
 from faultset.evaluators.leaderboards.detection_facts import DetectionFacts, detection_facts
 from faultset.evaluators.leaderboards.diagnosis import DiagnosisFacts, diagnosis_facts
 from faultset.evaluators.leaderboards.localization import LocalizationFacts, localization_facts
@@ -57,8 +57,8 @@ class EpisodeScores:
     """Baseline -> no-fault episode -> share of seeds that rightly named nothing."""
     scorers: tuple[Metric, ...] = ()
     """Metrics that are computed from single answers."""
-    times_to_localize: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Localizer -> episode -> seconds after the onset, where `evaluate --evidence` was chosen."""
+    times_to_be_right: Mapping[tuple[str, str], Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    """Task and protocol -> baseline -> episode -> seconds after the onset, where `evaluate --evidence` was chosen."""
 
     def correct(self, setting: Setting) -> dict[str, dict[str, float]]:
         """Return baseline -> episode -> how right it was, by the measure that methods are compared with."""
@@ -119,7 +119,7 @@ def score_episodes(
         lambda: defaultdict(lambda: defaultdict(list))
     )
     for row in sorted(rows, key=lambda row: row.key):
-        if row.protocol not in ("calibration", "delayed", "evidence"):
+        if row.protocol not in ("calibration", "delayed", "evidence", "detected_evidence"):
             by[Setting(row.task, row.protocol)][row.baseline][row.episode].append(row)
     thresholds = thresholds_of(rows, policies)
     detectors = by.get(Setting("detection", "detected"), {})
@@ -146,7 +146,7 @@ def score_episodes(
             if setting.task != "detection"
         },
         scorers=registered_scorers() if scorers is None else tuple(scorers),
-        times_to_localize=times_to_localize(rows),
+        times_to_be_right=times_to_be_right(rows),
     )
 
 

@@ -20,9 +20,11 @@ from faultset.evaluators.results.rows import CANNOT
 from faultset.evaluators.results.truth import UNFELT
 from faultset.evaluators.scorers.contract import Metric
 
-CURVES = {"delay": "AC@1 when the alarm comes later", "evidence": "AC@1 when only so much of the view is seen"}
-LEADERBOARD_VERSION = 3
-"""Version 3 renamed the fields of curves, which may be over evidence as well.
+_WHERE_KNOWN = ("ac1_own", "ttd_seen_median", "ttl_median", "time_to_diagnose_median")
+"""Metrics that tables show where an evaluation was asked for them."""
+LEADERBOARD_VERSION = 4
+"""Version 4 named the task and the protocol of curves, whose points have `right` in place of `ac1` and `avg5`.
+Version 3 renamed the fields of curves, which may be over evidence as well.
 Version 2 renamed `place` of an entry to `rank` and the metric `silent_without_fault` to `correct_abstentions`."""
 
 
@@ -61,12 +63,12 @@ def columns_of(table: Table) -> tuple[Metric, ...]:
 
 
 def _builtin_columns(table: Table) -> tuple[Metric, ...]:
-    if table.task == "detection":
-        return detecting.TABLE_COLUMNS
-    if table.task == "rca":
-        return diagnosis.TABLE_COLUMNS
-    first, *rest = localization.TABLE_COLUMNS
-    more = [metric for metric in localization.LOCALIZATION_METRICS if metric.name in ("ac1_own", "ttl_median")]
+    first, *rest = {
+        "detection": detecting.TABLE_COLUMNS,
+        "localization": localization.TABLE_COLUMNS,
+        "rca": diagnosis.TABLE_COLUMNS,
+    }[table.task]
+    more = [metric for metric in table.metrics if metric.name in _WHERE_KNOWN]
     return (first, *(m for m in more if any(entry.metrics[m.name].known for entry in table.entries)), *rest)
 
 
@@ -165,16 +167,14 @@ def _policies(table: Table) -> list[str]:
 
 def _curves(board: Leaderboard) -> list[str]:
     lines: list[str] = []
-    for over, title in CURVES.items():
-        curves = [curve for curve in board.curves if curve.over == over]
-        if not curves:
-            continue
+    for title, since in dict.fromkeys((curve.title, curve.since) for curve in board.curves):
+        curves = [curve for curve in board.curves if (curve.title, curve.since) == (title, since)]
         places = sorted({point.at_s for curve in curves for point in curve.points})
-        lines += [f"## {title}", "", "Seconds after the onset; in brackets the episodes.", ""]
+        lines += [f"## {title}", "", f"Seconds after {since}; in brackets the episodes.", ""]
         lines += ["| app | baseline | " + " | ".join(f"{place:g} s" for place in places) + " |"]
         lines += ["|---|---|" + "---|" * len(places)]
         for curve in curves:
-            at = {point.at_s: f"{point.ac1.value:.2f} ({point.ac1.n})" for point in curve.points}
+            at = {point.at_s: f"{point.right.value:.2f} ({point.right.n})" for point in curve.points}
             cells = " | ".join(at.get(place, number_formats.NONE) for place in places)
             lines.append(f"| {curve.app} | {curve.baseline} | {cells} |")
         lines.append("")

@@ -24,6 +24,7 @@ from faultset.evaluators.scoring.localization import (
 from faultset.evaluators.scoring.propagation import MISSES, hops, kinds_of_answer
 from faultset.evaluators.statistics.clusters import SHARE, clustered_mean, clustered_median, clustered_ratio
 from faultset.evaluators.statistics.estimates import Estimate, unknown
+from faultset.evaluators.statistics.times import median_time
 
 LOCALIZATION_METRICS = (
     Metric(
@@ -63,8 +64,8 @@ LOCALIZATION_METRICS = (
         title="median TTL",
         unit="s",
         better="lower",
-        meaning="median seconds of evidence after the onset from which on the cause stands first, over the budgets of "
-        "--evidence; computing time is not counted, a miss is infinite",
+        meaning="median seconds from the onset to the end of the shortest view from which on the cause stands first, "
+        "over the budgets of --evidence; computing time is not counted, a miss is infinite",
     ),
     Metric(name="hit5", title="retrieval@5", unit="share", meaning="any cause among the first five"),
     Metric(
@@ -163,7 +164,7 @@ def localization_estimates(
     own
         The same episodes when given the alarm of the method's own trigger.
     times
-        Seconds of evidence after the onset that each episode took, where that was tried.
+        Seconds after the onset up to which each episode had to be seen, where that was tried.
     abstentions
         For each no-fault episode the share of seeds that named no service.
     """
@@ -181,12 +182,7 @@ def localization_estimates(
         if mine
         else unknown("the method has no trigger of its own")
     )
-    timed = [one for one in episodes if times and one.truth.episode in times]
-    estimates["ttl_median"] = (
-        clustered_median([times[one.truth.episode] for one in timed], [one.truth.cluster for one in timed])
-        if times and timed
-        else unknown("no budgets of evidence were tried")
-    )
+    estimates["ttl_median"] = median_time(times, {one.truth.episode: one.truth.cluster for one in episodes})
     estimates["correct_abstentions"] = (
         clustered_mean(list(abstentions), list(range(len(abstentions))))
         if abstentions

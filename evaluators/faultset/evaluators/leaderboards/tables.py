@@ -115,7 +115,10 @@ def _detection(scores: EpisodeScores, part: _Part) -> Table:
         )
 
     metrics = detecting.DETECTION_METRICS
-    estimates = {name: detecting.detection_estimates(*split(scores.detections[name])) for name in part.baselines}
+    estimates = {
+        name: detecting.detection_estimates(*split(scores.detections[name]), _times(scores, part, name))
+        for name in part.baselines
+    }
     for policy, by in scores.detections_by_policy.items():
         own = detecting.policy_metrics(policy)
         metrics += own
@@ -141,7 +144,7 @@ def _localization(scores: EpisodeScores, part: _Part) -> Table:
         name: locating.localization_estimates(
             _only(scores.localizations[protocol][name], part.faulty),
             own=own.get(name),
-            times=scores.times_to_localize.get(name) if protocol == "oracle" else None,
+            times=_times(scores, part, name),
             abstentions=_only(scores.abstentions[part.setting][name], part.healthy),
         )
         for name in part.baselines
@@ -154,12 +157,18 @@ def _diagnosis(scores: EpisodeScores, part: _Part) -> Table:
     found = scores.diagnoses[part.setting.protocol]
     estimates = {
         name: diagnosis.diagnosis_estimates(
-            _only(found[name], part.faulty), _only(scores.abstentions[part.setting][name], part.healthy)
+            _only(found[name], part.faulty),
+            _only(scores.abstentions[part.setting][name], part.healthy),
+            _times(scores, part, name),
         )
         for name in part.baselines
     }
     floor = diagnosis.constant_floor(_only(found[part.baselines[0]], part.faulty))
     return _table(scores, part, diagnosis.DIAGNOSIS_METRICS, estimates, floor, "")
+
+
+def _times(scores: EpisodeScores, part: _Part, name: str) -> Mapping[str, float] | None:
+    return scores.times_to_be_right.get(part.setting, {}).get(name)
 
 
 _MAKERS: Mapping[str, Callable[[EpisodeScores, _Part], Table]] = {

@@ -64,7 +64,7 @@ def with_training_thresholds(
     found = thresholds_of((row for row in rows if row.baseline in detectors), [policy])[policy.name]
     return [
         _decided(row, found.get((row.baseline, row.seed, row.fold), np.nan))
-        if row.baseline in detectors and row.protocol == "detected" and row.status == "ok"
+        if row.baseline in detectors and row.protocol in ("detected", "evidence") and row.status == "ok"
         else row
         for row in rows
     ]

@@ -157,7 +157,7 @@ def _section(board: Leaderboard, scores: EpisodeScores, task: str) -> dict[str, 
             if series[-1].task == task and len(series) > 1 and series[-1].group == "telemetry"
         ],
         "apps": list(by_app.items()),
-        "curves": delay_charts.curve_charts(board.curves) if task == "localization" else (),
+        "curves": delay_charts.curve_charts([curve for curve in board.curves if curve.task == task]),
         "first_places": [
             (GIVEN_ALARMS[protocol], *forest_plots.first_places(board.misses, protocol, kinds))
             for protocol in GIVEN_ALARMS

@@ -30,11 +30,11 @@ end · no_alarm: a localizer or diagnoser that was not run, because the detector
 said about the episode · cannot: no answer, because none of the tables that the method reads has anything in the
 reference to compare with. The others are of agents; see docs/agents.md."""
 
-Protocol = Literal["detected", "own", "oracle", "delayed", "evidence", "calibration"]
+Protocol = Literal["detected", "own", "oracle", "delayed", "evidence", "detected_evidence", "calibration"]
 """What a method is given. detected: the alarm of one named detector; own: that of the method's own trigger; oracle:
 the true onset; delayed: an instant some seconds after it; evidence: the true onset, and a view that ends some seconds
-after it; calibration: a detector runs on a training episode without a
-fault, from which threshold policies are made."""
+after it; detected_evidence: the alarm of one named detector, and a view that ends some seconds after that;
+calibration: a detector runs on a training episode without a fault, from which threshold policies are made."""
 
 CANNOT: Status = "cannot"
 NO_FAILURES: frozenset[Status] = frozenset({"ok", "no_alarm", CANNOT})
@@ -133,7 +133,7 @@ class ResultRow:
     task: str
     """detection, localization or rca."""
     protocol: str
-    """What the method was given: detected, oracle, own, delayed, evidence or calibration."""
+    """What the method was given; see `Protocol`."""
     seed: int
     """Seed of a method that draws random numbers; 0 otherwise."""
     status: Status
@@ -147,7 +147,7 @@ class ResultRow:
     delay_s: float | None = None
     """Seconds from the true onset to the given alarm, in the protocol "delayed"."""
     evidence_s: float | None = None
-    """Seconds of the view after the true onset that the method saw, in the protocol "evidence"."""
+    """Seconds of the view that were left, after the true onset or in "detected_evidence" after the given alarm."""
     alarm_ns: int | None = None
     """A detector's alarm, UTC nanoseconds; None where it raised none."""
     answer: Mapping[str, Any] = field(default_factory=dict)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.training.folds import CROSS, Fold
 from faultset.evaluators.execution.baseline_runs import BaselineRun, RunContext
-from faultset.evaluators.execution.batches import EpisodeBatch, FitBatch
+from faultset.evaluators.execution.batches import EpisodeBatch
 from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.fits import FitBatch
 from faultset.evaluators.execution.planning.calibration import inner_folds
 from faultset.evaluators.execution.planning.runs import Find, all_runs, trigger_runs
 from faultset.evaluators.execution.planning.settings import EvaluationSettings, choose_answerable, folds_of

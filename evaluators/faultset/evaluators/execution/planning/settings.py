@@ -35,7 +35,7 @@ class EvaluationSettings:
     delays: tuple[float, ...] = ()
     """Seconds after the onset at which localizers are also given an alarm."""
     evidence: tuple[float, ...] = ()
-    """Seconds after the onset at which the views that localizers are given also end."""
+    """Seconds after the onset, or the alarm, at which the views of methods also end."""
     calibrate: bool = False
     """Run detectors on training episodes too, from which threshold policies other than `reference` are made."""
 

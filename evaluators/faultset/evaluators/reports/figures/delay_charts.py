@@ -1,4 +1,4 @@
-"""Time to detect, and accuracy as the alarm comes later."""
+"""Time to detect, and how often methods are right as the alarm comes later or less is seen."""
 
 from __future__ import annotations
 
@@ -99,8 +99,10 @@ class DrawnCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveChart:
-    """AC@1 of some localizers over the delay of the alarm or the evidence seen, and of all of them as a table."""
+    """How often some methods are right over the delay of the alarm or the evidence seen, and all of them as a table."""
 
+    title: str
+    since: str
     over: str
     app: str
     delays: tuple[tuple[float, str, int], ...]
@@ -109,22 +111,22 @@ class CurveChart:
     columns: tuple[str, ...]
     """All delays in seconds, also those that few episodes reach."""
     rows: tuple[tuple[str, str, tuple[tuple[float | None, str, str], ...]], ...]
-    """(localizer, kind, cells); a cell is value, text and tip."""
+    """(method, kind, cells); a cell is value, text and tip."""
 
 
 def curve_charts(curves: Sequence[Curve]) -> tuple[CurveChart, ...]:
     """One chart for each application whose faults are seen long enough for two points."""
     charts = []
-    for over, app in dict.fromkeys((curve.over, curve.app) for curve in curves):
-        own = [curve for curve in curves if (curve.over, curve.app) == (over, app)]
+    for title, since, app in dict.fromkeys((curve.title, curve.since, curve.app) for curve in curves):
+        own = [curve for curve in curves if (curve.title, curve.since, curve.app) == (title, since, app)]
         delays = sorted({point.at_s for curve in own for point in curve.points})
         if len(delays) > 1:
-            charts.append(_chart(over, app, own, delays))
+            charts.append(_chart(own, delays))
     return tuple(charts)
 
 
-def _chart(over: str, app: str, curves: Sequence[Curve], every: Sequence[float]) -> CurveChart:
-    episodes = {delay: max(p.ac1.n for c in curves for p in c.points if p.at_s == delay) for delay in every}
+def _chart(curves: Sequence[Curve], every: Sequence[float]) -> CurveChart:
+    episodes = {delay: max(p.right.n for c in curves for p in c.points if p.at_s == delay) for delay in every}
     # the last points of few episodes jump about and say nothing
     delays = [delay for delay in every if 2 * episodes[delay] >= max(episodes.values())]
     place = {delay: round(4 + 92 * i / max(1, len(delays) - 1), 2) for i, delay in enumerate(delays)}
@@ -135,18 +137,22 @@ def _chart(over: str, app: str, curves: Sequence[Curve], every: Sequence[float])
     chosen |= {*[n for n in names if kinds[n] == "control"][:1]}
     drawn = [(curve, [p for p in curve.points if p.at_s in place]) for curve in ordered if curve.baseline in chosen]
     drawn = [(curve, points) for curve, points in drawn if points]
-    heights = _spread([100 - 100 * points[-1].ac1.value for _, points in drawn])
+    heights = _spread([100 - 100 * points[-1].right.value for _, points in drawn])
     colours = {name: i for i, name in enumerate((n for n in names if n in chosen and kinds[n] != "control"), start=1)}
     return CurveChart(
-        over=over,
-        app=app,
+        title=curves[0].title,
+        since=curves[0].since,
+        over=curves[0].over,
+        app=curves[0].app,
         delays=tuple((place[delay], f"{delay:g}", episodes[delay]) for delay in delays),
         curves=tuple(
             DrawnCurve(
                 name=curve.baseline,
                 kind=curve.kind,
-                points=" ".join(f"{place[p.at_s]},{100 - 100 * p.ac1.value:.1f}" for p in points),
-                dots=tuple((place[p.at_s], round(100 * p.ac1.value, 1), _tip(curve, i)) for i, p in enumerate(points)),
+                points=" ".join(f"{place[p.at_s]},{100 - 100 * p.right.value:.1f}" for p in points),
+                dots=tuple(
+                    (place[p.at_s], round(100 * p.right.value, 1), _tip(curve, i)) for i, p in enumerate(points)
+                ),
                 label_y=height,
                 colour=colours.get(curve.baseline, 0),
                 dashed=curve.kind == "control",
@@ -159,21 +165,21 @@ def _chart(over: str, app: str, curves: Sequence[Curve], every: Sequence[float])
 
 
 def _mean(curve: Curve) -> float:
-    return sum(point.ac1.value for point in curve.points) / len(curve.points)
+    return sum(point.right.value for point in curve.points) / len(curve.points)
 
 
 def _tip(curve: Curve, i: int) -> str:
     point = curve.points[i]
-    text = f"{curve.baseline}, {point.at_s:g} s: {point.ac1.value:.2f} on {point.ac1.n} episodes"
-    if not math.isnan(point.ac1_otherwise):
-        text += f"; the same episodes, alarm at the onset and all of the view, {point.ac1_otherwise:.2f}"
+    text = f"{curve.baseline}, {point.at_s:g} s: {point.right.value:.2f} on {point.right.n} episodes"
+    if not math.isnan(point.right_otherwise):
+        text += f"; the same episodes, alarm not delayed and all of the view, {point.right_otherwise:.2f}"
     return text
 
 
 def _cells(curve: Curve, delays: Sequence[float]) -> tuple[tuple[float | None, str, str], ...]:
     at: Mapping[float, int] = {point.at_s: i for i, point in enumerate(curve.points)}
     return tuple(
-        (curve.points[at[delay]].ac1.value, f"{curve.points[at[delay]].ac1.value:.2f}", _tip(curve, at[delay]))
+        (curve.points[at[delay]].right.value, f"{curve.points[at[delay]].right.value:.2f}", _tip(curve, at[delay]))
         if delay in at
         else (None, "", f"{curve.baseline} has no episode with {delay:g} s")
         for delay in delays

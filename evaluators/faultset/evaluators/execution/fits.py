@@ -1,0 +1,84 @@
+"""Batches of fits for dask workers: several baselines, each fitted on the same training episodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from faultset.evaluators.execution.baseline_runs import (
+    BaselineRun,
+    FittedModel,
+    ModelKey,
+    RunContext,
+    hiding_dataset,
+    method_process,
+    needs_of,
+)
+from faultset.evaluators.execution.batches import refuse_damage
+from faultset.evaluators.execution.cut_episodes import healthy_references
+from faultset.evaluators.execution.progress import report_progress
+from faultset.evaluators.execution.remote_episodes import EpisodeLocation, local_folders
+from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, Blob, FitRequest, TrainingLabel
+from faultset.evaluators.execution.runners.runner_pool import machine_pool
+from faultset.evaluators.execution.runners.runner_process import next_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitBatch:
+    """Baselines to fit on the same training episodes."""
+
+    fold: int
+    healthy: tuple[EpisodeLocation, ...]
+    """Training episodes without a fault."""
+    faulty: tuple[EpisodeLocation, ...]
+    """Training episodes with one, for baselines that need labels."""
+    labels: tuple[TrainingLabel, ...]
+    """What is true of all of them, healthy ones first."""
+    runs: tuple[int, ...]
+    """Numbers of the baseline runs in the context."""
+    inner: int | None = None
+    """Inner fold, for models that only set thresholds."""
+
+    def __call__(self, context: RunContext) -> dict[ModelKey, FittedModel]:
+        """Fit one after the other in one runner, which so reads the training episodes once."""
+        chosen = [context.runs[number] for number in self.runs]
+        read = self.healthy if any(run.learns for run in chosen) else ()
+        references = any(run.learns_from_references for run in chosen)
+        if references or any("labels" in run.needs for run in chosen):
+            read = (*self.healthy, *self.faulty)
+        models = {}
+        with (
+            local_folders(read, needs_of(chosen)) as folders,
+            healthy_references(folders[len(self.healthy) :] if references else ()) as cut,
+            machine_pool().lend(f"fold {self.fold}") as runner,
+        ):
+            for run in chosen:
+                outcome = runner.run(self._request(run, folders, cut, context), context.limits.for_fit())
+                if outcome.status == "error":
+                    for folder in folders:
+                        refuse_damage(Path(folder))
+                models[run.model(self.fold, self.inner)] = FittedModel(
+                    status=outcome.status,
+                    blob=Blob.of(outcome.model) if outcome.status == "ok" else EMPTY_BLOB,
+                    reason=outcome.reason,
+                    seconds=outcome.seconds,
+                )
+                report_progress(1)
+        return models
+
+    def _request(
+        self, run: BaselineRun, folders: tuple[str, ...], references: tuple[str, ...], context: RunContext
+    ) -> FitRequest:
+        labelled = "labels" in run.needs
+        episodes = folders if labelled else folders[: len(self.healthy)] if run.learns else ()
+        if run.learns_from_references:
+            episodes = (*episodes, *references)
+        process = method_process(run, episodes, (*folders, *references), context)
+        return FitRequest(
+            number=next_number(),
+            process=hiding_dataset(process, folders) if run.learns_from_references else process,
+            spec=run.spec,
+            seed=run.seed,
+            episodes=episodes,
+            labels=self.labels if labelled else (),
+        )
