@@ -42,6 +42,61 @@ class NamesNobody(Untrained):
         return Ranking.abstain()
 
 
+class ReadsProfiles(NamesNobody):
+    """Needs a table that a source of another distribution records."""
+
+    def localize(self, episode, alarm_ns) -> Ranking:
+        return Ranking.of({episode.table("profiles")["service"][0].as_py(): 1.0}, episode.services)
+
+
+class LooksForProfiles(ReadsProfiles):
+    """Says nothing where they are not recorded."""
+
+    def localize(self, episode, alarm_ns) -> Ranking:
+        return super().localize(episode, alarm_ns) if "profiles" in episode.tables else Ranking.abstain()
+
+
+class LearnsFromProfiles(NamesNobody):
+    """Reads them when it is fitted."""
+
+    def fit(self, healthy):
+        for view in healthy:
+            view.table("profiles")
+        return self
+
+
+class AnswersAnyway(ReadsProfiles):
+    """Does without them."""
+
+    def localize(self, episode, alarm_ns) -> Ranking:
+        return Ranking.of({episode.services[0]: 1.0}, episode.services)
+
+
+@pytest.mark.usefixtures("own_registries")
+def test_a_method_none_of_whose_tables_is_recorded_cannot_answer_and_misses(example_dataset: Path):
+    methods = []
+    for name, cls in (
+        ("reads", ReadsProfiles),
+        ("looks", LooksForProfiles),
+        ("learns", LearnsFromProfiles),
+        ("answers", AnswersAnyway),
+    ):
+        announce = baseline(
+            name, title="Of profiles", task="localization", paper="Of a test", kind="rule", tables=("profiles",),
+            speed="instant",
+        )  # fmt: skip
+        methods.append(announce(cls))
+    done = evaluate(example_dataset, methods, protocol="oracle", workers=1)
+    statuses = {row.baseline: (row.status, row.reason) for row in done.rows}
+    missing = ("cannot", "there is no table profiles")
+    fitted = ("cannot", "fit: there is no table profiles")
+    assert statuses == {"reads": missing, "looks": missing, "learns": fitted, "answers": ("ok", "")}
+    board = done.leaderboard("localization").set_index("baseline")
+    assert board.loc["reads", "episodes"] == 2
+    assert board.loc[["reads", "learns"], ["cannot", "failed", "ac1"]].to_numpy().tolist() == [[2, 0, 0.0]] * 2
+    assert board.loc["answers", "cannot"] == 0
+
+
 @pytest.mark.usefixtures("own_registries")
 def test_only_methods_without_anything_to_compare_with_answer_cannot(unreferenced: Path):
     announce = baseline(

@@ -107,9 +107,9 @@ def missing_evidence(view: EpisodeView, tables: Collection[str]) -> str | None:
     """Say why nothing can be told from some tables of an episode; None where something can.
 
     Metrics, spans, logs and requests need rows in the reference, metrics also a step that fits into it; of other tables
-    any row will do. Without a table there is nothing to miss.
+    any row will do. Where no table is asked for, nothing is missing.
     """
-    reasons = []
+    reasons = [f"there is no table {name}" for name in sorted(set(tables) - set(view.tables))]
     for name in sorted(set(tables) & set(view.tables)):
         column = time_column(name)
         if name not in COMPARED:

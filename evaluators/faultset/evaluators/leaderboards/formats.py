@@ -99,8 +99,8 @@ def markdown(board: Leaderboard) -> str:
     lines += [f"- **{metric.title}**: {metric.meaning}." for metric in _all_metrics(board)]
     lines += [
         "- Brackets are 95 % intervals from what clusters (application, fault, target) differ by.",
-        "- **cannot**: answers that are missing because nothing that the method reads lies in the reference. They "
-        "count as misses in every column, and are no failures of the method's code.",
+        "- **cannot**: answers that are missing because nothing that the method reads is recorded, or lies in the "
+        "reference. They count as misses in every column, and are no failures of the method's code.",
         "- The last column compares with the strongest control on the same episodes, in what the table ranks by; p is "
         "corrected by Holm, and missing where there are too few clusters for any p to be small.",
         "",

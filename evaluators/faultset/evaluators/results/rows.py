@@ -27,8 +27,8 @@ Status = Literal[
     "unparsed", "step_limit", "token_limit", "cost_limit", "harness_error", "cheated"]  # fmt: skip
 """ok · invalid: not a valid answer · error: raised · timeout · memory · exit: its process ended · output: wrote without
 end · no_alarm: a localizer or diagnoser that was not run, because the detector raised no alarm · missing: nothing is
-said about the episode · cannot: no answer, because none of the tables that the method reads has anything in the
-reference to compare with. The others are of agents; see docs/agents.md."""
+said about the episode · cannot: no answer, because none of the tables that the method reads is recorded or has
+anything in the reference to compare with. The others are of agents; see docs/agents.md."""
 
 Protocol = Literal["detected", "own", "oracle", "delayed", "evidence", "detected_evidence", "calibration"]
 """What a method is given. detected: the alarm of one named detector; own: that of the method's own trigger; oracle:

@@ -21,7 +21,7 @@ class InvalidAnswer(Exception):
 
 
 class CannotAnswer(Exception):
-    """A baseline had nothing to compare with and gave an empty answer; the text says what is missing."""
+    """A baseline had nothing to look at or to compare with, and gave no answer; the text says what is missing."""
 
 
 def check_detection(answer: object, view_start_ns: int, view_end_ns: int) -> CheckedAnswer:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Collection, Iterable
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from faultset.evaluators.execution.runners.replies import reply_header
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
+    from faultset.evaluators.execution.runners.views import SharedView
 
 
 def serve_requests(requests_fd: int, replies_fd: int, about: MethodProcess, scratch: str) -> None:
@@ -119,7 +121,27 @@ class _BaselineWorker:
         # unpickled for every answer: what a method remembers must not reach the next episode
         method = self._load(request.model)
         place = request.alarm_place if "alarm_place" in spec.needs else None
-        view = SharedView(request.episode, self._cache, tables=readable_tables(spec), alarm_place=place)
+        tables = readable_tables(spec)
+        view = SharedView(request.episode, self._cache, tables=tables, alarm_place=place)
+        try:
+            checked, empty = self._asked(method, request, view, clock)
+        except answers.InvalidAnswer:
+            raise
+        except Exception:
+            if _any_recorded(tables, [view]):
+                raise
+            checked, empty = None, True
+        missing = missing_evidence(view, tables) if empty else None
+        if checked is None or missing is not None:
+            raise answers.CannotAnswer(missing)
+        return checked
+
+    def _asked(
+        self, method: Any, request: AnswerRequest, view: SharedView, clock: _Clock
+    ) -> tuple[CheckedAnswer, bool]:
+        """Return the method's answer, and whether it is empty."""
+        from faultset.evaluators.execution.runners import answers
+
         if request.action == "detect":
             with clock:
                 found = method.detect(view)
@@ -135,16 +157,14 @@ class _BaselineWorker:
                 found = method.diagnose(view, request.alarm_ns)
             checked = answers.check_diagnosis(found)
             empty = found.abstains
-        missing = missing_evidence(view, readable_tables(spec)) if empty else None
-        if missing is not None:
-            raise answers.CannotAnswer(missing)
-        return checked
+        return checked, empty
 
     def _fit(self, request: FitRequest, spec: BaselineSpec, clock: _Clock) -> bytes:
         import cloudpickle
 
         from faultset.baselines.api.contract import Labelled
-        from faultset.evaluators.execution.runners.answers import InvalidAnswer
+        from faultset.datasets.checks.references import missing_evidence
+        from faultset.evaluators.execution.runners.answers import CannotAnswer, InvalidAnswer
         from faultset.evaluators.execution.runners.views import TrainingSet, readable_tables
 
         training: Any = TrainingSet(request.episodes, self._cache, tables=readable_tables(spec))
@@ -152,11 +172,22 @@ class _BaselineWorker:
             training = [
                 Labelled(view=view, **label._asdict()) for view, label in zip(training, request.labels, strict=True)
             ]
-        with clock:
-            fitted = spec.build(seed=request.seed).fit(training)
+        try:
+            with clock:
+                fitted = spec.build(seed=request.seed).fit(training)
+        except Exception:
+            views = TrainingSet(request.episodes, self._cache, tables=readable_tables(spec))
+            if not views or _any_recorded(readable_tables(spec), views):
+                raise
+            raise CannotAnswer(missing_evidence(views[0], readable_tables(spec))) from None
         if fitted is None:
             raise InvalidAnswer("fit must return the baseline itself, got None")
         return cloudpickle.dumps(fitted)
+
+
+def _any_recorded(tables: Collection[str], views: Iterable[SharedView]) -> bool:
+    """Whether some episode has any of the tables that a method reads; nothing is missing where it reads none."""
+    return not tables or any(not {*tables}.isdisjoint(view.tables) for view in views)
 
 
 def describe(error: BaseException) -> str:
