@@ -1,18 +1,57 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from faultset.datasets.examples import write_example_dataset
+from faultset.evaluators.execution import dask_clients
+from faultset.evaluators.execution.runners import runner_pool
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 
 SECOND = 1_000_000_000
 START = 1_760_000_000 * SECOND
 SERVICES = ("a", "b", "c", "d", "e")
+
+
+_UNREAD = ("PYTEST_CURRENT_TEST", "TEST_MODEL_KEY")
+"""Variables that runners do not read."""
+
+
+def _surroundings() -> tuple[dict[str, str], list[str]]:
+    return {name: value for name, value in os.environ.items() if name not in _UNREAD}, list(sys.path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kept_runners() -> Iterator[None]:
+    """Runner processes of one evaluation serve the next: starting them takes longer than most evaluations of tests.
+
+    They are ended after all where they are at work, or where a test has changed what they inherit.
+    """
+    usual = _surroundings()
+    close, machine_pool = runner_pool.close_machine_pool, runner_pool.machine_pool
+
+    def close_unless_idle() -> None:
+        pool = runner_pool._pool
+        if pool is not None and (len(pool._free) < len(pool._all) or _surroundings() != usual):
+            close()
+
+    def pool_for_surroundings() -> runner_pool.RunnerPool:
+        if _surroundings() != usual:
+            close()
+        return machine_pool()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runner_pool, "close_machine_pool", close_unless_idle)
+        patched.setattr(dask_clients, "close_machine_pool", close_unless_idle)
+        patched.setattr(runner_pool, "machine_pool", pool_for_surroundings)
+        yield
+    close()
 
 
 @pytest.fixture(scope="session")

@@ -35,8 +35,9 @@ def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path, monkeypatch: p
     file.write_text("{ half of a file")
     values.read_file()
     assert values.value("paymentFailure") == 0.5
-    assert lines[:2] == ["flag paymentFailure is now 1.0", "flag paymentFailure is now 0.5"]
-    assert "cannot be understood and changes nothing" in lines[2]
+    assert "cannot be understood and changes nothing" in lines.pop()
+    assert set(lines) == {"the file of flags has changed and was read again"}
+    assert len(lines) <= 2
     file.unlink()
     values.read_file()
     assert values.value("paymentFailure") == 0.5

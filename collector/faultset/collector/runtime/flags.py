@@ -21,7 +21,8 @@ class FlagValues:
     Parameters
     ----------
     report
-        Called with a sentence when the values have changed or the file cannot be understood.
+        Called with a sentence when the file has changed or cannot be understood. It names no flag: the originals'
+        logs do not say either which one was switched.
     """
 
     def __init__(self, settings: FlagSettings | None, report: Callable[[str], None] = lambda line: None):
@@ -40,23 +41,22 @@ class FlagValues:
         return {**self._defaults, **self._current}
 
     def replace(self, values: Mapping[str, Any]) -> None:
-        """Take over values, and say which have changed."""
-        before = self.all()
+        """Take over values."""
         self._current = dict(values)
-        for name, value in self.all().items():
-            if value != before.get(name):
-                self._report(f"flag {name} is now {value}")
 
     def read_file(self) -> None:
         """Take over the values of the file if it has changed; one that is missing or wrong changes nothing."""
         text = None if self._file is None else self._file.read()
         if text is None or text == self._seen:
             return
-        self._seen = text
+        first, self._seen = self._seen is None, text
         try:
             self.replace(values_in(text))
         except ValueError as error:
             self._report(f"the file of flags cannot be understood and changes nothing: {error}")
+        else:
+            if not first:
+                self._report("the file of flags has changed and was read again")
 
 
 async def follow_flags(app: AppSpec, service: str, values: FlagValues, ask: Ask) -> None:

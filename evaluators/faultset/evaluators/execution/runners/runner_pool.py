@@ -20,8 +20,10 @@ class RunnerPool:
         self._stopped = False
 
     def prestart(self, count: int) -> None:
-        """Start processes ahead of the first task, so that their imports overlap with other work."""
-        for _ in range(count):
+        """Have so many processes ahead of the first task, so that their imports overlap with other work."""
+        with self._lock:
+            missing = count - len(self._all)
+        for _ in range(missing):
             runner = RunnerProcess()
             runner.start()
             with self._lock:
