@@ -24,11 +24,11 @@ import numpy as np
 from faultset.baselines.api.registry import BaselineSpec, get_baseline
 from faultset.baselines.stats import scaling
 from faultset.baselines.stats.limits import LEVEL
+from faultset.core.scratch import scratch
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.cut_episodes import cut_episode
-from faultset.evaluators.execution.scratch import scratch
 from faultset.evaluators.results.truth import Truth, truth_of
 from faultset.evaluators.scoring.localization import score_ranking
 

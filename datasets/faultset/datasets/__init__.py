@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from faultset.datasets.format.versions import compare_versions, create_version, list_versions
     from faultset.datasets.imports.examination import Examination, examine
     from faultset.datasets.imports.importer import ImportResult, import_dataset
+    from faultset.datasets.remote.publishing import PublishResult, publish_dataset
     from faultset.datasets.upgrade import upgrade_dataset
     from faultset.datasets.views import EpisodeView
 
@@ -44,6 +45,7 @@ __all__ = [
     "Label",
     "Manifest",
     "PlatformError",
+    "PublishResult",
     "RootCause",
     "Split",
     "UsageError",
@@ -54,6 +56,7 @@ __all__ = [
     "import_dataset",
     "list_versions",
     "open_dataset",
+    "publish_dataset",
     "upgrade_dataset",
     "verify",
 ]
@@ -77,6 +80,7 @@ __getattr__ = lazy_names(
         "Label": "faultset.datasets.format.labels",
         "Manifest": "faultset.datasets.format.manifests",
         "PlatformError": "faultset.core.errors",
+        "PublishResult": "faultset.datasets.remote.publishing",
         "RootCause": "faultset.datasets.format.labels",
         "Split": "faultset.datasets.format.manifests",
         "UsageError": "faultset.core.errors",
@@ -87,6 +91,7 @@ __getattr__ = lazy_names(
         "import_dataset": "faultset.datasets.imports.importer",
         "list_versions": "faultset.datasets.format.versions",
         "open_dataset": "faultset.datasets.dataset",
+        "publish_dataset": "faultset.datasets.remote.publishing",
         "upgrade_dataset": "faultset.datasets.upgrade",
         "verify": "faultset.datasets.checks.verification",
     },

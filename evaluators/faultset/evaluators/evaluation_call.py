@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Literal
 
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
+from faultset.datasets.remote.file_systems import is_url, local_path
 from faultset.evaluators.agent_evaluation.choice import AgentSettings, choose_agents
 from faultset.evaluators.agent_evaluation.evaluation import AgentEvaluation, AgentProgress
 from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
 from faultset.evaluators.evaluation_settings import alarm_detector, budgets_of_evidence, settings_of, shown_settings
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
-from faultset.evaluators.execution.dataset_source import is_url, local_path, opened_dataset
+from faultset.evaluators.execution.dataset_source import opened_dataset
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
 from faultset.evaluators.execution.planning.plan import make_plan
 from faultset.evaluators.execution.planning.runs import codes_of

@@ -17,9 +17,10 @@ from click.testing import CliRunner, Result
 from faultset.baselines.api.registry import get_baseline
 from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.dataset import open_dataset
+from faultset.datasets.remote.file_systems import fetch
 from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.execution import remote_episodes
-from faultset.evaluators.execution.dataset_source import DatasetSource, is_url, local_path, opened_remotely
+from faultset.evaluators.execution.dataset_source import DatasetSource, opened_remotely
 from faultset.evaluators.execution.planning.plan import make_plan
 from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, forget_fetched, local_folders
@@ -68,13 +69,6 @@ def invoke(*arguments: object) -> Result:
 def answers(path: Path) -> list:
     measured = {"seconds": None, "cpu_seconds": None, "fit_seconds": None, "peak_bytes": None}
     return [dataclasses.replace(row, **measured) for row in read_rows(path)]
-
-
-def test_a_location_is_a_url_or_a_folder():
-    assert is_url("s3://bucket/data")
-    assert not is_url("data/shop")
-    assert not is_url("file:///data/shop")
-    assert local_path("file:///data/shop") == Path("/data/shop")
 
 
 def test_labels_and_contexts_are_copied_and_telemetry_is_not(server, example_dataset: Path):
@@ -195,7 +189,7 @@ def test_mistakes_about_urls_are_one_sentence(server, tmp_path: Path, change: st
 
 def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path):
     with pytest.raises(PlatformError, match="cannot be"):
-        remote_episodes.fetch("http://127.0.0.1:9/data", ["a"], {"a": ""})
+        fetch("http://127.0.0.1:9/data", ["a"], {"a": ""})
     result = invoke("http://127.0.0.1:9/data", "--out", tmp_path)
     assert result.exit_code == 4, result.output
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from faultset.core.command_line.console import command
@@ -12,13 +10,14 @@ from faultset.core.errors import DataError
 
 
 @command("doctor", short_help="Recognise the format of foreign data and list its data issues.")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path")
 @json_option
-def doctor(path: Path, as_json: bool) -> None:
+def doctor(path: str, as_json: bool) -> None:
     """Say which format the data at PATH has, and what a reader should know before importing it.
 
-    Of a dataset of faultset it says in how many episodes methods have nothing to compare with. Nothing is written.
-    Exits with 3 when the format is not known, or when a case cannot be imported.
+    Of a dataset of faultset it says in how many episodes methods have nothing to compare with; it may also be behind a
+    URL that fsspec knows. Nothing is written. Exits with 3 when the format is not known, or when a case cannot be
+    imported.
 
     \b
     Example:
@@ -27,8 +26,10 @@ def doctor(path: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
     from faultset.datasets import examine
+    from faultset.datasets.remote.opening import local_folder
 
-    found = examine(path)
+    with local_folder(path) as folder:
+        found = examine(folder, called=path)
     if as_json:
         show_json(asdict(found))
     else:

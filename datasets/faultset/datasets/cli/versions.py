@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,28 +17,37 @@ if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
 
 dataset_argument = click.argument("dataset", type=click.Path(path_type=Path), metavar="DATASET")
+location_argument = click.argument("dataset", metavar="DATASET")
+"""A folder, or a URL that fsspec knows."""
 version_option = click.option("--version", metavar="V", help="Version to look at; the newest by default.")
 
 
 @command()
-@dataset_argument
+@location_argument
 @version_option
 @json_option
-def show(dataset: Path, version: str | None, as_json: bool) -> None:
+def show(dataset: str, version: str | None, as_json: bool) -> None:
     """Show what a dataset holds: episodes by app, fault and verdict, tables, splits.
+
+    DATASET is a folder or a URL that fsspec knows.
 
     \b
     Example:
       faultset dataset show faultset-data/
+      faultset dataset show s3://bucket/data
     """
-    from faultset.datasets import open_dataset
+    from faultset.datasets.remote.opening import opened_labels
 
-    opened = open_dataset(dataset, version)
+    with opened_labels(dataset, version) as opened:
+        _show(opened, dataset, as_json)
+
+
+def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
     episodes, tables, splits = _episode_rows(opened), _table_rows(opened), _split_rows(opened)
     if as_json:
         show_json(
             {
-                "dataset": str(dataset),
+                "dataset": dataset,
                 "version": opened.version,
                 "created": opened.created,
                 "episodes": episodes,
@@ -59,11 +69,13 @@ def show(dataset: Path, version: str | None, as_json: bool) -> None:
 
 
 @command()
-@dataset_argument
+@location_argument
 @version_option
 @json_option
-def verify(dataset: Path, version: str | None, as_json: bool) -> None:
+def verify(dataset: str, version: str | None, as_json: bool) -> None:
     """Check files, schemas, windows and labels, and that no view gives the answer away; exit 3 if something is wrong.
+
+    DATASET is a folder or a URL that fsspec knows; of a URL, the version is copied to a temporary folder.
 
     \b
     Example:
@@ -73,9 +85,13 @@ def verify(dataset: Path, version: str | None, as_json: bool) -> None:
 
     from faultset.core.command_line.progress import reported
     from faultset.datasets import verify as find
+    from faultset.datasets.remote.opening import local_folder
 
-    with reported("episodes") as progress:
-        findings = find(dataset, version, progress=progress)
+    with ExitStack() as stack:
+        with reported("episodes copied") as progress:
+            root = stack.enter_context(local_folder(dataset, version, progress))
+        with reported("episodes") as progress:
+            findings = find(root, version, progress=progress)
     columns = ("severity", "check", "place", "message")
     records = [{"place": finding.file or finding.episode, **asdict(finding)} for finding in findings]
     if findings or as_json:
@@ -89,29 +105,29 @@ def verify(dataset: Path, version: str | None, as_json: bool) -> None:
 
 
 @command()
-@dataset_argument
+@location_argument
 @json_option
-def versions(dataset: Path, as_json: bool) -> None:
+def versions(dataset: str, as_json: bool) -> None:
     """List the versions of a dataset, oldest first.
+
+    DATASET is a folder or a URL that fsspec knows.
 
     \b
     Example:
       faultset dataset versions faultset-data/
     """
-    from faultset.datasets.format.versions import list_versions, read_manifest
+    from faultset.datasets.remote.opening import manifests
 
-    records = []
-    for version in list_versions(dataset):
-        manifest = read_manifest(dataset, version)
-        records.append(
-            {
-                "version": version,
-                "created": manifest.created,
-                "episodes": len(manifest.episodes),
-                "bytes": sum(file.bytes for files in manifest.episodes.values() for file in files.values()),
-                "schema_version": manifest.schema_version,
-            }
-        )
+    records = [
+        {
+            "version": manifest.version,
+            "created": manifest.created,
+            "episodes": len(manifest.episodes),
+            "bytes": sum(file.bytes for files in manifest.episodes.values() for file in files.values()),
+            "schema_version": manifest.schema_version,
+        }
+        for manifest in manifests(dataset)
+    ]
     headings = {"version": "version", "created": "created", "episodes": "episodes", "bytes": "bytes"}
     show_records(records, columns=headings | {"schema_version": "schema"}, as_json=as_json)
 

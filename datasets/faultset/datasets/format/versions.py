@@ -30,8 +30,18 @@ def list_versions(path: Path | str) -> list[str]:
     root = Path(path)
     if not root.is_dir():
         raise DataError(f"there is no dataset at {root}: no such folder; give a folder that collect has written")
-    found = [file.stem for file in (root / VERSIONS).glob("*.json") if _SEMVER.fullmatch(file.stem)]
-    return sorted(found, key=_numbers)
+    return sorted_versions(file.stem for file in (root / VERSIONS).glob("*.json"))
+
+
+def sorted_versions(names: Iterable[str]) -> list[str]:
+    """Return those names that are versions, oldest first.
+
+    Examples
+    --------
+    >>> sorted_versions(["1.10.0", "latest", "1.9.0"])
+    ['1.9.0', '1.10.0']
+    """
+    return sorted((name for name in names if _SEMVER.fullmatch(name)), key=_numbers)
 
 
 def read_manifest(root: Path | str, version: str | None = None) -> Manifest:

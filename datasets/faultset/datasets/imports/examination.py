@@ -28,8 +28,15 @@ class Examination:
     """What a reader should know before using the data."""
 
 
-def examine(path: Path | str) -> Examination:
+def examine(path: Path | str, *, called: str | None = None) -> Examination:
     """Recognise the data at a path and look for what is unusual in it; import nothing.
+
+    Parameters
+    ----------
+    path
+        Folder or file.
+    called
+        What a dataset of ours is called in words; its path by default.
 
     Raises
     ------
@@ -40,7 +47,7 @@ def examine(path: Path | str) -> Examination:
     if not path.exists():
         raise DataError(f"there is nothing at {path}; give a folder of data")
     if (path / VERSIONS).is_dir():
-        return _own(path)
+        return _own(path, called or str(path))
     found = recognised(path)
     if not found:
         raise DataError(
@@ -76,7 +83,7 @@ def _gathered(data_issues: Iterable[DataIssue]) -> tuple[DataIssue, ...]:
     )
 
 
-def _own(path: Path) -> Examination:
+def _own(path: Path, called: str) -> Examination:
     from faultset.datasets.checks.references import reference_messages
     from faultset.datasets.dataset import Dataset
     from faultset.datasets.format.versions import read_manifest
@@ -91,14 +98,14 @@ def _own(path: Path) -> Examination:
         format="faultset",
         cases=count,
         summary=(
-            f"{path} is a dataset of faultset{source}: version {manifest.version}, {count} episodes. "
+            f"{called} is a dataset of faultset{source}: version {manifest.version}, {count} episodes. "
             "There is nothing to import."
         ),
-        next=f"faultset dataset verify {path}",
+        next=f"faultset dataset verify {called}",
         data_issues=tuple(
             DataIssue(
                 severity="warning",
-                place=str(path),
+                place=called,
                 found=message,
                 handling='Such methods answer "cannot", which counts as a miss.',
             )

@@ -23,9 +23,9 @@ from faultset.agents.runs.record import STATUSES
 from faultset.core.code.identity import code_places
 from faultset.core.plugins import plugins
 from faultset.core.printable import printable
+from faultset.core.scratch import scratch
 from faultset.evaluators.agent_evaluation.guest_process import MOST_BYTES
 from faultset.evaluators.execution.runners.confinement import dataset_places
-from faultset.evaluators.execution.scratch import scratch
 
 _MODULE = "faultset.evaluators.agent_evaluation.guest_process"
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "LD_LIBRARY_PATH")

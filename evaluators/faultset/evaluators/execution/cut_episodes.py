@@ -11,12 +11,12 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as arrow_compute
 
+from faultset.core.scratch import scratch
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES, TELEMETRY
 from faultset.datasets.format.schemas import TIME, time_column
 from faultset.datasets.format.storage import QUICK, write_parquet
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.execution.scratch import scratch
 
 pc: Any = arrow_compute
 UNFINISHED = "unfinished"

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from faultset.core.errors import PlatformError, UsageError
+from faultset.core.scratch import scratch
 from faultset.evaluators.execution.remote_episodes import forget_fetched
 from faultset.evaluators.execution.runners.confinement import NOT_ISOLATED, isolation
 from faultset.evaluators.execution.runners.runner_pool import close_machine_pool, machine_pool
-from faultset.evaluators.execution.scratch import scratch
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -8,23 +8,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from faultset.core.errors import DataError, PlatformError
-from faultset.core.suggestions import suggest
+from faultset.core.errors import DataError
 from faultset.datasets.checks.references import ReferenceGaps, gap_messages, reference_gaps
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.format.context import CONTEXT_FILE, read_context
+from faultset.datasets.format.context import read_context
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.manifests import VERSIONS, Manifest
+from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.format.truth import read_label
+from faultset.datasets.remote.file_systems import is_url, local_path
+from faultset.datasets.remote.opening import opened_labels
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.execution.remote_episodes import EpisodeLocation, fetch, filesystem
-from faultset.evaluators.execution.scratch import scratch
+from faultset.evaluators.execution.remote_episodes import EpisodeLocation
 from faultset.evaluators.results.truth import Truth, truth_of
 
 _READERS = 4
-LABEL_FILE = "truth/label.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,17 +94,6 @@ def _truth_at(episode: Path) -> Truth:
     return truth_of(read_label(episode), read_context(episode))
 
 
-def is_url(location: str) -> bool:
-    """Whether a dataset is named by a URL that is no local file."""
-    scheme, found, _ = location.partition("://")
-    return bool(found) and scheme not in ("file", "local")
-
-
-def local_path(location: str) -> Path:
-    """Return the folder that a location names."""
-    return Path(location.removeprefix("file://").removeprefix("local://"))
-
-
 @contextmanager
 def opened_dataset(
     dataset: str | Path | Dataset, version: str | None, workers: int
@@ -151,58 +138,7 @@ def check_content(dataset: Dataset, threads: int) -> None:
 def opened_remotely(url: str, version: str | None) -> Iterator[DatasetSource]:
     """Open a dataset version behind a URL: its list, contexts and labels are copied, telemetry is not.
 
-    Any URL that fsspec knows: `s3://`, `gs://`, `az://`, `http://`, `memory://`. Where a server cannot list a folder,
-    the version must be named.
+    Where a server cannot list a folder, the version must be named.
     """
-    url = url.rstrip("/")
-    system, root = filesystem(url)
-    known = [] if version is not None else _versions(system, root, url)
-    chosen = version or known[-1]
-    try:
-        text = system.cat_file(f"{root}/{VERSIONS}/{chosen}.json")
-        manifest = Manifest.from_json(text, origin=f"{url}/{VERSIONS}/{chosen}.json")
-        if manifest.version != chosen:
-            raise DataError(f"{url}/{VERSIONS}/{chosen}.json is of version {manifest.version}; restore the file")
-    except FileNotFoundError:
-        there = _versions(system, root, url)
-        raise DataError(f'dataset {url} has no version "{chosen}"; {suggest(chosen, there)}') from None
-    except OSError as error:
-        raise PlatformError(f"{url} cannot be read ({error}); check the address and who may read it") from error
-    with scratch("labels") as folder:
-        mirror = Path(folder) / "dataset"
-        (mirror / VERSIONS).mkdir(parents=True)
-        (mirror / VERSIONS / f"{chosen}.json").write_bytes(text)
-        dataset = Dataset(mirror, manifest)
-        copy_files(url, dataset, list(dataset.episodes), [CONTEXT_FILE, LABEL_FILE], mirror)
-        yield DatasetSource.of(dataset, url=url)
-
-
-def copy_files(url: str, dataset: Dataset, episodes: list[str], names: list[str], mirror: Path) -> None:
-    """Copy some files of some episodes into a local folder of the same layout."""
-    checksums = {
-        f"{episode}/{name}": record.sha256
-        for episode in episodes
-        for name, record in dataset.files[episode].items()
-        if name in names
-    }
-    for name, data in fetch(f"{url}/{EPISODES}", list(checksums), checksums).items():
-        path = mirror / EPISODES / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-
-def _versions(system: Any, root: str, url: str) -> list[str]:
-    try:
-        names = [str(entry).rpartition("/")[2] for entry in system.ls(f"{root}/{VERSIONS}", detail=False)]
-    except FileNotFoundError:
-        names = []
-    except Exception as error:
-        # each file system raises what its library raises
-        raise PlatformError(
-            f"{url} cannot be listed ({type(error).__name__}: {str(error)[:200]}); check the address and who may read "
-            "it, or name the version with --version"
-        ) from error
-    found = [name.removesuffix(".json") for name in names if name.endswith(".json") and name[0].isdigit()]
-    if not found:
-        raise DataError(f"{url} has no versions: it is not a dataset, or the server cannot list it; try --version")
-    return sorted(found, key=lambda name: [int(part) for part in name.split(".") if part.isdigit()])
+    with opened_labels(url, version) as dataset:
+        yield DatasetSource.of(dataset, url=url.rstrip("/"))

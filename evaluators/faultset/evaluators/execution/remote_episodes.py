@@ -11,14 +11,13 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from faultset.core.errors import DataError, PlatformError
 from faultset.core.files import replacing
+from faultset.core.scratch import make_scratch
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import TELEMETRY
+from faultset.datasets.remote.file_systems import fetch
 from faultset.datasets.validation.episodes import check_content
-from faultset.evaluators.execution.scratch import make_scratch
 
 CACHE_BYTES = int(os.environ.get("FAULTSET_FETCHED_BYTES", 4 << 30))
 """Disk that fetched episodes may take on one worker; those in use are never removed."""
@@ -51,49 +50,6 @@ def local_folders(locations: Sequence[EpisodeLocation], needs: frozenset[str]) -
             stack.enter_context(_fetched_episodes().lend(location, tables)) if location.remote else location.folder
             for location in locations
         )
-
-
-def filesystem(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system of a URL and the path in it; say what is missing where there is none."""
-    import fsspec
-
-    try:
-        system, path = fsspec.core.url_to_fs(url)
-    except (ValueError, ImportError, OSError) as error:
-        scheme = url.partition("://")[0]
-        raise PlatformError(
-            f"{url} cannot be opened ({error}); install the fsspec package for {scheme}://, such as s3fs or gcsfs, "
-            "and give its credentials in the environment"
-        ) from error
-    return system, path.rstrip("/")
-
-
-def fetch(url: str, names: Sequence[str], checksums: Mapping[str, str]) -> dict[str, bytes]:
-    """Read files below a URL, several at once, and compare them with their checksums."""
-    system, root = filesystem(url)
-    paths = {f"{root}/{name}": name for name in names}
-    try:
-        found = system.cat(list(paths))
-    except Exception as error:
-        # each file system raises what its library raises
-        raise PlatformError(
-            f"{url} cannot be read ({type(error).__name__}: {str(error)[:200]}); check the address and who may read it"
-        ) from error
-    # file systems differ in whether they give a leading slash or the scheme back
-    content = {_matching(path, paths): data for path, data in found.items()}
-    wrong = [name for name, data in content.items() if hashlib.sha256(data).hexdigest() != checksums[name]]
-    if wrong:
-        raise DataError(
-            f"{len(wrong)} of {len(names)} files below {url} differ from their checksum (first: {min(wrong)}); "
-            "restore them, or open another version"
-        )
-    return content
-
-
-def _matching(path: str, paths: Mapping[str, str]) -> str:
-    if path in paths:
-        return paths[path]
-    return next(name for known, name in paths.items() if path.endswith(known.lstrip("/")))
 
 
 class _FetchedEpisodes:

@@ -15,8 +15,8 @@ import sys
 from typing import NoReturn
 
 from faultset.core.processes import adopt_orphans, die_with_parent
+from faultset.core.scratch import make_scratch
 from faultset.evaluators.execution.runners import process_trees
-from faultset.evaluators.execution.scratch import make_scratch
 
 
 def main() -> NoReturn:

@@ -15,12 +15,12 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from faultset.core.scratch import remove_abandoned
 from faultset.evaluators.execution.runners import process_trees
 from faultset.evaluators.execution.runners.launch import MARK, start_guard
 from faultset.evaluators.execution.runners.messages import AnswerRequest, Blob, FitRequest
 from faultset.evaluators.execution.runners.outcomes import RunLimits, RunnerOutcome, RunnerStopped
 from faultset.evaluators.execution.runners.replies import HEADER_BYTES, MODEL_BYTES, UnreadableReply, read_reply
-from faultset.evaluators.execution.scratch import remove_abandoned
 from faultset.evaluators.results.rows import Status
 
 _LOOK_EVERY_S = 0.05

@@ -1,4 +1,4 @@
-"""Temporary folders of evaluations, and the removal of those whose process was killed."""
+"""Temporary folders that say whose they are, and the removal of those whose process was killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-_NAME = re.compile(r"faultset-(dask|labels|fetched|methods|cut)-(\d+)-(\d+)-(\d+)-\w+")
+_NAME = re.compile(r"faultset-(dask|labels|fetched|methods|cut|copy)-(\d+)-(\d+)-(\d+)-\w+")
 
 
 def make_scratch(purpose: str) -> Path:
@@ -19,7 +19,7 @@ def make_scratch(purpose: str) -> Path:
     Parameters
     ----------
     purpose
-        dask, labels, fetched, methods or cut.
+        dask, labels, fetched, methods, cut or copy.
     """
     remove_abandoned()
     owner = f"{_namespace()}-{os.getpid()}-{_started(os.getpid())}"

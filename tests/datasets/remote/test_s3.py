@@ -1,0 +1,94 @@
+"""A dataset on a server that speaks S3: published, verified, evaluated, and gone on with after an interruption."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from faultset.core.command_line.console import root as faultset
+from faultset.core.errors import DataError, PlatformError
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.remote import publishing
+from faultset.datasets.remote.file_systems import filesystem, remote_versions
+from faultset.datasets.remote.publishing import publish_dataset
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket of a server on loopback."""
+    pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    found = {
+        "AWS_ACCESS_KEY_ID": "nobody",
+        "AWS_SECRET_ACCESS_KEY": "nothing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+    }
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    for name in [name for name in os.environ if name.startswith("AWS_") and name not in found]:
+        monkeypatch.delenv(name)
+    system, _ = filesystem("s3://shelf")
+    type(system).clear_instance_cache()
+    filesystem("s3://shelf")[0].mkdir(name := f"shelf-{uuid.uuid4().hex[:8]}")
+    yield f"s3://{name}/data"
+    type(system).clear_instance_cache()
+    server.stop()
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(faultset, [str(argument) for argument in arguments])
+    return result.exit_code, result.output
+
+
+def test_a_dataset_goes_to_a_bucket_and_is_verified_and_evaluated_there(
+    example_root: Path, bucket: str, tmp_path: Path
+) -> None:
+    code, text = run("dataset", "publish", example_root, bucket)
+    assert code == 0, text
+    for command in ("show", "versions", "verify", "doctor"):
+        code, text = run("dataset", command, bucket)
+        assert code == 0, text
+    arguments = ("--baselines", "ksigma,max-z", "--workers", 1, "--thresholds", "reference", "--protocol", "oracle")
+    code, text = run("evaluate", bucket, *arguments, "--out", tmp_path / "out")
+    assert code == 0, text
+    assert (tmp_path / "out" / "results.parquet").is_file()
+
+
+def test_an_interrupted_copy_to_a_bucket_shows_no_version_and_goes_on(
+    example_root: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = publishing._Target.put
+    done: list[str] = []
+
+    def failing(self: publishing._Target, source: Path, name: str) -> None:
+        if len(done) >= 7:
+            raise PlatformError("the connection is lost")
+        put(self, source, name)
+        done.append(name)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(publishing._Target, "put", failing)
+        with pytest.raises(PlatformError, match="connection is lost"):
+            publish_dataset(example_root, bucket, threads=1)
+    with pytest.raises(DataError, match="has no versions"):
+        remote_versions(bucket)
+    result = publish_dataset(example_root, bucket)
+    assert result.copied == sum(map(len, open_dataset(example_root).files.values())) - 7
+    assert remote_versions(bucket) == ["1.0.0"]
+
+
+def test_a_bucket_that_is_not_there_is_one_sentence(example_root: Path, bucket: str) -> None:
+    code, text = run("dataset", "publish", example_root, "s3://no-such-bucket-here/data")
+    assert code == 4, text
+    assert "s3://no-such-bucket-here/data cannot be" in text
+    assert "Traceback" not in text
