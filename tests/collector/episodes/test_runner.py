@@ -309,10 +309,13 @@ def test_a_fault_that_is_not_confirmed_is_tried_again_only_if_the_host_was_busy(
         assert subject.run().retriable is retriable
 
 
-def test_an_episode_whose_requests_had_moved_before_the_injection_is_void(tmp_path: Path) -> None:
-    plan = replace(SHORT_PLAN, phases=Phases(warmup_s=0.1, baseline_s=4.0, fault_s=1.5, cooldown_s=0.1))
+@pytest.mark.parametrize(("slow_from_s", "is_injected"), [(3.0, False), (7.0, True)])
+def test_an_episode_whose_requests_had_moved_before_the_injection_is_void(
+    slow_from_s: float, is_injected: bool, tmp_path: Path
+) -> None:
+    plan = replace(SHORT_PLAN, phases=Phases(warmup_s=0.1, baseline_s=8.0, fault_s=1.5, cooldown_s=0.1))
     subject = runner(tmp_path, plan, pressure=busy(0.0))
-    slow_ns = time.time_ns() + 2 * SECOND
+    slow_ns = time.time_ns() + int(slow_from_s * SECOND)
     rows = fake(subject).rows["requests"]
     fake(subject).rows["requests"] = [
         {
@@ -327,6 +330,8 @@ def test_an_episode_whose_requests_had_moved_before_the_injection_is_void(tmp_pa
     assert "client requests had moved before the injection" in outcome.failure
     assert outcome.spoiled_by_host
     assert not (tmp_path / "data" / "episodes" / "abc").exists()
+    # what is known to be void in time is not injected
+    assert (subject.record.inject_start_ns is not None) is is_injected
 
 
 def test_each_stage_of_an_episode_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

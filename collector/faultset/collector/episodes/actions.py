@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from faultset.collector.episodes import harmless_changes
 from faultset.collector.episodes.clock import EpisodeClock
-from faultset.collector.episodes.health import HostTooBusy, unhealthy, unready
+from faultset.collector.episodes.health import (
+    SETTLE_NS,
+    HostTooBusy,
+    requests_between,
+    unhealthy,
+    unready,
+    void_by_host,
+)
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.live_faults import live_fault
 from faultset.collector.episodes.recording.contexts import LiveRecording
@@ -25,6 +32,7 @@ from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
+from faultset.collector.verdicts.validity import moved_reason
 from faultset.collector.verdicts.verdict import Judgement
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
@@ -112,9 +120,16 @@ class EpisodeActions:
         self._must_be_healthy(end_ns - int(window_s * SECOND_NS), end_ns, "after the warm-up")
 
     def check_reference(self) -> None:
-        """Raise PlatformError unless the application was healthy in the reference."""
-        machine = self.machine
-        self._must_be_healthy(machine.view_start_ns, machine.reference_end_ns, "before the injection")
+        """Raise PlatformError unless the application was healthy in the reference.
+
+        Requests that have moved already would make the episode void at its end; what is left of it is saved.
+        """
+        start_ns = self.machine.view_start_ns
+        self._must_be_healthy(start_ns, self.machine.reference_end_ns, "before the injection")
+        end_ns = self._clock.time_ns() - SETTLE_NS
+        reason = moved_reason(requests_between(self.platform, start_ns, end_ns), start_ns=start_ns, onset_ns=end_ns)
+        if reason:
+            raise void_by_host(self.plan.title, reason)
 
     def _must_be_healthy(self, start_ns: int, end_ns: int, when: str) -> None:
         wrong = unhealthy(self.platform, start_ns, end_ns, self.plan.least_rate_rps, now_ns=self._clock.time_ns())

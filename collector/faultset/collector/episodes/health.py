@@ -21,6 +21,11 @@ class HostTooBusy(PlatformError):
     """The host was too busy for the episode to mean anything; the same plan may succeed at another time."""
 
 
+def void_by_host(title: str, reason: str) -> HostTooBusy:
+    """Return the error of an episode whose client requests did what its fault cannot have caused."""
+    return HostTooBusy(f"the episode says nothing about {title}: {reason}; end other programs on this machine")
+
+
 def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataFrame:
     """Return the client requests scheduled in `[start_ns, end_ns)`."""
     batches = list(platform.sources["requests"].snapshot(start_ns, end_ns))

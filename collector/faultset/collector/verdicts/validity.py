@@ -29,6 +29,12 @@ def moved_before(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> lis
     return fired
 
 
+def moved_reason(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> str:
+    """Say which client requests had moved before the injection, see `moved_before`; empty when none had."""
+    before = moved_before(requests, start_ns=start_ns, onset_ns=onset_ns)
+    return f"client requests had moved before the injection: {_named(before[0])}" if before else ""
+
+
 def void_reason(
     requests: pd.DataFrame,
     tests: Sequence[SliTest],
@@ -49,9 +55,9 @@ def void_reason(
     services_reached
         For each endpoint the services that its requests can reach; one that is missing may reach all.
     """
-    before = moved_before(requests, start_ns=start_ns, onset_ns=onset_ns)
+    before = moved_reason(requests, start_ns=start_ns, onset_ns=onset_ns)
     if before:
-        return f"client requests had moved before the injection: {_named(before[0])}"
+        return before
     moved = [test for test in tests if test.fires]
     if target is None or not moved:
         return ""

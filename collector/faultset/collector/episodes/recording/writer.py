@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from faultset.collector.episodes.harmless_changes import clients_may_notice
-from faultset.collector.episodes.health import HostTooBusy
+from faultset.collector.episodes.health import void_by_host
 from faultset.collector.episodes.recording.contexts import episode_context, finished, recorded_rows, workload
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.plans.plan import Plan
@@ -133,7 +133,7 @@ def _must_be_valid(plan: Plan, judgement: Judgement, *, is_busy: bool, made: Map
     if not reason and is_busy and judgement.sli_fires and plan.no_fault_kind and not is_felt:
         reason = "client requests moved without a fault while the host was short of CPU"
     if reason:
-        raise HostTooBusy(f"the episode says nothing about {plan.title}: {reason}; end other programs on this machine")
+        raise void_by_host(plan.title, reason)
 
 
 def _label(
