@@ -9,6 +9,9 @@ import pytest
 # networks of tests are tiny: compiling them costs more than running them
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
+# what one test fits must not reach another, nor the user's own folder
+os.environ["FAULTSET_FITS_BYTES"] = "0"
+
 # a shell that starts the tests in the background lets them, and every command they start, ignore Ctrl-C
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

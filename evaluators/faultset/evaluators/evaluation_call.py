@@ -14,7 +14,13 @@ from faultset.datasets.remote.file_systems import is_url, local_path
 from faultset.evaluators.agent_evaluation.choice import AgentSettings, choose_agents
 from faultset.evaluators.agent_evaluation.evaluation import AgentEvaluation, AgentProgress
 from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
-from faultset.evaluators.evaluation_settings import alarm_detector, budgets_of_evidence, settings_of, shown_settings
+from faultset.evaluators.evaluation_settings import (
+    alarm_detector,
+    budgets_of_evidence,
+    fits_used_again,
+    settings_of,
+    shown_settings,
+)
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
 from faultset.evaluators.execution.dataset_source import opened_dataset
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
@@ -108,7 +114,7 @@ def evaluate(
     timeout_s, memory_limit_bytes
         What a baseline may use for one answer.
     fresh
-        Run everything again, also what a checkpoint in `out` holds.
+        Run everything again, also what a checkpoint in `out` holds, and fit everything anew.
     started
         Called once, before the first method starts.
     progress
@@ -191,7 +197,9 @@ def evaluate(
             )
             workers = dask_clients.remote_workers(client)
         hidden = [] if folder is None else [folder / name for name in (*FILES, CHECKPOINT_FILE)]
-        plan = make_plan(source, specs, settings, workers, get_baseline, training=training, kept=kept, hidden=hidden)
+        plan = make_plan(
+            source, specs, settings, workers, get_baseline, training=training, kept=kept, hidden=hidden, fresh=fresh
+        )
         if started is not None:
             started(
                 EvaluationStart(
@@ -216,7 +224,8 @@ def evaluate(
             damage.setdefault(episode, error)
 
         isolated = dask_clients.isolation_of(client)
-        rows = scheduling.run_plan(plan, client, finished.add, store, leave_out)
+        fits: list[tuple[str, bool]] = []
+        rows = scheduling.run_plan(plan, client, finished.add, store, leave_out, fits.extend)
         acted = acting.run(client, workers, rows, agent_progress)
         rows += [*predicted, *acted.rows]
         running.close()
@@ -237,6 +246,7 @@ def evaluate(
                 "parameters": {spec.name: given for spec in plan.specs if (given := parameters_of(spec))},
                 "predictions": {file.name: file.record for file in files},
                 "reference_gaps": source.reference_gaps(),
+                **fits_used_again(fits),
             },
             agent_runs=acted.runs,
             agent_looks=acted.looks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -67,6 +68,21 @@ def settings_of(
         delays=DELAYS_S if delays == "auto" else tuple(sorted({float(delay) for delay in delays})),
         calibrate=any(policy.needs_training for policy in policies),
     )
+
+
+def fits_used_again(fits: Sequence[tuple[str, bool]]) -> dict[str, str]:
+    """Say which fits of earlier evaluations were used again, for the settings that reports show; nothing for none.
+
+    Parameters
+    ----------
+    fits
+        Baseline of every fit, and whether an earlier evaluation has made it.
+    """
+    again = Counter(name for name, earlier in fits if earlier)
+    if not again:
+        return {}
+    named = ", ".join(f"{name} {count}" for name, count in sorted(again.items()))
+    return {"fits_used_again": f"{again.total()} of {len(fits)} ({named})"}
 
 
 def shown_settings(

@@ -100,7 +100,7 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 )
 @click.option("--timeout", type=DURATION, default="60s", show_default=True, help="Longest time for one answer.")
 @click.option("--memory-limit", default="2GiB", show_default=True, help="Most memory for one answer.")
-@click.option("--fresh", is_flag=True, help="Run everything again, also what an interrupted run has finished.")
+@click.option("--fresh", is_flag=True, help="Run and fit everything again, also what an earlier run has finished.")
 @click.option(
     "--compare",
     nargs=2,

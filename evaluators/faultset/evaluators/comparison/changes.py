@@ -17,6 +17,8 @@ _FACTS = (
     ("code", "code"),
     ("seeds", "setting"),
 )
+_WITHOUT_EFFECT = ("fits_used_again",)
+"""What settings say of a run that no answer can depend on."""
 _TITLES = {"version": "dataset version", "digest": "sha256 of the version", "code": "code version"}
 
 
@@ -43,7 +45,7 @@ def _libraries(old: Run, new: Run) -> Iterator[Change]:
 def _settings(old: Run, new: Run) -> Iterator[Change]:
     before, after = (_flat(run.board.get("settings") or {}) for run in (old, new))
     for name in sorted({*before, *after}):
-        if before.get(name) != after.get(name):
+        if name not in _WITHOUT_EFFECT and before.get(name) != after.get(name):
             yield Change(
                 what=name.replace("_", " "),
                 old=_text(before.get(name)),

@@ -72,6 +72,8 @@ class BaselineRun:
     """Whether it is also fitted on the healthy references of training episodes with a fault."""
     own_threshold: bool = True
     """Of a detector: whether it sets its threshold itself."""
+    fit_code: str = ""
+    """Hash of the code and the parameters that a fit can depend on; empty where fits are not kept."""
 
     def model(self, fold: int, inner: int | None = None) -> ModelKey:
         """Key of the model that was fitted on a fold."""
@@ -86,6 +88,8 @@ class FittedModel:
     blob: Blob = EMPTY_BLOB
     reason: str = ""
     seconds: float = 0.0
+    used_again: bool = False
+    """Whether an earlier evaluation has made it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +110,10 @@ class RunContext:
     """Seconds after the onset or the given alarm to which views are cut."""
     hidden: tuple[str, ...] = ()
     """Files that no method may read: earlier results, which hold the truth."""
+    fits_bytes: int = 0
+    """What fits that are kept for later evaluations may take; 0 where none are kept."""
+    fresh: bool = False
+    """Whether everything is fitted anew."""
     majority_labels: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     """Fold -> system level and fault type that its training labels most often have."""
 

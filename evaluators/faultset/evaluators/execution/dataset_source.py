@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from faultset.core.errors import DataError
 from faultset.datasets.checks.references import ReferenceGaps, gap_messages, reference_gaps
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import read_context
-from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.episodes import EPISODES, TRUTH
 from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.format.truth import read_label
 from faultset.datasets.remote.file_systems import is_url, local_path
@@ -39,7 +39,7 @@ class DatasetSource:
     splits: dict[str, dict[str, list[str]]]
     url: str | None = None
     checksums: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Episode -> file -> SHA-256, for a URL."""
+    """Episode -> file -> SHA-256."""
 
     @classmethod
     def of(cls, dataset: Dataset, *, url: str | None = None) -> DatasetSource:
@@ -61,9 +61,7 @@ class DatasetSource:
             checksums={
                 episode: {name: record.sha256 for name, record in files.items()}
                 for episode, files in dataset.files.items()
-            }
-            if url
-            else {},
+            },
         )
 
     def reference_gaps(self) -> list[str]:
@@ -78,9 +76,17 @@ class DatasetSource:
 
     def location(self, episode: str) -> EpisodeLocation:
         """Return where the files of an episode are."""
+        files = self.checksums.get(episode, {})
+        content = _content_of(files)
         if self.url is None:
-            return EpisodeLocation(folder=str(self.folder / EPISODES / episode))
-        return EpisodeLocation(folder=f"{self.url}/{EPISODES}/{episode}", files=self.checksums[episode])
+            return EpisodeLocation(folder=str(self.folder / EPISODES / episode), content=content)
+        return EpisodeLocation(folder=f"{self.url}/{EPISODES}/{episode}", files=files, content=content)
+
+
+def _content_of(files: Mapping[str, str]) -> str:
+    """Return a hash of the checksums of an episode's files without its truth; empty where there are none."""
+    lines = [f"{name} {sha256}\n" for name, sha256 in sorted(files.items()) if not name.startswith(f"{TRUTH}/")]
+    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else ""
 
 
 def _gaps_at(episode: Path) -> ReferenceGaps | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from faultset.evaluators.execution.baseline_runs import (
 )
 from faultset.evaluators.execution.batches import refuse_damage
 from faultset.evaluators.execution.cut_episodes import healthy_references
+from faultset.evaluators.execution.kept_fits import KeptFits, fit_key
 from faultset.evaluators.execution.progress import report_progress
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, local_folders
 from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, Blob, FitRequest, TrainingLabel
@@ -41,7 +43,23 @@ class FitBatch:
 
     def __call__(self, context: RunContext) -> dict[ModelKey, FittedModel]:
         """Fit one after the other in one runner, which so reads the training episodes once."""
-        chosen = [context.runs[number] for number in self.runs]
+        kept = KeptFits(context.fits_bytes)
+        models: dict[ModelKey, FittedModel] = {}
+        wanted: dict[BaselineRun, str] = {}
+        for run in (context.runs[number] for number in self.runs):
+            key = self._key(run) if context.fits_bytes else ""
+            found = kept.find(key) if key and not context.fresh else None
+            if found is None:
+                wanted[run] = key
+            else:
+                models[run.model(self.fold, self.inner)] = found
+                report_progress(1)
+        return models | self._fitted(wanted, kept, context) if wanted else models
+
+    def _fitted(
+        self, chosen: Mapping[BaselineRun, str], kept: KeptFits, context: RunContext
+    ) -> dict[ModelKey, FittedModel]:
+        """Fit some of the baselines, and keep those that have a key."""
         read = self.healthy if any(run.learns for run in chosen) else ()
         references = any(run.learns_from_references for run in chosen)
         if references or any("labels" in run.needs for run in chosen):
@@ -52,19 +70,39 @@ class FitBatch:
             healthy_references(folders[len(self.healthy) :] if references else ()) as cut,
             machine_pool().lend(f"fold {self.fold}") as runner,
         ):
-            for run in chosen:
+            for run, key in chosen.items():
                 outcome = runner.run(self._request(run, folders, cut, context), context.limits.for_fit())
                 if outcome.status == "error":
                     for folder in folders:
                         refuse_damage(Path(folder))
-                models[run.model(self.fold, self.inner)] = FittedModel(
+                model = FittedModel(
                     status=outcome.status,
                     blob=Blob.of(outcome.model) if outcome.status == "ok" else EMPTY_BLOB,
                     reason=outcome.reason,
                     seconds=outcome.seconds,
                 )
+                if key:
+                    kept.keep(key, model)
+                models[run.model(self.fold, self.inner)] = model
                 report_progress(1)
         return models
+
+    def _key(self, run: BaselineRun) -> str:
+        """Return the name under which a fit is kept; empty where it is not."""
+        labelled = "labels" in run.needs
+        read = (*self.healthy, *(self.faulty if labelled or run.learns_from_references else ()))
+        if not run.learns or not run.fit_code or not all(location.content for location in read):
+            return ""
+        episodes = [[Path(location.folder).name, location.content] for location in read]
+        about = {
+            "method": run.fit_code,
+            "seed": run.seed,
+            "healthy": episodes[: len(self.healthy)],
+            "faulty": episodes[len(self.healthy) :],
+            "references": run.learns_from_references,
+            "labels": self.labels if labelled else (),
+        }
+        return fit_key(about, built_in=run.built_in)
 
     def _request(
         self, run: BaselineRun, folders: tuple[str, ...], references: tuple[str, ...], context: RunContext
@@ -82,3 +120,8 @@ class FitBatch:
             episodes=episodes,
             labels=self.labels if labelled else (),
         )
+
+
+def used_again(models: Mapping[ModelKey, FittedModel]) -> list[tuple[str, bool]]:
+    """Return the baseline of each fit, and whether an earlier evaluation has made it."""
+    return [(key.baseline, model.used_again) for key, model in models.items()]

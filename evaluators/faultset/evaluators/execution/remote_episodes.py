@@ -31,6 +31,8 @@ class EpisodeLocation:
     folder: str
     files: Mapping[str, str] = field(default_factory=dict)
     """File of the episode -> SHA-256; empty for a folder."""
+    content: str = ""
+    """SHA-256 of the checksums of all that methods may read of it; empty where that is not known."""
 
     @property
     def remote(self) -> bool:

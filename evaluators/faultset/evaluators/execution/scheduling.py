@@ -11,6 +11,7 @@ from faultset.core.errors import DataError, PlatformError
 from faultset.evaluators.execution.baseline_runs import RunContext
 from faultset.evaluators.execution.batches import EpisodeBatch
 from faultset.evaluators.execution.dask_clients import remote_workers
+from faultset.evaluators.execution.fits import used_again
 from faultset.evaluators.execution.planning.plan import EvaluationPlan
 from faultset.evaluators.execution.progress import PROGRESS_TOPIC, report_progress
 from faultset.evaluators.results.compressed_rows import CompressedRows
@@ -30,6 +31,7 @@ def run_plan(
     progress: Progress = lambda _: None,
     keep: Callable[[list[ResultRow]], None] = lambda _: None,
     damaged: Callable[[str, DataError], None] | None = None,
+    fitted: Callable[[list[tuple[str, bool]]], None] = lambda _: None,
 ) -> list[ResultRow]:
     """Run all batches of work; rows come back in no particular order, those that the plan had kept among them.
 
@@ -41,6 +43,8 @@ def run_plan(
         Called with the rows of every batch as soon as they are there.
     damaged
         Called with an episode that cannot be evaluated because its data, or what a method learns from, is damaged.
+    fitted
+        Called at the end with the baseline of every fit, and whether an earlier evaluation has made it.
 
     Raises
     ------
@@ -84,6 +88,9 @@ def run_plan(
                 damaged(episode, error)
             futures.pop(done, None)
             done.release()
+        made = [client.submit(used_again, models, pure=False) for part in fits.values() for models in part]
+        known: Any = client.gather(made, errors="skip")
+        fitted([one for found in known for one in found])
         return rows.rows()
     except _lost_errors() as error:
         raise PlatformError(

@@ -129,6 +129,8 @@ def summary_lines(board: Leaderboard) -> list[str]:
         + "".join(f"; {policy} in columns of its own" for policy in board.thresholds),
         f"code {board.code}",
     ]
+    if "fits_used_again" in board.settings:
+        sentences.append(f"fits of earlier evaluations used again: {board.settings['fits_used_again']}")
     sentences += [f"data: {message}" for message in board.settings.get("reference_gaps", ())]
     sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
     if board.early_alarms:

@@ -14,6 +14,7 @@ from faultset.evaluators.execution.baseline_runs import BaselineRun, RunContext
 from faultset.evaluators.execution.batches import EpisodeBatch
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.fits import FitBatch
+from faultset.evaluators.execution.kept_fits import fits_folder, fits_limit
 from faultset.evaluators.execution.planning.calibration import inner_folds
 from faultset.evaluators.execution.planning.runs import Find, all_runs, trigger_runs
 from faultset.evaluators.execution.planning.settings import EvaluationSettings, choose_answerable, folds_of
@@ -69,12 +70,13 @@ def make_plan(
     training: TrainingData | None = None,
     kept: Iterable[ResultRow] = (),
     hidden: Iterable[Path] = (),
+    fresh: bool = False,
 ) -> EvaluationPlan:
     """Divide an evaluation into batches of work.
 
     `find` looks up detectors that are fitted and run for their alarm even when they are not among `specs`. Answers
     that are among `kept` are left out. Methods cannot read the files `hidden`. With `training`, methods learn from
-    another dataset, and all of `source` is tested.
+    another dataset, and all of `source` is tested. With `fresh`, no fit of an earlier evaluation is used again.
     """
     chosen = choose_answerable(source, specs, settings)
     folds = folds_of(source, settings) if training is None else [training.fold]
@@ -94,7 +96,9 @@ def make_plan(
         delays=settings.delays,
         evidence=settings.evidence,
         runs=runs,
-        hidden=(*(str(path) for path in hidden), *_places_of(training)),
+        fits_bytes=fits_limit(),
+        fresh=fresh,
+        hidden=(*(str(path) for path in (*hidden, fits_folder())), *_places_of(training)),
         majority_labels={
             number: label for number, truths in learned_from.items() if (label := majority_label_of(truths)) is not None
         },

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from faultset.core.code.identity import UNINSTALLED
 from faultset.core.errors import UsageError
 from faultset.evaluators.execution.baseline_runs import BaselineRun
 from faultset.evaluators.execution.planning.settings import EvaluationSettings
@@ -75,6 +76,9 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
             learns=getattr(spec.factory, "fit", None) is not Untrained.fit,
             learns_from_references=spec.learns_from_references,
             own_threshold=spec.own_threshold,
+            fit_code=""
+            if code.distribution == UNINSTALLED
+            else settings_hash({"baseline": spec.name, "code": str(code), "parameters": parameters_of(spec)}),
         )
         for seed in seeds
     ]
