@@ -6,8 +6,8 @@ from faultset.collector.spec.app import AppSpec
 
 
 def logic_services(app: AppSpec) -> tuple[str, ...]:
-    """Return the services that others call and that run the application's own code."""
-    return tuple(name for name, service in app.services.items() if service.kind == "logic")
+    """Return the services that others call, run the application's own code and have a Deployment of their own."""
+    return tuple(name for name, service in app.services.items() if service.kind == "logic" and app.has_deployment(name))
 
 
 def networked_services(app: AppSpec) -> tuple[str, ...]:
@@ -42,8 +42,9 @@ def stores_of_requests(app: AppSpec) -> tuple[str, ...]:
 
 
 def code_services(app: AppSpec) -> tuple[str, ...]:
-    """Return all services that run the application's own code."""
-    return tuple(name for name, service in app.services.items() if service.kind in ("frontend", "logic"))
+    """Return all services that run the application's own code and have a Deployment of their own."""
+    kinds = ("frontend", "logic")
+    return tuple(name for name, service in app.services.items() if service.kind in kinds and app.has_deployment(name))
 
 
 def store_users(app: AppSpec) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from pydantic import BeforeValidator, Field
 from faultset.collector.spec.collections import Collection
 from faultset.collector.spec.features.background import BackgroundWork, Consumer, Task
 from faultset.collector.spec.features.flags import FlagSettings
+from faultset.collector.spec.features.operators import OperatorSettings
+from faultset.collector.spec.features.pods import Probe, Storage
 from faultset.collector.spec.steps import CalledOperation, FrozenModel, Place, StepModel, Steps, all_steps
 from faultset.collector.spec.workload import Mix, RequestSpec
 from faultset.core.suggestions import unknown_name
@@ -105,6 +107,14 @@ class ServiceSpec(FrozenModel):
         machine), about which the runtime knows nothing: it has no operations, spans or metrics of ours.
     port
         Where it listens; none for a service that works in the background only.
+    replicas
+        How many pods it has.
+    stateful
+        Whether these have stable names (`NAME-0`, `NAME-1`), which resolve as `NAME-0.NAME-peer`, and an order.
+    storage
+        Of a stateful service: the volume that each pod has.
+    readiness, liveness
+        By what the cluster sees whether a pod gets requests, and whether a container has to be started again.
     consumers, tasks
         Its work in the background.
     runs
@@ -115,6 +125,8 @@ class ServiceSpec(FrozenModel):
         Name under which it registers with the application's registry.
     connect_timeout_s
         Of a database: how many seconds its clients try to reach it; as many as its driver says when left out.
+    cpu_request, memory_request_mib
+        What a node must have left for a pod.
     """
 
     name: str
@@ -124,6 +136,11 @@ class ServiceSpec(FrozenModel):
     runs: str | None = None
     port: int = Field(default=0, ge=0, le=65535)
     objects: dict[str, str] = Field(default_factory=dict)
+    replicas: int = Field(default=1, ge=0, le=100)
+    stateful: bool = False
+    storage: Storage | None = None
+    readiness: Probe | None = None
+    liveness: Probe | None = None
     callees: tuple[str, ...] = ()
     image: str | None = None
     location: str = ""
@@ -141,11 +158,18 @@ class ServiceSpec(FrozenModel):
     tasks: dict[str, Task] = Field(default_factory=dict)
     cpu_limit: float = Field(default=1.0, ge=0.001, le=1024.0, allow_inf_nan=False)
     memory_limit_mib: int = Field(default=256, gt=0, le=1 << 20)
+    cpu_request: float = Field(default=0.005, ge=0.001, le=1024.0, allow_inf_nan=False)
+    memory_request_mib: int = Field(default=32, gt=0, le=1 << 20)
 
     @cached_property
     def calls(self) -> tuple[str, ...]:
         """Services that it calls: those that are given, then those of its operations, in order of first appearance."""
         return tuple(dict.fromkeys((*self.callees, *(call.service for call in self.operations_called()))))
+
+    @property
+    def peers(self) -> str:
+        """Name of the headless Service behind which the pods of a stateful service have names."""
+        return f"{self.name}-peer"
 
     @property
     def reads_store_at_start(self) -> bool:
@@ -204,6 +228,8 @@ class AppSpec(FrozenModel):
         Service by which services announce themselves when they start, in the way that the persona knows.
     flags
         Feature flags that its steps read; none when left out.
+    operator
+        An operator that makes some of its services from a custom resource; none when left out.
     """
 
     name: str
@@ -217,6 +243,7 @@ class AppSpec(FrozenModel):
     trace_sampling: float = Field(default=1.0, ge=0.0, le=1.0)
     registry: str | None = None
     flags: FlagSettings | None = None
+    operator: OperatorSettings | None = None
     load: LoadSpec = LoadSpec()
     entry: AppEntry
     services: Annotated[dict[str, ServiceSpec], BeforeValidator(_named)]
@@ -230,6 +257,15 @@ class AppSpec(FrozenModel):
         return tuple(
             (service.name, callee) for service in self.services.values() for callee in (*service.calls, *service.stores)
         )
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """Services that an operator makes, so that changes of their workloads begin at the custom resource."""
+        return () if self.operator is None else self.operator.components
+
+    def has_deployment(self, name: str) -> bool:
+        """Say whether a service has a Deployment that nobody else is responsible for."""
+        return name not in self.components and not self.services[name].stateful
 
     def service(self, name: str) -> ServiceSpec:
         """Return one service; raise UsageError with the nearest name for an unknown one."""

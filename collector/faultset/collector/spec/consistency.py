@@ -51,6 +51,7 @@ def _top_level(app: AppSpec) -> Iterator[Problem]:
     if app.registry is not None:
         yield from _unknown(("registry",), app.registry, app.services)
     yield from _flags(app)
+    yield from _operator(app)
     for name, mix in app.mixes.items():
         for request in mix.shares:
             yield from _unknown(("mixes", name, "shares"), request, app.requests)
@@ -66,6 +67,19 @@ def _flags(app: AppSpec) -> Iterator[Problem]:
             yield from _unknown(("flags", "operation"), operation, app.services[provider].operations)
     for name, flag in app.flags.flags.items():
         yield from _unknown(("flags", "flags", name, "service"), flag.service, app.services)
+
+
+def _operator(app: AppSpec) -> Iterator[Problem]:
+    if app.operator is None:
+        return
+    yield from _unknown(("operator", "service"), app.operator.service, app.services)
+    for number, component in enumerate(app.operator.components):
+        place = ("operator", "components", number)
+        yield from _unknown(place, component, app.services)
+        if component == app.operator.service:
+            yield Problem(place, f"{component} cannot make itself; name the services that it makes")
+        elif component in app.services and not app.services[component].stateful:
+            yield Problem(place, f"{component} must be stateful, since an operator makes StatefulSets")
 
 
 def _relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
@@ -102,6 +116,7 @@ def _workload(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
         return
     if not service.port and (service.operations or not service.background):
         yield Problem(place, "it needs a port, since only a service with nothing but consumers or tasks has none")
+    yield from _pods(app, service)
     program, *arguments = service.program
     if "/" not in program and program not in PROGRAMS and service.image is None:
         yield Problem(
@@ -113,6 +128,23 @@ def _workload(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
         yield from _unknown((*place, "program"), arguments[0] if arguments else "", app.services)
         if service.port == METRICS_PORT:
             yield Problem((*place, "port"), f"port {METRICS_PORT} is used twice: services export their metrics there")
+
+
+def _pods(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
+    place = ("services", service.name)
+    if service.claim and service.replicas > 1 and not service.stateful:
+        yield Problem((*place, "replicas"), "a claim belongs to one pod; make the service stateful, with storage")
+    if service.claim and service.stateful:
+        yield Problem((*place, "claim"), "each pod of a stateful service has a claim of its own; give storage instead")
+    if service.storage is not None and not service.stateful:
+        yield Problem((*place, "storage"), "only a stateful service has storage; give a claim, or make it stateful")
+    if service.stateful and not service.port:
+        yield Problem((*place, "stateful"), "it needs a port, behind which its pods have names")
+    if service.stateful and service.peers in app.services:
+        yield Problem((*place, "stateful"), f"its pods have names behind {service.peers!r}, which is another service")
+    for field, probe in (("readiness", service.readiness), ("liveness", service.liveness)):
+        if probe is not None and not (probe.port or service.port):
+            yield Problem((*place, field), "it needs a port that is asked")
 
 
 def _claimed_twice(app: AppSpec) -> Iterator[Problem]:

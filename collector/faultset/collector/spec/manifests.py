@@ -1,4 +1,4 @@
-"""Ordinary Kubernetes manifests of an application, without probes, as in the applications modelled."""
+"""Ordinary Kubernetes manifests of an application."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.containers import DATA_PATH, METRICS_PORT, SPEC_PATH
 from faultset.collector.spec.credentials import credential_mount, credential_secrets, credential_volume
+from faultset.collector.spec.custom_resources import custom_resources, operator_manifests
 from faultset.collector.spec.features.flags import write_flags
 from faultset.collector.spec.files import write
 
@@ -25,14 +26,17 @@ def manifests(app: AppSpec, *, telemetry_endpoint: str, image_pull: str = "IfNot
     """
     services = app.services.values()
     claims = [service for service in services if service.claim]
+    own = [service for service in services if service.name not in app.components]
     return [
         *(_volume(app, service) for service in claims),
         *(_claim(app, service) for service in claims),
         _config(app),
         *flag_manifests(app),
         *credential_secrets(app),
-        *(_service(app, service) for service in services if service.port),
-        *(_deployment(app, service, telemetry_endpoint, image_pull) for service in services),
+        *operator_manifests(app),
+        *(front for service in own for front in service_manifests(app, service)),
+        *(workload(app, service, telemetry_endpoint, image_pull) for service in own),
+        *custom_resources(app),
     ]
 
 
@@ -116,29 +120,34 @@ def _reads_flags(app: AppSpec, service: ServiceSpec) -> bool:
     return app.flags.provider in (None, service.name)
 
 
-def _service(app: AppSpec, service: ServiceSpec) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": service.name, "labels": _labels(app, service)},
-        "spec": {
-            "type": "ClusterIP",
-            "selector": _labels(app, service),
-            "ports": [{"name": str(service.port), "protocol": "TCP", "port": service.port, "targetPort": service.port}],
-        },
-    }
+def service_manifests(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
+    """Return the Service of a service, and the headless one of a stateful service; none without a port."""
+    if not service.port:
+        return []
+    metadata = {"name": service.name, "labels": _labels(app, service)}
+    ports = [{"name": str(service.port), "protocol": "TCP", "port": service.port, "targetPort": service.port}]
+    made: Manifest = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
+    front = {**made, "spec": {"type": "ClusterIP", "selector": _labels(app, service), "ports": ports}}
+    if not service.stateful:
+        return [front]
+    peers = {**front["spec"], "clusterIP": "None", "publishNotReadyAddresses": True}
+    return [front, {**made, "metadata": {**metadata, "name": service.peers}, "spec": peers}]
 
 
-def _deployment(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str) -> Manifest:
-    strategy = "Recreate" if service.kind == "database" else "RollingUpdate"
+def workload(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str = "IfNotPresent") -> Manifest:
+    """Return the Deployment of a service, or the StatefulSet of a stateful one; see `manifests` for the parameters."""
+    if service.stateful:
+        kind, own = "StatefulSet", _stateful(service)
+    else:
+        kind, own = "Deployment", {"strategy": {"type": "Recreate" if service.kind == "database" else "RollingUpdate"}}
     return {
         "apiVersion": "apps/v1",
-        "kind": "Deployment",
+        "kind": kind,
         "metadata": {"name": service.name, "labels": _labels(app, service)},
         "spec": {
-            "replicas": 1,
+            "replicas": service.replicas,
             "selector": {"matchLabels": _labels(app, service)},
-            "strategy": {"type": strategy},
+            **own,
             "template": {
                 "metadata": {"labels": _labels(app, service), "annotations": _annotations(service)},
                 "spec": {
@@ -146,10 +155,44 @@ def _deployment(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, ima
                     "enableServiceLinks": False,
                     "containers": [_container(app, service, telemetry_endpoint, image_pull)],
                     "volumes": _volumes(app, service),
+                    **_account(app, service),
                 },
             },
         },
     }
+
+
+def _stateful(service: ServiceSpec) -> Manifest:
+    made: Manifest = {"serviceName": service.peers, "updateStrategy": {"type": "RollingUpdate"}}
+    if service.storage is not None:
+        resources = {"requests": {"storage": service.storage.size}}
+        spec: Manifest = {"accessModes": ["ReadWriteOnce"], "resources": resources}
+        if service.storage.storage_class is not None:
+            spec["storageClassName"] = service.storage.storage_class
+        made["volumeClaimTemplates"] = [{"metadata": {"name": service.storage.name}, "spec": spec}]
+    return made
+
+
+def _account(app: AppSpec, service: ServiceSpec) -> Manifest:
+    """Return what lets an operator's pod speak to the API server."""
+    return {"serviceAccountName": service.name} if app.operator and app.operator.service == service.name else {}
+
+
+def _probes(service: ServiceSpec) -> Manifest:
+    made: Manifest = {}
+    for field, probe in (("readinessProbe", service.readiness), ("livenessProbe", service.liveness)):
+        if probe is not None:
+            port: Manifest = {"port": probe.port or service.port}
+            action = {"tcpSocket": port} if probe.path is None else {"httpGet": {"path": probe.path, **port}}
+            made[field] = {
+                **action,
+                "initialDelaySeconds": probe.delay_s,
+                "periodSeconds": probe.every_s,
+                "timeoutSeconds": probe.timeout_s,
+                "failureThreshold": probe.failures,
+                "successThreshold": probe.successes,
+            }
+    return made
 
 
 def _annotations(service: ServiceSpec) -> dict[str, str]:
@@ -164,8 +207,8 @@ def _annotations(service: ServiceSpec) -> dict[str, str]:
 
 def _container(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str) -> Manifest:
     mounts = [{"name": "config", "mountPath": SPEC_PATH.rpartition("/")[0], "readOnly": True}]
-    if service.claim:
-        mounts.append({"name": "data", "mountPath": DATA_PATH})
+    if service.claim or service.storage:
+        mounts.append({"name": service.storage.name if service.storage else "data", "mountPath": DATA_PATH})
     if credential_volume(app, service):
         mounts.append(credential_mount())
     if app.flags is not None and _reads_flags(app, service):
@@ -177,15 +220,24 @@ def _container(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, imag
         "command": list(service.program),
         "ports": [{"containerPort": service.port, "protocol": "TCP"}] if service.port else [],
         "env": [
+            *(
+                [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}]
+                if _account(app, service)
+                else []
+            ),
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": telemetry_endpoint},
         ],
         "resources": {
-            "requests": {"cpu": "5m", "memory": "32Mi"},
+            "requests": {
+                "cpu": f"{round(1000 * service.cpu_request)}m",
+                "memory": f"{service.memory_request_mib}Mi",
+            },
             "limits": {"cpu": f"{round(1000 * service.cpu_limit)}m", "memory": f"{service.memory_limit_mib}Mi"},
         },
         "volumeMounts": mounts,
+        **_probes(service),
     }
 
 

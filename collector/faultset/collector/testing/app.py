@@ -24,7 +24,7 @@ from faultset.collector.runtime.stores.driver import ClientContext
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPANS_PORT
 from faultset.collector.spec.files import write
-from faultset.collector.spec.manifests import manifests
+from faultset.collector.spec.manifests import manifests, service_manifests, workload
 from faultset.collector.spec.routes import find_route
 
 _DRAWS = 200
@@ -73,11 +73,14 @@ def _check_faults(app: AppSpec) -> None:
 
 
 def _check_manifests(app: AppSpec) -> None:
-    made = manifests(app, telemetry_endpoint=f"http://telemetry:{SPANS_PORT}")
+    endpoint = f"http://telemetry:{SPANS_PORT}"
+    made = manifests(app, telemetry_endpoint=endpoint)
+    for component in (app.services[name] for name in app.components):
+        made += [*service_manifests(app, component), workload(app, component, endpoint)]
     objects = {(one["kind"], one["metadata"]["name"]): one for one in made}
     assert len(objects) == len(made), "two manifests have the same kind and name"
     for name, service in app.services.items():
-        pod = objects["Deployment", name]["spec"]["template"]
+        pod = objects["StatefulSet" if service.stateful else "Deployment", name]["spec"]["template"]
         if service.port:
             front = objects["Service", name]["spec"]
             assert front["selector"].items() <= pod["metadata"]["labels"].items(), f"no pod is behind Service {name}"

@@ -29,6 +29,7 @@ class Context:
     pod_address: Callable[[], str]
     factor: float = 1.0
     start_times: StartTimes = AT_ONCE
+    api_socket: str | None = None
     due_ns: int | None = field(default=None)
 
     @property

@@ -32,6 +32,7 @@ from faultset.collector.platforms.local.controllers.pod_states import ContainerS
 from faultset.collector.platforms.local.controllers.probes import Probes, probe_of
 from faultset.collector.platforms.local.controllers.scheduler import NODE
 from faultset.collector.platforms.observation.timestamps import rfc3339
+from faultset.collector.runtime.cluster_api import SOCKET_VARIABLE
 
 _RUNTIME = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed"
 
@@ -250,6 +251,8 @@ class Kubelet:
                 context.events.warning(pod, "Failed", f"Error: {missing}")
             context.requeue(container.reported_ns + context.scaled_ns(RESYNC_S))
             return
+        if pod["spec"].get("serviceAccountName") and context.api_socket is not None:
+            env[SOCKET_VARIABLE] = context.api_socket
         container.attempt += 1
         container.starting, container.terminated_shown = True, False
         container.definition, container.limits = definition(spec), limits(spec)

@@ -1,0 +1,100 @@
+"""Manifests of an operator: the definition of its custom resource, what it may do, and the resource itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faultset.collector.spec.app import AppSpec, ServiceSpec
+from faultset.collector.spec.features.operators import CustomResource
+
+Manifest = dict[str, Any]
+
+_RBAC = "rbac.authorization.k8s.io/v1"
+_CHANGES = ["get", "list", "watch", "create", "update", "patch", "delete"]
+
+
+def operator_manifests(app: AppSpec) -> list[Manifest]:
+    """Return the custom resource's definition, and the operator's account and rights; nothing without an operator."""
+    if app.operator is None:
+        return []
+    name, resource = app.operator.service, app.operator.resource
+    role = {"apiGroup": _RBAC.partition("/")[0], "kind": "Role", "name": name}
+    rules = [
+        {"apiGroups": [resource.group], "resources": [resource.plural, f"{resource.plural}/status"], "verbs": _CHANGES},
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": _CHANGES},
+        {"apiGroups": [""], "resources": ["services", "persistentvolumeclaims", "pods"], "verbs": _CHANGES},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+    ]
+    return [
+        _definition(resource),
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}},
+        {"apiVersion": _RBAC, "kind": "Role", "metadata": {"name": name}, "rules": rules},
+        {
+            "apiVersion": _RBAC,
+            "kind": "RoleBinding",
+            "metadata": {"name": name},
+            "roleRef": role,
+            "subjects": [{"kind": "ServiceAccount", "name": name}],
+        },
+    ]
+
+
+def custom_resources(app: AppSpec) -> list[Manifest]:
+    """Return the custom resource, with what the components' services say; nothing without an operator."""
+    if app.operator is None:
+        return []
+    resource = app.operator.resource
+    components = {name: _component(app, app.services[name], resource.spec) for name in app.operator.components}
+    return [
+        {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": resource.name},
+            "spec": {**resource.spec, **components},
+        }
+    ]
+
+
+def _component(app: AppSpec, service: ServiceSpec, spec: Manifest) -> Manifest:
+    requests = {"cpu": f"{round(1000 * service.cpu_request)}m", "memory": f"{service.memory_request_mib}Mi"}
+    made: Manifest = {
+        **spec.get(service.name, {}),
+        "image": service.image or app.image,
+        "replicas": service.replicas,
+        "requests": requests,
+        "limits": {"cpu": f"{round(1000 * service.cpu_limit)}m", "memory": f"{service.memory_limit_mib}Mi"},
+    }
+    if service.storage is not None:
+        requests["storage"] = service.storage.size
+        if service.storage.storage_class is not None:
+            made["storageClassName"] = service.storage.storage_class
+    return made
+
+
+def _definition(resource: CustomResource) -> Manifest:
+    loose: Manifest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "scope": "Namespaced",
+            "names": {
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "plural": resource.plural,
+                "singular": resource.kind.lower(),
+                "shortNames": list(resource.short),
+            },
+            "versions": [
+                {
+                    "name": resource.version,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": loose, "status": loose}}},
+                }
+            ],
+        },
+    }
