@@ -10,7 +10,13 @@ import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container
 from faultset.collector.faults.stores import administer, flush_caches
-from faultset.collector.faults.targets import code_services, databases, logic_services, networked_services
+from faultset.collector.faults.targets import (
+    code_services,
+    databases,
+    logic_services,
+    networked_services,
+    replicated_fronts,
+)
 from faultset.collector.platforms.api.platform import EpisodePlatform, Platform
 from faultset.collector.runtime.builds import GOOD
 from faultset.collector.runtime.stores.driver import REWRITE_PASSWORD
@@ -18,7 +24,8 @@ from faultset.collector.runtime.stores.driver import REWRITE_PASSWORD
 
 def harmless_change(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
     """Change a setting of a random Deployment that has no effect on its running pods."""
-    service = str(rng.choice(sorted(platform.app.services)))
+    app = platform.app
+    service = str(rng.choice([name for name in sorted(app.services) if app.has_deployment(name)]))
     setting, value = ("progressDeadlineSeconds", int(rng.integers(300, 600)))
     if rng.random() < 0.5:
         setting, value = "revisionHistoryLimit", int(rng.integers(2, 9))
@@ -32,8 +39,8 @@ def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, An
         factor = round(float(rng.uniform(1.3, 1.8)), 2)
         platform.step_load(factor)
         return {"harmless_change": "load-step", "factor": factor}
-    service = str(rng.choice(code_services(platform.app)))
-    if platform.app.deployed is not None:
+    service = str(rng.choice(code_services(platform.app) or replicated_fronts(platform.app)))
+    if platform.app.deployed is not None or service in platform.app.components:
         _restart(platform, service)
         return {"harmless_change": "rollout", "service": service}
     image = container_of(platform, service)["image"]
@@ -50,10 +57,12 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
         store = str(rng.choice(databases(platform.app)))
         administer(platform, store, REWRITE_PASSWORD)
         caches = flush_caches(platform, store)
-        for consumer in platform.app.consumers(store):
+        for consumer in filter(platform.app.has_deployment, platform.app.consumers(store)):
             _restart(platform, consumer)
         return {"sham": "account-rewritten", "store": store, "flushed": caches}
-    service = str(rng.choice(logic_services(platform.app) if kind == 1 else networked_services(platform.app)))
+    app = platform.app
+    restartable, rewritable = logic_services(app) or replicated_fronts(app), networked_services(app) or app.components
+    service = str(rng.choice(restartable if kind == 1 else rewritable))
     if kind == 1:
         _restart(platform, service)
         return {"sham": "restart", "service": service}
@@ -70,4 +79,9 @@ def clients_may_notice(made: Mapping[str, Any]) -> bool:
 def _restart(platform: Platform, service: str) -> None:
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     annotations = {"kubectl.kubernetes.io/restartedAt": stamp}
+    operator = platform.app.operator
+    if operator is not None and service in operator.components:
+        change = {"spec": {service: {"annotations": annotations}}}
+        platform.patch(operator.resource.kind, operator.resource.name, change)
+        return
     platform.patch("Deployment", service, {"spec": {"template": {"metadata": {"annotations": annotations}}}})

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.platforms.api.workload_state import is_rolled_out
+from faultset.collector.platforms.api.workload_state import WORKLOADS, is_as_wanted, is_rolled_out
 from faultset.core.errors import PlatformError
 
 LARGEST_ERROR_RATE = 0.01
@@ -35,8 +35,16 @@ def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataF
 
 
 def unready(platform: Platform) -> str:
-    """Name the Deployments that are not rolled out with all their replicas; empty when there are none."""
-    names = [found["metadata"]["name"] for found in platform.list("Deployment") if not is_rolled_out(found)]
+    """Name the workloads that are not rolled out with all their replicas; empty when there are none.
+
+    A custom resource is one of them until its operator has made what it asks for, and says so.
+    """
+    names = [
+        found["metadata"]["name"] for kind in WORKLOADS for found in platform.list(kind) if not is_rolled_out(found)
+    ]
+    if platform.app.operator is not None:
+        resource = platform.app.operator.resource
+        names += [resource.name for found in platform.list(resource.kind) if not is_as_wanted(found)]
     return f"{', '.join(sorted(names))} not ready" if names else ""
 
 

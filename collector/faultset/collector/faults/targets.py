@@ -47,6 +47,12 @@ def code_services(app: AppSpec) -> tuple[str, ...]:
     return tuple(name for name, service in app.services.items() if service.kind in kinds and app.has_deployment(name))
 
 
+def replicated_fronts(app: AppSpec) -> tuple[str, ...]:
+    """Return the frontends that an operator makes with several pods, which may be restarted one after the other."""
+    services = (app.services[name] for name in app.components)
+    return tuple(service.name for service in services if service.kind == "frontend" and service.replicas > 1)
+
+
 def store_users(app: AppSpec) -> tuple[str, ...]:
     """Return the services that connect to a database of theirs when they start."""
     return tuple(

@@ -46,7 +46,9 @@ class DesiredState:
     @classmethod
     def of(cls, platform: Platform) -> DesiredState:
         """Return the present desired state."""
-        found = (one for kind in KINDS for one in platform.list(kind))
+        operator = platform.app.operator
+        kinds = KINDS if operator is None else (*KINDS, operator.resource.kind)
+        found = (one for kind in kinds for one in platform.list(kind))
         return cls({(one["kind"], one["metadata"]["name"]): _wanted(one) for one in found})
 
     def missing_in(self, later: DesiredState) -> list[ObjectKey]:

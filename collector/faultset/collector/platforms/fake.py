@@ -16,6 +16,7 @@ from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object, ObjectNotFound, copied
+from faultset.collector.platforms.api.workload_state import WORKLOADS
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
 from faultset.collector.platforms.journal.undo import UndoExecutor, undo_all
@@ -23,7 +24,7 @@ from faultset.collector.platforms.journal.undo_operations import merge
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPANS_PORT
-from faultset.collector.spec.manifests import manifests
+from faultset.collector.spec.manifests import manifests, service_manifests, workload
 from faultset.core.errors import PlatformError
 from faultset.datasets.format.schemas import TABLES
 
@@ -84,7 +85,10 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
     def deploy(self) -> None:
         """Apply the manifests."""
         self.calls.append(("deploy",))
-        self.apply(manifests(self.app, telemetry_endpoint=f"http://telemetry:{SPANS_PORT}"))
+        endpoint = f"http://telemetry:{SPANS_PORT}"
+        self.apply(manifests(self.app, telemetry_endpoint=endpoint))
+        for component in (self.app.services[name] for name in self.app.components):  # as its operator would
+            self.apply([*service_manifests(self.app, component), workload(self.app, component, endpoint)])
 
     def start_load(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic = CONSTANT_TRAFFIC) -> None:
         """Note it."""
@@ -194,7 +198,7 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         for pod in self._each("Pod"):
             pods_of[pod["metadata"].get("labels", {}).get(key)].append(pod)
         for (kind, name), deployment in [*self.objects.items()]:
-            if kind != "Deployment":
+            if kind not in WORKLOADS:
                 continue
             wanted = deployment["spec"].get("replicas", 1)
             template = deployment["spec"]["template"]

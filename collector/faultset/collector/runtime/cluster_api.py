@@ -82,6 +82,10 @@ class ClusterApi:
         """Create an object; raise ApiRefusal when it exists or is invalid."""
         return self._ask("POST", of, body=wanted)
 
+    def replace(self, of: ResourceType, wanted: Mapping[str, Any]) -> Manifest:
+        """Replace all of an object but its status; raise ApiRefusal when it is absent or invalid."""
+        return self._ask("PUT", of, wanted["metadata"]["name"], body=wanted)
+
     def patch(self, of: ResourceType, name: str, change: Mapping[str, Any]) -> Manifest:
         """Apply a merge patch to an object; raise ApiRefusal when it is absent or what comes out is invalid."""
         return self._ask("PATCH", of, name, body=change)

@@ -242,7 +242,9 @@ def _foreign_objects(app: AppSpec) -> list[dict[str, Any]]:
 
 
 def _objects(platform: FakePlatform) -> dict[tuple[str, str], dict[str, Any]]:
-    kinds = ("Deployment", "Service", "PersistentVolumeClaim", "ConfigMap", "Secret")
+    kinds = {"Deployment", "StatefulSet", "Service", "PersistentVolumeClaim", "ConfigMap", "Secret"}
+    if platform.app.operator is not None:
+        kinds.add(platform.app.operator.resource.kind)
     return {
         key: {field: copied(value) for field, value in found.items() if field in ("spec", "data")}
         for key, found in platform.objects.items()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from faultset.collector.platforms.api.objects import Object
 
+WORKLOADS = ("Deployment", "StatefulSet")
+"""Kinds of objects that own an application's pods."""
+
 
 def is_rolled_out(workload: Object) -> bool:
     """Say whether all replicas are available and have the workload's present template, and no older one is left.
@@ -18,3 +21,15 @@ def is_rolled_out(workload: Object) -> bool:
     is_seen = state.get("observedGeneration", made) >= made
     updated, available = state.get("updatedReplicas", wanted), state.get("availableReplicas", 0)
     return is_seen and updated >= wanted and available >= wanted and state.get("replicas", wanted) <= wanted
+
+
+def is_as_wanted(resource: Object) -> bool:
+    """Say whether the operator of a custom resource has seen its present form and made what it asks for.
+
+    >>> is_as_wanted({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}})
+    False
+    """
+    state = resource.get("status", {})
+    conditions = {one["type"]: one["status"] for one in state.get("conditions", [])}
+    is_seen = state.get("observedGeneration", 0) >= resource["metadata"].get("generation", 0)
+    return is_seen and bool(conditions) and all(status == "True" for status in conditions.values())

@@ -23,6 +23,9 @@ _MONOLOG = re.compile(rf"\[{_STAMP}\] [\w.-]+\.(DEBUG|INFO|NOTICE|WARNING|WARN|E
 _ENVOY = re.compile(
     r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+\]\[\d+\]\[(trace|debug|info|warning|error|critical)\]\[\S+\] "
 )
+_UNIFIED = re.compile(r"\[\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3} [+-]\d\d:\d\d\] \[(DEBUG|INFO|WARN|ERROR|FATAL)\] ")
+"""The format that the programs of TiDB share."""
+_KLOG = re.compile(r"([IWEF])\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ ")
 _REDIS = re.compile(r"\d+:[XCSM] \d\d \w{3} \d{4} \d\d:\d\d:\d\d\.\d+ ([.*#-]) ")
 _HEX_TRACE, _HEX_SPAN = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
 _TRACE = re.compile(r"\btrace_id=([0-9a-f]{32})\b")
@@ -35,11 +38,26 @@ _LEVELS = {
     "trace": "trace", "debug": "debug", "info": "info", "warning": "warning", "error": "error", "fatal": "fatal",
     "FATAL": "fatal", "CRITICAL": "fatal", "NOTICE": "info", "WARNING": "warning", "critical": "fatal",
     "trce": "trace", "dbug": "debug", "fail": "error", "panic": "fatal", "dpanic": "fatal",
+    "I": "info", "W": "warning", "E": "error", "F": "fatal",
     "notice": "info", "warn": "warning", "crit": "fatal", "alert": "fatal", "emerg": "fatal",
 }  # fmt: skip
 
 
-_SHAPES = (_ZEROLOG, _BRACKETS, _BOOST, _NGINX, _THRIFT, _LOG4J, _DOTNET, _RUBY, _MONOLOG, _ENVOY, _REDIS)
+_SHAPES = (
+    _ZEROLOG,
+    _BRACKETS,
+    _BOOST,
+    _NGINX,
+    _THRIFT,
+    _LOG4J,
+    _DOTNET,
+    _RUBY,
+    _MONOLOG,
+    _ENVOY,
+    _UNIFIED,
+    _KLOG,
+    _REDIS,
+)
 _PINO = {10: "trace", 20: "debug", 30: "info", 40: "warning", 50: "error", 60: "fatal"}
 _LEVEL_KEYS, _MESSAGE_KEYS = ("severity", "level", "log.level"), ("message", "msg", "body")
 _TRACE_KEYS, _SPAN_KEYS = ("trace_id", "traceId", "TraceId"), ("span_id", "spanId", "SpanId")

@@ -127,7 +127,7 @@ class _Step:
         context, name = self._context, f"{volume}-{pod}"
         if context.store.find("PersistentVolumeClaim", name) is None:
             labels = {**template["metadata"].get("labels", {}), **self._set["spec"]["selector"]["matchLabels"]}
-            metadata = {"name": name, "labels": labels}
+            metadata = {**template["metadata"], "name": name, "labels": labels}
             made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata}
             context.store.create({**made, "spec": copied(template["spec"])})
             message = f"create Claim {name} Pod {pod} in StatefulSet {self._name} success"

@@ -1,0 +1,115 @@
+"""The operator: a control loop that looks at the TidbCluster again and again and takes the next step towards it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from aiohttp import web
+
+from faultset.collector.apps.tidb.reconciliation import NotYet, Reconciler, SyncFailure
+from faultset.collector.runtime.app_code import read_app
+from faultset.collector.runtime.cluster_api import cluster_api
+from faultset.collector.runtime.environment import environment
+from faultset.collector.runtime.signals.logs import write_all
+from faultset.core.errors import PlatformError
+
+EVERY_S = 0.5
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 32.0
+
+Log = Callable[[str, str, str], None]
+"""Writes a line: severity as one letter, place in the modelled source, text."""
+
+
+class ControlLoop:
+    """Steps of a reconciler, with growing waits after failures as long as the TidbCluster is the same.
+
+    Parameters
+    ----------
+    clock
+        Returns a time in seconds.
+    """
+
+    def __init__(self, reconciler: Reconciler, log: Log, clock: Callable[[], float] = time.monotonic):
+        self._reconciler, self._log, self._clock = reconciler, log, clock
+        self._failure: SyncFailure | None = None
+        self._generation, self._due_s, self._wait_s = -1, 0.0, FIRST_WAIT_S
+        self._said = ""
+
+    def turn(self) -> None:
+        """Look once."""
+        try:
+            self._look()
+        except PlatformError as error:
+            self._say("E", "tidb_cluster_controller.go:128", f"TidbCluster: sync failed, err: {error}, requeuing")
+
+    def _look(self) -> None:
+        cluster = self._reconciler.cluster()
+        if cluster is None:
+            self._say("I", "tidb_cluster_controller.go:141", "TidbCluster has been deleted")
+            return
+        generation = cluster["metadata"].get("generation", 0)
+        if generation != self._generation:
+            self._generation, self._due_s, self._wait_s, self._failure = generation, 0.0, FIRST_WAIT_S, None
+            self._say(
+                "I", "tidb_cluster_control.go:85", f"TidbCluster {cluster['metadata']['name']} is at {generation}"
+            )
+        if self._clock() >= self._due_s:
+            self._step(cluster)
+        behind = self._reconciler.report(cluster, self._failure)
+        if not behind and self._failure is None:
+            self._say("I", "tidb_cluster_status_manager.go:93", "all components of the TidbCluster are as wanted")
+
+    def _step(self, cluster: dict[str, object]) -> None:
+        try:
+            self._reconciler.step(cluster)
+            self._failure = None
+        except NotYet as waiting:
+            self._failure = None
+            self._say("I", "tidb_cluster_controller.go:126", f"TidbCluster: {waiting}, requeuing")
+        except SyncFailure as failure:
+            self._failure = failure
+            self._due_s = self._clock() + self._wait_s
+            self._wait_s = min(LONGEST_WAIT_S, 2 * self._wait_s)
+            self._reconciler.tell(cluster, "Warning", failure.reason, str(failure))
+            self._log("E", "tidb_cluster_controller.go:128", f"TidbCluster: sync failed, err: {failure}, requeuing")
+
+    def _say(self, severity: str, location: str, text: str) -> None:
+        """Write a line, unless it is the one before."""
+        if text != self._said:
+            self._said = text
+            self._log(severity, location, text)
+
+
+def klog(severity: str, location: str, text: str) -> None:
+    """Write a line in the shape of Kubernetes' own programs."""
+    now_s = time.time()
+    stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(now_s))
+    write_all(1, f"{severity}{stamp}.{int(now_s * 1e6) % 1_000_000:06d}       1 {location}] {text}\n".encode())
+
+
+async def serve(*, host: str, port: int, stop: asyncio.Event) -> None:
+    """Run the operator until it is stopped; it answers on a port that it lives."""
+    given = environment()
+    app = read_app(Path(given.spec).read_text(encoding="utf-8"), given.spec)
+    reconciler = Reconciler(app, cluster_api(), telemetry=given.telemetry or "")
+    loop = ControlLoop(reconciler, klog)
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=200 if request.path == "/healthz" else 404, text="ok")
+
+    runner = web.ServerRunner(web.Server(answer, access_log=None), shutdown_timeout=1.0)
+    await runner.setup()
+    await web.TCPSite(runner, host, port).start()
+    klog("I", "controller_manager.go:116", "Welcome to TiDB Operator.")
+    while not stop.is_set():
+        await asyncio.to_thread(loop.turn)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EVERY_S):
+                await stop.wait()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(3.0):
+            await runner.cleanup()

@@ -1,0 +1,77 @@
+"""The persona of a TiDB cluster: the unified log format of tidb, tikv and pd, and the texts of grpc-go."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from faultset.collector.apps.tidb import control_loop
+from faultset.collector.runtime.http.names import UnknownHostError
+from faultset.collector.runtime.http.status import RpcError
+from faultset.collector.runtime.persona import Event, Line, Persona, Program
+from faultset.collector.runtime.signals.logs import Level
+
+_LEVELS: dict[Level, str] = {
+    "trace": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "fatal": "FATAL", "panic": "FATAL",
+}  # fmt: skip
+
+_LINES: dict[Event, tuple[Line, ...]] = {
+    "starting": (Line("info", "{location}:211", "Welcome to {service}"),),
+    "opening-store": (Line("info", "{location}:302", "open the engine, engine {store}"),),
+    "login-failed": (Line("error", "{location}:310", "failed to open the engine, error {error}"),),
+    "filling-failed": (Line("error", "{location}:318", "failed to prepare the engine, error {error}"),),
+    "store-ready": (Line("info", "{location}:322", "engine is open, engine {store}"),),
+    "serving": (Line("info", "{location}:418", "server is running, port {port}"),),
+    "port-taken": (Line("fatal", "{location}:420", "failed to listen, port {taken_port}, error {error}"),),
+}
+
+
+class TidbPersona(Persona):
+    """Lines as `[time] [LEVEL] [file:line] ["text"]`."""
+
+    lines = MappingProxyType(_LINES)
+    programs: Mapping[str, Program] = MappingProxyType({"tidb-operator": control_loop.serve})
+    login_pause_s = 1.0
+
+    def format_line(self, time_s: float, level: Level, location: str, message: str) -> str:
+        """Return a line of the unified format."""
+        stamp = f"{time.strftime('%Y/%m/%d %H:%M:%S', time.gmtime(time_s))}.{int(time_s * 1000) % 1000:03d} +00:00"
+        return f"[{stamp}] [{_LEVELS[level]}] [{location}] [{json.dumps(message)}]"
+
+    def format_failure(self, error: RpcError) -> str:
+        """Return the text that a client of MySQL's protocol would see."""
+        known = error.description.startswith("ERROR ")
+        return error.description if known else f"ERROR 1105 (HY000): {error}"
+
+    def connection_failed(self, error: BaseException | None, address: str) -> str:
+        """Return the text of Go's net package."""
+        match error:
+            case UnknownHostError():
+                return f"dial tcp: lookup {error.host}: no such host"
+            case ConnectionRefusedError():
+                return f"dial tcp {address}: connect: connection refused"
+            case TimeoutError():
+                return f"dial tcp {address}: i/o timeout"
+            case OSError(strerror=str() as reason) if reason:
+                return f"dial tcp {address}: connect: {reason.lower()}"
+            case _:
+                return f"dial tcp {address}: {error}"
+
+    def call_failed(self, reason: str | None) -> str:
+        """Return the description that grpc-go gives."""
+        if reason is None:
+            return "transport is closing"
+        return f'connection error: desc = "transport: Error while dialing {reason}"'
+
+    def call_timed_out(self, timeout_s: float) -> str:
+        """Return the description that grpc-go gives."""
+        return "context deadline exceeded"
+
+    def call_given_up(self) -> str:
+        """Return the description that grpc-go gives."""
+        return "context canceled"
+
+
+PERSONA = TidbPersona()

@@ -1,0 +1,191 @@
+"""What the placement driver knows: the clock of transactions, the stores that are up, and who leads which region."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
+from faultset.collector.runtime.expressions import getter
+from faultset.collector.runtime.http.caller import Caller
+from faultset.collector.runtime.http.status import Code, RpcError
+from faultset.collector.runtime.steps.step import Step
+
+REGIONS = 12
+ROWS = 1200
+"""Rows of the one table, numbered from 1; each region has an equal share of them."""
+
+DOWN_AFTER_S = 5.0
+"""Seconds without a heartbeat after which a store leads nothing any more."""
+
+_LOGICAL_BITS = 18
+
+
+class KeyRegion(NamedTuple):
+    """A range of rows, both ends in it, and the address of the store that leads it."""
+
+    id: int
+    first: int
+    last: int
+    leader: str
+
+
+class NoLeader(Exception):
+    """No store is up that could lead a region."""
+
+
+def region_of(row: int) -> int:
+    """Return the number of the region that a row lies in, from 0 on.
+
+    >>> region_of(1), region_of(100), region_of(101), region_of(1200)
+    (0, 0, 1, 11)
+    """
+    return min(REGIONS - 1, max(0, (row - 1) * REGIONS // ROWS))
+
+
+def rows_of(region: int) -> tuple[int, int]:
+    """Return the first and the last row of a region.
+
+    >>> rows_of(1)
+    (101, 200)
+    """
+    return region * ROWS // REGIONS + 1, (region + 1) * ROWS // REGIONS
+
+
+class TimestampOracle:
+    """Timestamps that only grow, also over restarts: milliseconds since 1970, and a number within them."""
+
+    def __init__(self, clock: Callable[[], float] = time.time):
+        self._clock = clock
+        self._last = 0
+
+    def next(self) -> int:
+        """Return a timestamp that is later than all before."""
+        self._last = max(self._last + 1, int(self._clock() * 1000) << _LOGICAL_BITS)
+        return self._last
+
+
+def physical_s(timestamp: int) -> float:
+    """Return the time of a timestamp in seconds since 1970."""
+    return (timestamp >> _LOGICAL_BITS) / 1000
+
+
+class Placement:
+    """Which store leads which region.
+
+    Parameters
+    ----------
+    clock
+        Returns a time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._seen_s: dict[str, float] = {}
+        self._leaders: dict[int, str] = {}
+
+    def heartbeat(self, store: str) -> list[int]:
+        """Note that a store is up; return the regions that it leads from now on."""
+        self._seen_s[store] = self._clock()
+        self._replace_leaders()
+        self._balance()
+        return sorted(region for region, leader in self._leaders.items() if leader == store)
+
+    def region(self, row: int) -> KeyRegion:
+        """Return the region of a row; raise NoLeader."""
+        self._replace_leaders()
+        number = region_of(row)
+        if number not in self._leaders:
+            raise NoLeader(f"region {number} has no leader: no store is up")
+        return KeyRegion(number, *rows_of(number), self._leaders[number])
+
+    def stores_up(self) -> list[str]:
+        """Return the stores whose heartbeats come."""
+        now_s = self._clock()
+        return sorted(store for store, seen_s in self._seen_s.items() if now_s - seen_s <= DOWN_AFTER_S)
+
+    def _replace_leaders(self) -> None:
+        up = self.stores_up()
+        self._leaders = {region: leader for region, leader in self._leaders.items() if leader in up}
+        for region in range(REGIONS):
+            if region not in self._leaders and up:
+                self._leaders[region] = min(up, key=lambda store: (self._count(store), store))
+
+    def _balance(self) -> None:
+        """Move one region from the store that leads most to the one that leads fewest."""
+        most, fewest = (choose(self.stores_up(), key=self._count) for choose in (max, min))
+        if self._count(most) - self._count(fewest) > 1:
+            region = max(region for region, leader in self._leaders.items() if leader == most)
+            self._leaders[region] = fewest
+
+    def _count(self, store: str) -> int:
+        return sum(leader == store for leader in self._leaders.values())
+
+
+_placements: WeakKeyDictionary[Caller, Placement] = WeakKeyDictionary()
+
+
+def _placement_of(service: ServiceContext) -> Placement:
+    return _placements.setdefault(service.caller, Placement())
+
+
+class AllocateTimestamp(Step):
+    """Take a timestamp from the oracle."""
+
+    keyword = "allocate_timestamp"
+    save: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves the timestamp."""
+        oracle = TimestampOracle()
+
+        def handle(request: RequestContext) -> None:
+            request.values[self.save] = oracle.next()
+
+        return handle
+
+
+class FindRegion(Step):
+    """Find the region of a row and its leader; the request fails when no store is up."""
+
+    keyword = "find_region"
+    row: Any
+    save: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves the region."""
+        row_of, placement = getter(self.row), _placement_of(service)
+
+        def handle(request: RequestContext) -> None:
+            try:
+                request.values[self.save] = placement.region(int(row_of(request.values)))._asdict()
+            except NoLeader as error:
+                service.log.warning(location, str(error))
+                raise RpcError(Code.UNAVAILABLE, str(error)) from None
+
+        return handle
+
+
+class NoteStore(Step):
+    """Note that a store is up, and tell it what it leads."""
+
+    keyword = "note_store"
+    address: Any
+    save: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves the list of regions."""
+        address_of, placement = getter(self.address), _placement_of(service)
+
+        def handle(request: RequestContext) -> None:
+            address = str(address_of(request.values))
+            known = placement.stores_up()
+            request.values[self.save] = placement.heartbeat(address)
+            if address not in known:
+                service.log.write("info", location, f"store is up, store {address}")
+            for gone in set(known) - set(placement.stores_up()):
+                service.log.warning(location, f"store has no heartbeat, store {gone}")
+
+        return handle

@@ -1,0 +1,128 @@
+"""Rows with locks: reading, the two phases of a commit, and locks that their owners have left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Protocol
+
+from faultset.collector.apps.tidb.placement import physical_s
+
+LOCK_TTL_S = 3.0
+"""Seconds after the start of its transaction when a lock no longer counts."""
+
+Row = dict[str, Any]
+
+
+class Documents(Protocol):
+    """What rows need of a store."""
+
+    async def find_many(self, collection: str, keys: Sequence[str]) -> list[str | None]:
+        """Return the documents of several keys."""
+        ...
+
+    async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
+        """Insert documents by key, in the place of those that are there."""
+        ...
+
+
+class RowError(Exception):
+    """A row is locked, or was written by somebody else; the text begins with the name of the error."""
+
+
+class Rows:
+    """The rows of one table in a store.
+
+    Parameters
+    ----------
+    clock
+        Returns the time in seconds since 1970.
+    """
+
+    def __init__(self, store: Documents, collection: str, clock: Callable[[], float] = time.time):
+        self._store, self._collection, self._clock = store, collection, clock
+        self._latches: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def read(self, keys: Sequence[str], version: int) -> list[Row | None]:
+        """Return rows as they were committed last; raise RowError when one is about to change before `version`."""
+        found = await self._find(keys)
+        for key, row in zip(keys, found, strict=True):
+            lock = self._lock(row)
+            if lock and lock["start"] <= version:
+                raise RowError(f"KeyIsLocked: key {key} is locked by {lock['start']}")
+        return [None if row is None else _visible(row) or None for row in found]
+
+    async def prewrite(self, changes: Mapping[str, Row], start: int) -> None:
+        """Lock rows and note their new contents; raise RowError when one is locked or was written since `start`."""
+        async with self._latched(changes):
+            found = dict(zip(changes, await self._find(list(changes)), strict=True))
+            for key, row in found.items():
+                lock = self._lock(row)
+                if lock and lock["start"] != start:
+                    raise RowError(f"KeyIsLocked: key {key} is locked by {lock['start']}")
+                if row is not None and row.get("commit", 0) > start:
+                    raise RowError(f"WriteConflict: key {key} was committed at {row['commit']} after {start}")
+            await self._write(
+                {key: {**(found[key] or {}), "lock": {"start": start, "row": new}} for key, new in changes.items()}
+            )
+
+    async def commit(self, keys: Sequence[str], start: int, commit: int) -> None:
+        """Make the noted contents the rows'; raise RowError when a lock is gone without having been committed."""
+        async with self._latched(keys):
+            found = dict(zip(keys, await self._find(keys), strict=True))
+            made: dict[str, Row] = {}
+            for key, row in found.items():
+                lock = (row or {}).get("lock")
+                if lock and lock["start"] == start:
+                    made[key] = {**lock["row"], "commit": commit}
+                elif row is None or row.get("commit") != commit:
+                    raise RowError(f"TxnLockNotFound: key {key} has no lock of {start}")
+            if made:
+                await self._write(made)
+
+    async def roll_back(self, keys: Sequence[str], start: int) -> None:
+        """Let go of the locks of a transaction; nothing happens to rows without one."""
+        async with self._latched(keys):
+            found = dict(zip(keys, await self._find(keys), strict=True))
+            owned = {key: row for key, row in found.items() if row and (row.get("lock") or {}).get("start") == start}
+            if owned:
+                await self._write({key: _visible(row) for key, row in owned.items()})
+
+    def _lock(self, row: Row | None) -> dict[str, Any] | None:
+        lock = (row or {}).get("lock")
+        return lock if lock and self._clock() - physical_s(lock["start"]) <= LOCK_TTL_S else None
+
+    async def _find(self, keys: Sequence[str]) -> list[Row | None]:
+        texts = await self._store.find_many(self._collection, keys)
+        return [json.loads(text) if text else None for text in texts]
+
+    async def _write(self, rows: Mapping[str, Row]) -> None:
+        await self._store.insert(self._collection, {key: json.dumps(row) for key, row in rows.items()})
+
+    def _latched(self, keys: Iterable[str]) -> AsyncExitStack:
+        return _Latches([self._latches[key] for key in sorted(keys)])
+
+
+class _Latches(AsyncExitStack):
+    """Several latches, always taken in the same order."""
+
+    def __init__(self, latches: Sequence[asyncio.Lock]):
+        super().__init__()
+        self._wanted = latches
+
+    async def __aenter__(self) -> _Latches:
+        try:
+            for latch in self._wanted:
+                await self.enter_async_context(latch)
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+
+def _visible(row: Row) -> Row:
+    return {key: value for key, value in row.items() if key != "lock"}

@@ -1,0 +1,115 @@
+"""The client of a key-value cluster: timestamps, regions that are found again when they move, and their stores."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from opentelemetry.context import Context
+
+from faultset.collector.apps.tidb.placement import region_of
+from faultset.collector.runtime.http.caller import Caller
+from faultset.collector.runtime.http.status import Code, RpcError
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+TIMESTAMP, FIND_REGION = "/pdpb.PD/Tso", "/pdpb.PD/GetRegion"
+READ, SUM = "/tikvpb.Tikv/KvBatchGet", "/tikvpb.Tikv/Coprocessor"
+PREWRITE, COMMIT, ROLL_BACK = "/tikvpb.Tikv/KvPrewrite", "/tikvpb.Tikv/KvCommit", "/tikvpb.Tikv/KvBatchRollback"
+OF_PLACEMENT, OF_STORES = (TIMESTAMP, FIND_REGION), (READ, SUM, PREWRITE, COMMIT, ROLL_BACK)
+
+PD_SERVER_TIMEOUT = "ERROR 9001 (HY000): PD server timeout"
+REGION_UNAVAILABLE = "ERROR 9005 (HY000): Region is unavailable"
+WRITE_CONFLICT = "ERROR 9007 (HY000): Write conflict"
+
+CALL_TIMEOUT_S = 1.0
+BUDGET_S = 3.0
+"""How long a statement tries again before it fails."""
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.4
+_AGAIN = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
+
+
+class KeyValueClient:
+    """Speaks to the placement driver and to the stores that lead regions.
+
+    Parameters
+    ----------
+    placement, stores
+        Names of the services.
+    """
+
+    def __init__(self, caller: Caller, placement: str, stores: str):
+        self._caller, self._placement, self._stores = caller, placement, stores
+        self._leaders: dict[int, str] = {}
+
+    async def timestamp(self, trace: Context) -> int:
+        """Return a timestamp later than all before; raise RpcError when there is none in time."""
+
+        async def ask() -> int:
+            return int((await self._ask_placement(TIMESTAMP, {}, trace))["timestamp"])
+
+        return await _again(ask, PD_SERVER_TIMEOUT)
+
+    async def send(self, region: int, row: int, operation: str, body: Mapping[str, Any], trace: Context) -> Any:
+        """Send a request to the store that leads a region, and again when another one leads it by now.
+
+        Raises
+        ------
+        RpcError
+            No store answers in time, or the store refuses.
+        """
+
+        async def ask() -> Any:
+            if region not in self._leaders:
+                found = await self._ask_placement(FIND_REGION, {"row": row}, trace)
+                self._leaders[region] = str(found["leader"])
+            leader = self._leaders[region]
+            try:
+                return await self._caller.call(
+                    self._stores, operation, {**body, "region": region}, trace, span=operation,
+                    timeout_s=CALL_TIMEOUT_S, at=leader,
+                )  # fmt: skip
+            except RpcError as error:
+                if error.code in _AGAIN or is_about(error, "NotLeader"):
+                    self._leaders.pop(region, None)
+                raise
+
+        return await _again(ask, REGION_UNAVAILABLE)
+
+    async def _ask_placement(self, operation: str, body: Mapping[str, Any], trace: Context) -> Any:
+        return await self._caller.call(
+            self._placement, operation, body, trace, span=operation, timeout_s=CALL_TIMEOUT_S
+        )
+
+
+def is_about(error: RpcError, name: str) -> bool:
+    """Say whether a failure is the one of that name, which stores give."""
+    return error.code is Code.FAILED_PRECONDITION and error.description.startswith(f"{name}:")
+
+
+def of_regions(keys: Mapping[str, T]) -> dict[int, dict[str, T]]:
+    """Return what belongs to rows, by region."""
+    found: dict[int, dict[str, T]] = {}
+    for key, value in keys.items():
+        found.setdefault(region_of(int(key)), {})[key] = value
+    return found
+
+
+async def _again(ask: Callable[[], Awaitable[T]], given_up: str) -> T:
+    """Ask until there is an answer, with growing pauses; raise RpcError with the text of giving up after a while."""
+    deadline, pause_s = time.monotonic() + BUDGET_S, _FIRST_PAUSE_S
+    while True:
+        try:
+            return await ask()
+        except RpcError as error:
+            worth_it = error.code in _AGAIN or any(is_about(error, name) for name in ("NotLeader", "KeyIsLocked"))
+            if not worth_it:
+                raise
+            if time.monotonic() + pause_s > deadline:
+                raise RpcError(Code.UNAVAILABLE, f"{given_up}: {error.description}") from None
+        await asyncio.sleep(pause_s)
+        pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)

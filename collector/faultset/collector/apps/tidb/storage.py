@@ -1,0 +1,130 @@
+"""Steps of a store: what it leads, and requests for rows of the regions that it leads."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+from opentelemetry.context import Context
+
+from faultset.collector.apps.tidb.placement import rows_of
+from faultset.collector.apps.tidb.rows import RowError, Rows
+from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
+from faultset.collector.runtime.environment import environment
+from faultset.collector.runtime.http.caller import Caller
+from faultset.collector.runtime.http.status import Code, RpcError
+from faultset.collector.runtime.steps.step import Step
+from faultset.collector.runtime.stores.driver import StoreError
+from faultset.collector.spec.steps import CalledOperation
+
+_HEARTBEAT_TIMEOUT_S = 2.0
+
+_led: WeakKeyDictionary[Caller, set[int]] = WeakKeyDictionary()
+_tables: WeakKeyDictionary[Caller, dict[tuple[str, str], Rows]] = WeakKeyDictionary()
+
+
+class SendHeartbeat(Step):
+    """Tell the placement driver that the store is up, and take from it what the store leads.
+
+    A store that cannot reach it goes on leading what it led.
+    """
+
+    keyword = "send_heartbeat"
+    service: str
+    operation: str
+    peers: str
+    """Name and port behind which the store's pods have names of their own."""
+
+    def operations_called(self) -> tuple[CalledOperation, ...]:
+        """Return the one operation."""
+        return (CalledOperation(self.service, self.operation),)
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that sends the heartbeat."""
+        led = _led.setdefault(service.caller, set())
+        address = f"{environment().pod}.{self.peers}"
+
+        async def handle(request: RequestContext) -> None:
+            reply = await service.caller.call(
+                self.service, self.operation, {"store": address}, Context(), timeout_s=_HEARTBEAT_TIMEOUT_S
+            )
+            now = set(reply["regions"])
+            for region in sorted(now - led):
+                service.log.write("info", location, f"region is led by this store, region {region}")
+            for region in sorted(led - now):
+                service.log.write("info", location, f"region is led by another store, region {region}")
+            led.clear()
+            led.update(now)
+
+        return handle
+
+
+class UseRows(Step):
+    """Do what the request asks for with rows of one region, which the store must lead.
+
+    The request has `region`, and besides for `read` `keys` and `version`; for `sum` `version`; for `prewrite` `rows` by
+    key and `start`; for `commit` `keys`, `start` and `commit`; for `roll_back` `keys` and `start`.
+    """
+
+    keyword = "use_rows"
+    what: Literal["read", "sum", "prewrite", "commit", "roll_back"]
+    store: str
+    collection: str
+    save: str = "result"
+    span: str
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves what was read."""
+        led = _led.setdefault(service.caller, set())
+        tables = _tables.setdefault(service.caller, {})
+        key = (self.store, self.collection)
+        rows = tables.setdefault(key, Rows(service.stores[self.store], self.collection))
+        use: Callable[[Rows, dict[str, Any]], Awaitable[Any]] = _USES[self.what]
+
+        async def handle(request: RequestContext) -> None:
+            values = request.values
+            region = int(values["region"])
+            if region not in led:
+                raise RpcError(Code.FAILED_PRECONDITION, f"NotLeader: region {region} is led by another store")
+            try:
+                with service.store_span(request, self.store, self.span):
+                    values[self.save] = await use(rows, values)
+            except RowError as error:
+                raise RpcError(Code.FAILED_PRECONDITION, str(error)) from None
+            except StoreError as error:
+                service.log.error(location, f"request to the engine failed, error {error}")
+                raise RpcError(Code.INTERNAL, str(error)) from None
+
+        return handle
+
+
+async def _read(rows: Rows, values: dict[str, Any]) -> Any:
+    return await rows.read([str(key) for key in values["keys"]], int(values["version"]))
+
+
+async def _sum(rows: Rows, values: dict[str, Any]) -> Any:
+    first, last = rows_of(int(values["region"]))
+    found = await rows.read([str(key) for key in range(first, last + 1)], int(values["version"]))
+    return {"rows": len(found), "balance": sum(row["balance"] for row in found if row)}
+
+
+async def _prewrite(rows: Rows, values: dict[str, Any]) -> Any:
+    await rows.prewrite(values["rows"], int(values["start"]))
+
+
+async def _commit(rows: Rows, values: dict[str, Any]) -> Any:
+    await rows.commit([str(key) for key in values["keys"]], int(values["start"]), int(values["commit"]))
+
+
+async def _roll_back(rows: Rows, values: dict[str, Any]) -> Any:
+    await rows.roll_back([str(key) for key in values["keys"]], int(values["start"]))
+
+
+_USES: dict[str, Callable[[Rows, dict[str, Any]], Awaitable[Any]]] = {
+    "read": _read,
+    "sum": _sum,
+    "prewrite": _prewrite,
+    "commit": _commit,
+    "roll_back": _roll_back,
+}

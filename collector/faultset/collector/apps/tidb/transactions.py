@@ -1,0 +1,174 @@
+"""Steps of the SQL front: statements, each in a transaction with a timestamp at its begin and one at its commit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from opentelemetry.context import Context
+
+from faultset.collector.apps.tidb.placement import rows_of
+from faultset.collector.apps.tidb.sessions import (
+    COMMIT,
+    OF_PLACEMENT,
+    OF_STORES,
+    PREWRITE,
+    READ,
+    ROLL_BACK,
+    SUM,
+    WRITE_CONFLICT,
+    KeyValueClient,
+    Row,
+    is_about,
+    of_regions,
+)
+from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
+from faultset.collector.runtime.expressions import getter, number
+from faultset.collector.runtime.http.status import BadRequest, Code, RpcError
+from faultset.collector.runtime.steps.step import Step
+from faultset.collector.spec.steps import CalledOperation, FrozenModel
+
+_ATTEMPTS = 5
+
+
+class _Statement(Step):
+    """What statements share."""
+
+    placement: str = "pd"
+    stores: str = "tikv"
+    save: str
+
+    def operations_called(self) -> tuple[CalledOperation, ...]:
+        """Return the operations of the placement driver and of the stores."""
+        return tuple(
+            CalledOperation(service, operation)
+            for service, operations in ((self.placement, OF_PLACEMENT), (self.stores, OF_STORES))
+            for operation in operations
+        )
+
+    def client(self, service: ServiceContext) -> KeyValueClient:
+        """Return a client of the key-value cluster."""
+        return KeyValueClient(service.caller, self.placement, self.stores)
+
+
+class SelectRow(_Statement):
+    """Read one row; nothing is saved as that when there is none."""
+
+    keyword = "select_row"
+    row: Any
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves the row."""
+        client, row_of = self.client(service), getter(self.row)
+
+        async def handle(request: RequestContext) -> None:
+            row = _row_number(row_of(request.values))
+            version = await client.timestamp(request.trace)
+            found = await read(client, [str(row)], version, request.trace)
+            request.values[self.save] = found[str(row)]
+
+        return handle
+
+
+class SumRows(_Statement):
+    """Add up the balances of one region, which its store does."""
+
+    keyword = "sum_rows"
+    region: Any
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves the sum."""
+        client, region_of = self.client(service), getter(self.region)
+
+        async def handle(request: RequestContext) -> None:
+            region = _row_number(region_of(request.values))
+            version = await client.timestamp(request.trace)
+            row, _ = rows_of(region)
+            reply = await client.send(region, row, SUM, {"version": version}, request.trace)
+            request.values[self.save] = reply["result"]
+
+        return handle
+
+
+class BalanceChange(FrozenModel):
+    """By how much the balance of a row changes."""
+
+    row: Any
+    by: Any
+    sign: int = 1
+
+
+class ChangeRows(_Statement):
+    """Change balances of rows, all or none, in a transaction of two phases; again when another one was quicker."""
+
+    keyword = "change_rows"
+    changes: tuple[BalanceChange, ...]
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that saves the rows as they are afterwards."""
+        client = self.client(service)
+        changes = [(getter(one.row), getter(one.by), one.sign) for one in self.changes]
+
+        async def handle(request: RequestContext) -> None:
+            wanted: dict[str, float] = {}
+            for row_of, by, sign in changes:
+                key = str(_row_number(row_of(request.values)))
+                wanted[key] = wanted.get(key, 0.0) + sign * number(by(request.values))
+            for left in range(_ATTEMPTS - 1, -1, -1):
+                try:
+                    request.values[self.save] = await change(client, wanted, request.trace)
+                    return
+                except RpcError as error:
+                    if not (is_about(error, "WriteConflict") or is_about(error, "TxnLockNotFound")):
+                        raise
+                    if not left:
+                        raise RpcError(Code.FAILED_PRECONDITION, f"{WRITE_CONFLICT}: {error.description}") from None
+                    service.log.warning(location, f"transaction is tried again, error {error.description}")
+                await asyncio.sleep(0.01)
+
+        return handle
+
+
+async def read(client: KeyValueClient, keys: list[str], version: int, trace: Context) -> dict[str, Row | None]:
+    """Return rows as of a timestamp."""
+    found: dict[str, Row | None] = {}
+    for region, some in of_regions(dict.fromkeys(keys)).items():
+        body = {"keys": list(some), "version": version}
+        reply = await client.send(region, int(next(iter(some))), READ, body, trace)
+        found.update(zip(some, reply["result"], strict=True))
+    return found
+
+
+async def change(client: KeyValueClient, wanted: dict[str, float], trace: Context) -> dict[str, Row]:
+    """Add amounts to the balances of rows in one transaction; raise RpcError when another one was quicker."""
+    start = await client.timestamp(trace)
+    before = await read(client, list(wanted), start, trace)
+    rows = {key: {**(before[key] or {"id": key, "balance": 0.0})} for key in wanted}
+    for key, by in wanted.items():
+        rows[key]["balance"] = round(rows[key]["balance"] + by, 2)
+    regions = of_regions(rows)
+    try:
+        for region, some in regions.items():
+            await client.send(region, int(next(iter(some))), PREWRITE, {"rows": some, "start": start}, trace)
+        commit = await client.timestamp(trace)
+    except RpcError:
+        await _roll_back(client, regions, start, trace)
+        raise
+    for region, some in regions.items():
+        body = {"keys": list(some), "start": start, "commit": commit}
+        await client.send(region, int(next(iter(some))), COMMIT, body, trace)
+    return rows
+
+
+async def _roll_back(client: KeyValueClient, regions: dict[int, dict[str, Row]], start: int, trace: Context) -> None:
+    for region, some in regions.items():
+        with contextlib.suppress(RpcError):
+            await client.send(region, int(next(iter(some))), ROLL_BACK, {"keys": list(some), "start": start}, trace)
+
+
+def _row_number(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise BadRequest(400, f"ERROR 1366 (HY000): Incorrect integer value: '{value}'") from None
