@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 [ -x .venv/bin/python ] || python3 -m venv .venv
 .venv/bin/pip install --quiet --editable '.[dev]'
+# tests start hundreds of processes, each of which would compile what it imports
+unset PYTHONDONTWRITEBYTECODE
 status=0
 .venv/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder "$@" || status=$?
 if [ "$status" -eq 1 ]; then
