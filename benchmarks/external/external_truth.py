@@ -113,7 +113,7 @@ def nezha_table(dataset: Dataset, rows: Sequence[ResultRow], _: Path) -> str:
         _markdown(head, published),
         "",
         f"Ours on {', '.join(days)}: {len(dataset.episodes)} faults in {clusters} clusters of one fault in one "
-        "service; intervals are 95 %, from a bootstrap over whole clusters.",
+        "service; intervals are 95 %, from what clusters differ by.",
         "",
         _markdown(head, [(f"`{line.baseline}`", *line.cells) for line in _best_first(lines)]),
     ])  # fmt: skip
@@ -136,7 +136,10 @@ def petshop_table(dataset: Dataset, rows: Sequence[ResultRow], path: Path) -> st
     groups = sorted({group(row) for row in faulty}, key=lambda g: (list(PETSHOP_PUBLISHED).index(g), g))
     rebuilt = _rebuilt(path)
     parts = []
-    for protocol, words in (("oracle", "told the time of the issue"), ("detected", "told the alarm of K-sigma")):
+    for protocol, words in (
+        ("oracle", "told the time of the issue"),
+        ("detected", f"told the alarm of {_alarm(faulty)}"),
+    ):
         lines = []
         for name, answers in _by_baseline([row for row in faulty if row.protocol == protocol]).items():
             cells, values = [], []
@@ -155,11 +158,28 @@ def petshop_table(dataset: Dataset, rows: Sequence[ResultRow], path: Path) -> st
         head = ("method", *named, "top-1 %", "top-3 %", "empty")
         published = ("traversal *(published, all issues)*", *(_published(g) for g in groups), "", "", "")
         theirs = [published, _rebuilt_line(rebuilt, groups)] if protocol == "oracle" else [published]
-        body = [*theirs, *((f"`{line.baseline}`", *line.cells) for line in _best_first(lines))]
+        placed = _told_the_place(faulty) if protocol == "oracle" else set()
+        body = [*theirs, *((_named(line.baseline, placed), *line.cells) for line in _best_first(lines))]
         parts += [f"**{words}** (top-1 / top-3)", "", _markdown(head, body), ""]
     told = [row for row in faulty if row.protocol == "oracle" and group(row)[0] in {g for g, _ in rebuilt}]
     missing = f"Left out, because they read no metrics and this source has nothing else: {blind}."
     return "\n".join([*parts, same_issues(rebuilt, told), "", specificity(rows, labels), "", missing])
+
+
+def _told_the_place(rows: Sequence[ResultRow]) -> set[str]:
+    return {row.baseline for row in rows if "alarm_place" in row.needs}
+
+
+def _named(baseline: str, placed: set[str]) -> str:
+    return f"`{baseline}` *(told node and metric)*" if baseline in placed else f"`{baseline}`"
+
+
+def _alarm(rows: Sequence[ResultRow]) -> str:
+    """Name the detector whose alarm localizers were given, and count the issues in which it raised none."""
+    given = [row for row in rows if row.protocol == "detected"]
+    (detector,) = {row.alarm_source for row in given}
+    silent = {row.truth.episode for row in given if row.given_alarm_ns is None}
+    return f"`{detector}`, which raises none in {len(silent)} of {_episodes(given)} issues"
 
 
 def same_issues(rebuilt: Mapping[tuple[str, str], Sequence[Hits]], rows: Sequence[ResultRow]) -> str:
@@ -168,7 +188,7 @@ def same_issues(rebuilt: Mapping[tuple[str, str], Sequence[Hits]], rows: Sequenc
     lines = [(REBUILT, *(_share(sum(hits[k] for hits in issues) / len(issues)) for k in (1, 3)), str(len(issues)))]
     for name, answers in _by_baseline(rows).items():
         means = [sum(_chance(row, k) for row in answers) / len(answers) for k in (1, 3)]
-        lines.append((f"`{name}`", *map(_share, means), _episodes(answers)))
+        lines.append((_named(name, _told_the_place(rows)), *map(_share, means), _episodes(answers)))
     ordered = sorted(lines, key=lambda line: (-float(line[1]), -float(line[2]), line[0]))
     table = _markdown(("method", "top-1 %", "top-3 %", "issues"), ordered)
     return f"**the same issues**, those with normal metrics, told their time\n\n{table}"
