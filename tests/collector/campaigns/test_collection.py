@@ -6,7 +6,6 @@ import errno
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,7 +40,9 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> dict[str, EpisodeOutcome]:
     monkeypatch.setattr(collection, "run_episodes", run)
     monkeypatch.setattr(collection, "create_version", lambda root, provenance: "1.0.0")
     monkeypatch.setattr(collection, "list_versions", lambda root: [])
-    monkeypatch.setattr(collection, "read_label", lambda path: SimpleNamespace(verdict="latent"))
+    monkeypatch.setattr(
+        collection, "recorded_outcome", lambda root, episode: EpisodeOutcome(episode=episode, verdict="latent")
+    )
     return outcomes
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from faultset.collector.campaigns.episode_queue import HOST_ATTEMPTS, OWN_ATTEMPTS, EpisodeQueue
+from faultset.collector.campaigns.episode_queue import HOST_ATTEMPTS, OWN_ATTEMPTS, EpisodeQueue, HostLimit
 from faultset.collector.episodes.host_pressure import CpuUse
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.campaign_plans import plan_campaign
@@ -36,37 +36,42 @@ def clock() -> Clock:
 
 @pytest.fixture
 def queue(clock: Clock) -> EpisodeQueue:
-    return EpisodeQueue(PLANS, 3, clock=clock)
+    return EpisodeQueue(PLANS, clock=clock)
 
 
-def test_as_many_run_as_are_allowed_while_the_host_is_free(queue: EpisodeQueue) -> None:
-    assert [bool(queue.reason_to_wait(running, FREE)) for running in range(4)] == [False, False, False, True]
+@pytest.fixture
+def host() -> HostLimit:
+    return HostLimit(3)
 
 
-def test_the_first_begins_at_once_and_the_next_when_the_host_was_measured(queue: EpisodeQueue) -> None:
-    assert queue.reason_to_wait(0, None) == ""
-    assert queue.reason_to_wait(1, None) == "how busy the host is has not been measured yet"
+def test_as_many_run_as_are_allowed_while_the_host_is_free(host: HostLimit) -> None:
+    assert [bool(host.reason_to_wait(running, FREE)) for running in range(4)] == [False, False, False, True]
 
 
-def test_only_one_runs_while_the_host_is_short_of_cpu(queue: EpisodeQueue) -> None:
-    assert queue.reason_to_wait(0, FULL) == ""
+def test_the_first_begins_at_once_and_the_next_when_the_host_was_measured(host: HostLimit) -> None:
+    assert host.reason_to_wait(0, None) == ""
+    assert host.reason_to_wait(1, None) == "how busy the host is has not been measured yet"
+
+
+def test_only_one_runs_while_the_host_is_short_of_cpu(host: HostLimit) -> None:
+    assert host.reason_to_wait(0, FULL) == ""
     assert (
-        queue.reason_to_wait(1, FULL) == "the host is short of CPU: 0.0 cores are free, processes wait 99% of the time"
+        host.reason_to_wait(1, FULL) == "the host is short of CPU: 0.0 cores are free, processes wait 99% of the time"
     )
-    assert "0.0 cores are free" in queue.reason_to_wait(1, USED_BY_OTHERS)
-    assert "0.4 cores are free" in queue.reason_to_wait(2, CpuUse(waiting_share=0.2, free_cores=0.4))
-    assert queue.reason_to_wait(1, FREE) == ""
+    assert "0.0 cores are free" in host.reason_to_wait(1, USED_BY_OTHERS)
+    assert "0.4 cores are free" in host.reason_to_wait(2, CpuUse(waiting_share=0.2, free_cores=0.4))
+    assert host.reason_to_wait(1, FREE) == ""
 
 
-def test_fewer_run_after_the_host_has_spoiled_one_and_more_after_each_success(queue: EpisodeQueue) -> None:
+def test_fewer_run_after_the_host_has_spoiled_one_and_more_after_each_success(host: HostLimit) -> None:
     for _ in range(5):
-        queue.repeat(queue.next(), SPOILED)
-    assert queue.reason_to_wait(1, FREE) == "the host was too busy for more than 1 at a time"
-    queue.repeat(queue.next(), DONE)
-    assert queue.reason_to_wait(1, FREE) == ""
-    assert queue.reason_to_wait(2, FREE) == "the host was too busy for more than 2 at a time"
-    queue.repeat(queue.next(), DONE)
-    assert queue.reason_to_wait(2, FREE) == ""
+        host.take(SPOILED)
+    assert host.reason_to_wait(1, FREE) == "the host was too busy for more than 1 at a time"
+    host.take(DONE)
+    assert host.reason_to_wait(1, FREE) == ""
+    assert host.reason_to_wait(2, FREE) == "the host was too busy for more than 2 at a time"
+    host.take(DONE)
+    assert host.reason_to_wait(2, FREE) == ""
 
 
 def runs(queue: EpisodeQueue, clock: Clock, outcome: EpisodeOutcome) -> int:
@@ -118,7 +123,7 @@ def test_a_spoiled_episode_is_repeated_after_the_others_with_its_reason(queue: E
 def test_a_spoiled_episode_waits_for_a_free_host_and_not_for_ever(queue: EpisodeQueue, clock: Clock) -> None:
     for _ in PLANS:
         queue.repeat(queue.next(), SPOILED)
-    assert "short of CPU" in queue.reason_to_wait(0, FULL)
-    assert queue.reason_to_wait(0, FREE) == ""
+    assert "short of CPU" in queue.reason_to_wait(FULL)
+    assert queue.reason_to_wait(FREE) == ""
     clock.now += 60.0
-    assert queue.reason_to_wait(0, FULL) == ""
+    assert queue.reason_to_wait(FULL) == ""

@@ -91,7 +91,7 @@ def test_an_episode_that_was_killed_or_stopped_leaves_no_process_and_is_undone_a
         "Popen",
         lambda command, **options: popen([sys.executable, "-c", program], **options),
     )
-    monkeypatch.setattr(scheduler, "EpisodeQueue", lambda plans, most: EpisodeQueue(plans, most, pause_s=0.0))
+    monkeypatch.setattr(scheduler, "EpisodeQueue", lambda plans: EpisodeQueue(plans, pause_s=0.0))
     monkeypatch.setattr(episode_queue, "HOST_ATTEMPTS", 2)
     (result,) = run_episodes(
         [PLAN],

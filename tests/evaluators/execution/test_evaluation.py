@@ -192,9 +192,10 @@ def test_text_of_methods_cannot_become_markup(make):
 
 
 def test_a_scheduler_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    from faultset.core import dask_clients as clients
     from faultset.evaluators.execution import dask_clients
 
-    monkeypatch.setattr(dask_clients, "_CONNECT_TIMEOUT_S", 1)
+    monkeypatch.setattr(clients, "_CONNECT_TIMEOUT_S", 1)
     with (
         pytest.raises(PlatformError, match="no dask scheduler answers at"),
         dask_clients.remote_client("tcp://127.0.0.1:9", "/"),

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform as system
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from faultset.collector.apps import load_app
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.output_folder import check_output_folder, remove_abandoned, remove_lost_episode
-from faultset.collector.campaigns.records import campaign_file, code_changes, record_failures, write_campaign
+from faultset.collector.campaigns.records import (
+    campaign_file,
+    code_changes,
+    record_failures,
+    recorded_outcome,
+    write_campaign,
+)
+from faultset.collector.campaigns.results import CampaignResult, this_machine
 from faultset.collector.campaigns.scheduler import CampaignProgress, run_episodes
-from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.campaigns.worker_hosts import WorkerHosts, check_platform, open_workers
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign, requested_code
@@ -29,71 +34,9 @@ from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.files import translate_resource_errors
 from faultset.core.locks.folder_lock import locked
-from faultset.datasets.format.truth import read_label
 from faultset.datasets.format.versions import create_version, list_versions
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CampaignResult:
-    """What came of a campaign.
-
-    Attributes
-    ----------
-    root
-        The dataset's folder.
-    campaign
-        Id of the campaign; its file is `campaigns/<id>.json` in the dataset.
-    version
-        The dataset's newest version; empty when there is none.
-    plans
-        The planned episodes, in the order in which they were begun.
-    episodes
-        A result for each planned episode that has ended, in any run of the campaign.
-    unsupported
-        Faults that the platform cannot inject and that were left out, with the reason.
-    interrupted
-        Whether the campaign was stopped before its end; no version was written then.
-    wall_s
-        Length of this run in seconds.
-    """
-
-    root: Path
-    campaign: str
-    version: str
-    plans: tuple[Plan, ...]
-    episodes: tuple[EpisodeResult, ...]
-    unsupported: Mapping[str, str]
-    interrupted: bool
-    wall_s: float
-
-    @property
-    def failures(self) -> dict[str, str]:
-        """Episodes that are void, with the reason."""
-        return {result.episode: result.failure for result in self.episodes if result.failure}
-
-    def raise_for_failures(self) -> None:
-        """Raise an error that names the first failure, if there is one.
-
-        Raises
-        ------
-        DataError
-            All failures are such errors, for instance a full disk.
-        PlatformError
-            There are other failures.
-        """
-        failed = [result for result in self.episodes if result.failure]
-        if not failed:
-            return
-        first = failed[0]
-        error = DataError if {r.outcome.exit_code for r in failed} == {DataError.exit_code} else PlatformError
-        logs = f" (logs in {first.outcome.logs})" if first.outcome.logs else ""
-        raise error(
-            f"{len(failed)} of {len(self.plans)} episodes failed after {first.attempts} "
-            f"{'attempt' if first.attempts == 1 else 'attempts'}; first: {first.failure}{logs}; "
-            f"run the same command again to retry them"
-        )
 
 
 def collect(
@@ -101,6 +44,7 @@ def collect(
     *,
     out: str | Path,
     jobs: int | None = None,
+    scheduler: str | None = None,
     fresh: bool = False,
     settings: Mapping[str, Any] | None = None,
     progress: Callable[[CampaignProgress], None] = lambda state: None,
@@ -118,6 +62,9 @@ def collect(
         Folder of the dataset; made when it does not exist.
     jobs
         Episodes at a time at most; as many as the host can carry when left out. Fewer run while it is short of CPU.
+    scheduler
+        Address of a dask scheduler, on whose workers the episodes run, instead of this machine; `jobs` is then the most
+        that all of them run. They must see `out` under the same path.
     fresh
         Run all plans anew, as a new campaign, instead of resuming.
     settings
@@ -150,20 +97,27 @@ def collect(
     campaign = campaign_id(request)
     if fresh:
         campaign, plans = _as_new(root, request, campaign, plans)
-    host = open_host(request.platform, dict(settings or {}))
+    if scheduler is not None:
+        check_platform(request.platform)
+    here = open_host(request.platform, dict(settings or {}))
     check_output_folder(root)
-    for sentence in host.check():
-        notify(sentence)
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"--out cannot be {root} ({error.strerror}); name another folder") from None
-    with translate_resource_errors(root), locked(root, "collect", notify=notify) as lock:
+    if scheduler is not None:
+        _make(root)
+    with ExitStack() as stack:
+        host = here
+        if scheduler is not None:
+            host = stack.enter_context(open_workers(scheduler, root, campaign, request, here.settings, jobs=jobs))
+        for sentence in host.check():
+            notify(sentence)
+        _make(root)
+        stack.enter_context(translate_resource_errors(root))
+        lock = stack.enter_context(locked(root, "collect", notify=notify))
         return _collect(
             request,
             campaign,
             plans,
             root,
+            here,
             host,
             lock=lock,
             jobs=jobs,
@@ -174,12 +128,20 @@ def collect(
         )
 
 
+def _make(root: Path) -> None:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"--out cannot be {root} ({error.strerror}); name another folder") from None
+
+
 def _collect(
     request: CampaignRequest,
     campaign: str,
     plans: tuple[Plan, ...],
     root: Path,
-    host: PlatformHost,
+    here: PlatformHost,
+    host: PlatformHost | WorkerHosts,
     *,
     lock: int,
     jobs: int | None,
@@ -189,7 +151,7 @@ def _collect(
     should_stop: Callable[[], bool],
 ) -> CampaignResult:
     """Run a campaign into a locked folder."""
-    left = remove_abandoned(root, lambda platform: host if platform == request.platform else None).left
+    left = remove_abandoned(root, lambda platform: here if platform == request.platform else None).left
     for sentence in left:
         notify(sentence)
     jobs = _jobs(plans, host, jobs, notify)
@@ -207,15 +169,22 @@ def _collect(
     began = time.monotonic()
     present = [_present_episode(root, plan) for plan in plans if (root / "episodes" / plan.episode).exists()]
     known = {result.episode for result in present}
-    results = run_episodes(
+    run = (
+        host.run_episodes
+        if isinstance(host, WorkerHosts)
+        else partial(
+            run_episodes,
+            jobs=jobs,
+            settings=host.settings,
+            remove_lost=lambda episode: remove_lost_episode(root, episode, host),
+            lock=lock,
+        )
+    )
+    results = run(
         [plan for plan in plans if plan.episode not in known],
         root,
-        jobs=jobs,
-        settings=host.settings,
         progress=lambda state: progress(replace(state, finished=[*present, *state.finished])),
         should_stop=should_stop,
-        remove_lost=lambda episode: remove_lost_episode(root, episode, host),
-        lock=lock,
     )
     result = CampaignResult(
         root=root,
@@ -232,7 +201,7 @@ def _collect(
     record_failures(root, campaign, result.failures)
     if all(one.failure for one in results):
         return result
-    return replace(result, version=create_version(root, provenance=_provenance(result, request, jobs)))
+    return replace(result, version=create_version(root, provenance=_provenance(result, request, jobs, host)))
 
 
 def _as_new(
@@ -247,23 +216,22 @@ def _as_new(
 
 
 def _present_episode(root: Path, plan: Plan) -> EpisodeResult:
-    verdict = read_label(root / "episodes" / plan.episode).verdict
-    return EpisodeResult(
-        plan=plan, outcome=EpisodeOutcome(episode=plan.episode, verdict=verdict), attempts=0, wall_s=0.0
-    )
+    return EpisodeResult(plan=plan, outcome=recorded_outcome(root, plan.episode), attempts=0, wall_s=0.0)
 
 
-def _jobs(plans: Sequence[Plan], host: PlatformHost, wanted: int | None, notify: Callable[[str], None]) -> int:
+def _jobs(
+    plans: Sequence[Plan], host: PlatformHost | WorkerHosts, wanted: int | None, notify: Callable[[str], None]
+) -> int:
     """Return how many episodes run at a time: one where they share an application that is not ours."""
     if any(load_app(name).deployed for name in {plan.app_file or plan.app for plan in plans}):
         if wanted and wanted > 1:
             notify("one episode at a time: they share an application that runs already")
         return 1
-    return wanted or host.episode_capacity()
+    return host.episode_capacity() if isinstance(host, WorkerHosts) else wanted or host.episode_capacity()
 
 
 def _unsupported_faults(
-    plans: Sequence[Plan], host: PlatformHost, request: CampaignRequest, notify: Callable[[str], None]
+    plans: Sequence[Plan], host: PlatformHost | WorkerHosts, request: CampaignRequest, notify: Callable[[str], None]
 ) -> dict[str, str]:
     """Return the planned faults that the host cannot inject; raise PlatformError when one was requested by name."""
     planned = {plan.fault: get_fault(plan.fault) for plan in plans if plan.fault}
@@ -275,7 +243,10 @@ def _unsupported_faults(
     return unsupported
 
 
-def _provenance(result: CampaignResult, request: CampaignRequest, jobs: int) -> dict[str, Any]:
+def _provenance(
+    result: CampaignResult, request: CampaignRequest, jobs: int, host: PlatformHost | WorkerHosts
+) -> dict[str, Any]:
+    on = {"hosts": host.machines} if isinstance(host, WorkerHosts) else {"host": this_machine()}
     return {
         "faultset": version("faultset"),
         "campaign": result.campaign,
@@ -284,10 +255,5 @@ def _provenance(result: CampaignResult, request: CampaignRequest, jobs: int) -> 
         "jobs": jobs,
         "wall_s": round(result.wall_s, 1),
         "failed_episodes": len(result.failures),
-        "host": {
-            "cores": len(os.sched_getaffinity(0)),
-            "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-            "system": system.platform(),
-            "python": system.python_version(),
-        },
+        **on,
     }

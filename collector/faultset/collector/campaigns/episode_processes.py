@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -30,6 +30,8 @@ from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError
 
+PROGRAM = ("-m", "faultset.collector.episodes.process")
+"""What the process of an episode runs, as arguments of the interpreter."""
 ORPHANS_END_S = 10.0
 """How long at most the processes of an episode that was killed take to end."""
 
@@ -103,12 +105,13 @@ class RunningEpisode:
         settings: Mapping[str, Any],
         lock: int | None,
         repair: RepairOrder | None = None,
+        program: Sequence[str] = PROGRAM,
     ) -> RunningEpisode:
-        """Start the process of an episode, and tell it what to run."""
+        """Start the process of an episode, and tell it what to run; `program` are the interpreter's arguments."""
         errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by finish)
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         process = subprocess.Popen(
-            [sys.executable, "-m", "faultset.collector.episodes.process"],
+            [sys.executable, *program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

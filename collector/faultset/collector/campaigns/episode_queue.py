@@ -1,4 +1,7 @@
-"""The episodes of a campaign that are still to be run: which is next, whether it may begin, whether it is repeated."""
+"""The episodes of a campaign that are still to be run: which is next, whether it may begin, whether it is repeated.
+
+Nothing here runs anything; campaigns of this machine and of the workers of a dask scheduler follow the same rules.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,8 @@ class WaitingEpisode:
     begin_s: float = 0.0
 
 
-class EpisodeQueue:
-    """Episodes that wait, and how many may run at a time.
+class HostLimit:
+    """How many episodes may run at a time on one host.
 
     Fewer run at a time after the host has spoiled one, and one more after each that succeeds.
 
@@ -48,6 +51,41 @@ class EpisodeQueue:
     ----------
     most
         How many run at a time at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = self._limit = most
+
+    def reason_to_wait(self, running: int, use: CpuUse | None) -> str:
+        """Say why no further episode may begin on the host now; empty when one may.
+
+        Parameters
+        ----------
+        running
+            How many episodes run there.
+        use
+            How much of the host's processors is used; None when it is not known yet.
+        """
+        if running >= self._most:
+            return f"{running} run already"
+        if running >= self._limit:
+            return f"the host was too busy for more than {self._limit} at a time"
+        if running and use is None:
+            return "how busy the host is has not been measured yet"
+        if running and use and not use.has_room:
+            return f"the host is short of CPU: {use}"
+        return ""
+
+    def take(self, outcome: EpisodeOutcome) -> None:
+        """Take in how a run on the host has ended."""
+        if not outcome.failure:
+            self._limit = min(self._most, self._limit + 1)
+        elif outcome.spoiled_by_host:
+            self._limit = max(1, self._limit - 1)
+
+
+class EpisodeQueue:
+    """Episodes that wait, in the order in which they are run.
 
     Attributes
     ----------
@@ -58,37 +96,19 @@ class EpisodeQueue:
     def __init__(
         self,
         plans: Sequence[Plan],
-        most: int,
         *,
         pause_s: float = PAUSE_S,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._waiting = [WaitingEpisode(plan=plan) for plan in plans]
-        self._most = self._limit = most
         self._pause_s, self._clock = pause_s, clock
         self.notices: list[str] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def reason_to_wait(self, running: int, use: CpuUse | None) -> str:
-        """Say why no episode may begin now; empty when one may.
-
-        Parameters
-        ----------
-        running
-            How many episodes run.
-        use
-            How much of this machine's processors is used; None when it is not known yet.
-        """
-        if running >= self._most:
-            return f"{running} run already"
-        if running >= self._limit:
-            return f"the host was too busy for more than {self._limit} at a time"
-        if running and use is None:
-            return "how busy the host is has not been measured yet"
-        if running and use and not use.has_room:
-            return f"the host is short of CPU: {use}"
+    def reason_to_wait(self, use: CpuUse | None) -> str:
+        """Say why no episode should begin on a host that is used so; empty when one may."""
         if use and use.is_busy and all(self._clock() < one.begin_s for one in self._waiting):
             return f"the host is short of CPU: {use}"
         return ""
@@ -102,10 +122,7 @@ class EpisodeQueue:
     def repeat(self, episode: WaitingEpisode, outcome: EpisodeOutcome) -> bool:
         """Take in how a run ended and say whether it is repeated, which it is after all others."""
         if not outcome.failure:
-            self._limit = min(self._most, self._limit + 1)
             return False
-        if outcome.spoiled_by_host:
-            self._limit = max(1, self._limit - 1)
         own_failures = episode.own_failures + (not outcome.spoiled_by_host)
         may_repeat = outcome.retriable and not outcome.interrupted
         if not may_repeat or own_failures >= OWN_ATTEMPTS or episode.attempt >= HOST_ATTEMPTS:

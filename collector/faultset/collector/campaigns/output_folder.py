@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from faultset.collector.campaigns.records import CAMPAIGNS
+from faultset.collector.campaigns.worker_folders import WORKERS, worker_folders
 from faultset.collector.episodes.working_folders import (
     FAILED,
     RUNNING,
@@ -24,7 +25,7 @@ from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, TELEMETRY, TRUTH
 from faultset.datasets.format.versions import VERSIONS
 
-_FOLDERS = (EPISODES, VERSIONS, CAMPAIGNS, RUNNING, FAILED)
+_FOLDERS = (EPISODES, VERSIONS, CAMPAIGNS, RUNNING, FAILED, WORKERS)
 _TORN = re.compile(r"\.[A-Za-z0-9.-]{1,80}\.[0-9a-f]{8}\.tmp")
 
 
@@ -112,7 +113,28 @@ def remove_abandoned(
             shutil.rmtree(unfinished, ignore_errors=True)
         else:
             removal.left.append(f"{unfinished} is no unfinished episode; left alone: move it elsewhere")
+    remove_abandoned_runs(root, host_of, removal, take_over=take_over)
     return removal
+
+
+def remove_abandoned_runs(
+    root: Path, host_of: Callable[[str], PlatformHost | None], removal: RemovalResult, *, take_over: bool = False
+) -> None:
+    """Undo and remove runs of episodes whose worker has ended; see `remove_abandoned`, whose result is added to."""
+    for folder in worker_folders(root):
+        state = folder.owner.state()
+        if state == "alive":
+            continue
+        if state == "unknown" and not take_over:
+            removal.left.append(
+                f"{folder.path} is of {folder.owner}, another machine or container, and may still be used; left alone: "
+                "it goes when a worker begins an episode there, or with 'faultset recover --break-lock'"
+            )
+            continue
+        found = remove_abandoned(folder.path, host_of, take_over=take_over)
+        removal.episodes.extend(found.episodes)
+        removal.left.extend(found.left)
+        folder.remove()
 
 
 def remove_lost_episode(root: Path, episode: str, host: PlatformHost) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest
@@ -17,6 +18,8 @@ from faultset.core.errors import DataError
 from faultset.core.files import replace_text
 from faultset.core.reading.documents import checked, read_document
 from faultset.core.suggestions import suggest
+from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.truth import read_label
 
 CAMPAIGNS = "campaigns"
 
@@ -41,6 +44,11 @@ def campaign_file(root: Path, campaign: str) -> Path:
 def campaign_ids(root: Path) -> list[str]:
     """Return the ids of the campaigns that have added to a dataset."""
     return sorted(path.stem for path in (root / CAMPAIGNS).glob("*.json"))
+
+
+def recorded_outcome(root: Path, episode: str) -> EpisodeOutcome:
+    """Return the outcome of an episode that the dataset has."""
+    return EpisodeOutcome(episode=episode, verdict=read_label(root / EPISODES / episode).verdict)
 
 
 def write_campaign(

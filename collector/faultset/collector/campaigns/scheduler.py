@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult, RunningEpisode
-from faultset.collector.campaigns.episode_queue import EpisodeQueue
+from faultset.collector.campaigns.episode_queue import EpisodeQueue, HostLimit
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
@@ -20,6 +20,25 @@ from faultset.collector.plans.plan import Plan
 STAGGER_S = 2.0
 
 _log = logging.getLogger(__name__)
+
+
+class EpisodeUnderWay(Protocol):
+    """An episode that runs, here or elsewhere."""
+
+    @property
+    def plan(self) -> Plan:
+        """What is run."""
+        ...
+
+    @property
+    def phase(self) -> str:
+        """The phase that it was last known to be in."""
+        ...
+
+    @property
+    def started(self) -> float:
+        """When it began, in monotonic seconds."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +59,7 @@ class CampaignProgress:
         Sentences on episodes that are repeated, oldest first; whole reasons are logged.
     """
 
-    running: Mapping[str, RunningEpisode]
+    running: Mapping[str, EpisodeUnderWay]
     finished: Sequence[EpisodeResult]
     waiting: int
     held_back: str = ""
@@ -82,7 +101,7 @@ def run_episodes(
         be killed.
     """
     results: list[EpisodeResult] = []
-    waiting, pressure = EpisodeQueue(plans, jobs), CpuPressure()
+    waiting, host, pressure = EpisodeQueue(plans), HostLimit(jobs), CpuPressure()
     held_back = ""
     running: dict[str, RunningEpisode] = {}
     selector = selectors.DefaultSelector()
@@ -107,7 +126,7 @@ def run_episodes(
                 for episode in running.values():
                     episode.process.terminate()
             use = pressure.use(window_s=5.0)
-            reason = waiting.reason_to_wait(len(running), use) if waiting else ""
+            reason = (host.reason_to_wait(len(running), use) or waiting.reason_to_wait(use)) if waiting else ""
             # the first half second, in which nothing is known yet, is nothing to report
             held_back = reason if len(running) < jobs and use else ""
             may_start = not should_stop() and time.monotonic() - last_start >= (STAGGER_S if running else 0.0)
@@ -134,6 +153,7 @@ def run_episodes(
                 result = episode.finish(remove_lost)
                 if result.failure:
                     _log.info("episode %s, attempt %d is void: %s", result.episode, result.attempts, result.failure)
+                host.take(result.outcome)
                 if should_stop() or not waiting.repeat(episode.waiting, result.outcome):
                     results.append(result)
             report()

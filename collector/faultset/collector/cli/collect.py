@@ -88,6 +88,11 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     help="Most episodes to run at once; auto means as many as the machine can run. Fewer run while it is short of CPU.",
 )
 @click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Run the episodes on the workers of this dask scheduler, for instance tcp://10.0.0.5:8786.",
+)
+@click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
@@ -156,6 +161,7 @@ def collect(
     out: Path,
     platform: str,
     jobs: int | None,
+    scheduler: str | None,
     seed: int,
     repeat: int,
     normal: int | None,
@@ -185,6 +191,7 @@ def collect(
       collect --faults all --apps hotel
       collect --faults target-port,revoke-auth --apps hotel --profile quick -j 4 --out data/
       collect --faults all --apps hotel --platform kubernetes
+      collect --faults all --apps hotel --scheduler tcp://10.0.0.5:8786 --out /shared/data
       collect --config campaign.yaml --seed 7
     """
     from faultset.collector.campaigns.collection import collect as collect_campaign
@@ -220,6 +227,7 @@ def collect(
             request,
             out=out,
             jobs=jobs,
+            scheduler=scheduler,
             fresh=fresh,
             settings=settings,
             progress=progress,

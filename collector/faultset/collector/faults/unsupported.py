@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Protocol
 
 from faultset.collector.faults.registry import FaultSpec
-from faultset.collector.platforms.hosts import PlatformHost
 
 
-def unsupported_faults(host: PlatformHost, faults: Iterable[FaultSpec]) -> dict[str, str]:
+class HasNeeds(Protocol):
+    """What says which capabilities are not there: a host, or the hosts of workers."""
+
+    def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
+        """Return those of the capabilities that are not there, with the reason."""
+        ...
+
+
+def unsupported_faults(host: HasNeeds, faults: Iterable[FaultSpec]) -> dict[str, str]:
     """Return the faults that cannot be made on a host, by name, with the reason."""
     specs = list(faults)
     lacking = host.unsupported_needs({need for spec in specs for need in spec.needs})

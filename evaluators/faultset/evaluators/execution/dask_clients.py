@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from faultset.core.errors import PlatformError, UsageError
+from faultset.core.dask_clients import connected, quiet
 from faultset.core.scratch import scratch
 from faultset.evaluators.execution.remote_episodes import forget_fetched
 from faultset.evaluators.execution.runners.confinement import NOT_ISOLATED, isolation
@@ -18,9 +17,6 @@ from faultset.evaluators.execution.runners.runner_pool import close_machine_pool
 if TYPE_CHECKING:
     from distributed import Client
 
-_CONNECT_TIMEOUT_S = 10
-_WORKER_TIMEOUT_S = 60
-_ADDRESS = re.compile(r"((tcp|tls|ucx|ws|wss)://)?[^\s/:]+:\d+|(tcp|tls)://\[[0-9a-fA-F:]+\]:\d+")
 _NOWHERE = "127.0.0.1:0"
 
 
@@ -51,7 +47,7 @@ def local_client(workers: int) -> Iterator[Client]:
         "distributed.worker.http.routes": [],
     }
     # the scheduler takes its folder from the configuration alone
-    with _quiet(), scratch("dask") as folder, config.set(options | {"temporary-directory": folder}):
+    with quiet(), scratch("dask") as folder, config.set(options | {"temporary-directory": folder}):
         cluster = LocalCluster(
             n_workers=1,
             threads_per_worker=workers,
@@ -79,52 +75,12 @@ def remote_client(address: str, folder: str | None) -> Iterator[Client]:
 
     They must see the dataset under the same path; None where they fetch it from a URL.
     """
-    from distributed import Client
-
-    if not _ADDRESS.fullmatch(address):
-        raise UsageError(
-            f'"{address}" is not the address of a dask scheduler; give protocol, host and port, for instance '
-            "tcp://10.0.0.5:8786"
-        )
-    _check_certificates(address)
-    with _quiet():
+    with connected(address, folder, _has_faultset) as client:
         try:
-            client = Client(address, timeout=_CONNECT_TIMEOUT_S, set_as_default=False)
-        except (OSError, TimeoutError) as error:
-            raise PlatformError(
-                f"no dask scheduler answers at {address} within {_CONNECT_TIMEOUT_S} s; "
-                'start one with "dask scheduler", or leave --scheduler out'
-            ) from error
-        except TypeError as error:
-            # dask says so of a protocol whose package is missing
-            raise PlatformError(
-                f"dask cannot speak {address.partition(':')[0]} here ({str(error)[:100]}); install what it needs for "
-                "that, or use tcp:// or tls://"
-            ) from error
-        try:
-            _check_workers(client, address, folder)
             yield client
         finally:
             with contextlib.suppress(Exception):
                 client.run(_leave)
-            client.close(timeout=5)
-
-
-def _check_certificates(address: str) -> None:
-    """Refuse an encrypted address where dask's configuration has no certificates that can be read."""
-    import ssl
-
-    from distributed.security import Security
-
-    if not address.startswith(("tls://", "wss://")):
-        return
-    wanted = "set distributed.comm.tls in dask's configuration: ca-file, client.cert and client.key"
-    try:
-        found = Security().get_connection_args("client").get("ssl_context")
-    except (OSError, ssl.SSLError, ValueError) as error:
-        raise UsageError(f"the certificates for {address} cannot be read ({error}); {wanted}") from error
-    if found is None:
-        raise UsageError(f"{address} needs certificates, and dask has none; {wanted}")
 
 
 def remote_workers(client: Client) -> int:
@@ -156,29 +112,6 @@ def _local_cluster() -> type:
     return LocalCluster
 
 
-def _check_workers(client: Client, address: str, folder: str | None) -> None:
-    try:
-        client.wait_for_workers(1, timeout=_WORKER_TIMEOUT_S)
-    except TimeoutError as error:
-        raise PlatformError(
-            f"the dask scheduler at {address} has no workers after {_WORKER_TIMEOUT_S} s; "
-            f'start some with "dask worker {address}"'
-        ) from error
-    try:
-        client.run(_has_faultset)
-        seen: Any = client.run(os.path.isdir, folder) if folder is not None else {}
-    except ImportError as error:
-        raise PlatformError(
-            f"a dask worker of {address} cannot import faultset ({error}); install the same release there"
-        ) from error
-    blind = sorted(worker for worker, there in seen.items() if not there)
-    if blind:
-        raise PlatformError(
-            f"{len(blind)} of {len(seen)} dask workers do not see {folder} (first: {blind[0]}); "
-            "put the dataset on storage that all of them share"
-        )
-
-
 def isolation_of(client: Client) -> str:
     """Say in a few words what keeps methods from everything but their view, of every worker that is there."""
     if isinstance(client.cluster, _local_cluster()):
@@ -194,18 +127,3 @@ def _has_faultset() -> str:
     from faultset.evaluators.execution import batches
 
     return batches.__name__
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep dask's remarks about closed connections away from people who press Ctrl-C."""
-    names = ("distributed", "distributed.worker", "distributed.scheduler", "distributed.core", "tornado.application")
-    loggers = [logging.getLogger(name) for name in names]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)

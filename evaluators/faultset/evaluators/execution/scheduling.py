@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from faultset.core.dask_clients import lost_errors
 from faultset.core.errors import DataError, PlatformError
 from faultset.evaluators.execution.baseline_runs import RunContext
 from faultset.evaluators.execution.batches import EpisodeBatch
@@ -92,7 +93,7 @@ def run_plan(
         known: Any = client.gather(made, errors="skip")
         fitted([one for found in known for one in found])
         return rows.rows()
-    except _lost_errors() as error:
+    except lost_errors() as error:
         raise PlatformError(
             f"{_loss(error)}; {len(rows)} of {plan.answers + len(plan.kept)} answers are kept, "
             "run the same command again to go on"
@@ -101,16 +102,6 @@ def run_plan(
         with contextlib.suppress(Exception):
             client.unsubscribe_topic(PROGRESS_TOPIC)
             client.cancel(list(futures))
-
-
-def _lost_errors() -> tuple[type[BaseException], ...]:
-    import asyncio
-    from concurrent.futures import CancelledError
-
-    from distributed import KilledWorker
-    from distributed.comm.core import CommClosedError
-
-    return asyncio.CancelledError, CancelledError, KilledWorker, CommClosedError, TimeoutError
 
 
 def _loss(error: BaseException) -> str:

@@ -1,0 +1,103 @@
+"""A campaign of many episodes on a dask scheduler: what the scheduling itself costs, with episodes that do nothing.
+
+    python benchmarks/collection/worker_campaign.py                     # 10,000 episodes on 20 workers of 5 slots each
+    python benchmarks/collection/worker_campaign.py --episodes 1000 --workers 4 --slots 2
+
+Scheduler, workers and client are in this process; what runs is the code of `collect --scheduler` up to the point where
+an episode's process would be started. Every hundredth episode is void the first time and repeated. Prints one JSON
+object: seconds, milliseconds an episode, processor seconds, and this process's memory (MiB) before, at each tenth, and
+at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import resource
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+from dask import config
+from distributed import Client, LocalCluster
+
+from faultset.collector.campaigns.scheduler import CampaignProgress
+from faultset.collector.campaigns.worker_episodes import EpisodeOrder, EpisodeRun
+from faultset.collector.campaigns.worker_scheduling import run_on_workers
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.plans.campaign_plans import plan_campaign
+from faultset.collector.plans.requests import make_request
+
+VOID_EVERY = 100
+
+
+def nothing(order: EpisodeOrder) -> EpisodeRun:
+    """Stand for an episode: end at once, well but for every hundredth's first run."""
+    plan = order.waiting.plan
+    is_void = order.waiting.attempt == 1 and plan.seed % VOID_EVERY == 0
+    failure = "the application was not healthy" if is_void else ""
+    return EpisodeRun(outcome=EpisodeOutcome(episode=plan.episode, failure=failure, verdict="none"), wall_s=0.0)
+
+
+def main() -> None:
+    """Run the campaign and print what it cost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--episodes", type=int, default=10_000)
+    parser.add_argument("--workers", type=int, default=20)
+    parser.add_argument("--slots", type=int, default=5, help="episodes that a worker runs at a time")
+    options = parser.parse_args()
+    (first, *_) = plan_campaign(make_request(faults=["noop"], apps=["hotel"], normal=1, profile="quick"))
+    plans = [replace(first, episode=f"{number:012x}", seed=number) for number in range(options.episodes)]
+    process, memory_mib, most = psutil.Process(), [], 0
+
+    def progress(state: CampaignProgress) -> None:
+        nonlocal most
+        most = max(most, len(state.running))
+        if len(state.finished) * 10 >= len(memory_mib) * options.episodes:
+            memory_mib.append(round(process.memory_info().rss / 2**20))
+
+    with (
+        config.set({"distributed.worker.profile.enabled": False, "distributed.admin.low-level-log-length": 0}),
+        LocalCluster(
+            n_workers=options.workers,
+            threads_per_worker=1,
+            resources={"episode": options.slots},
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        tempfile.TemporaryDirectory() as root,
+    ):
+        began = time.monotonic()
+        results = run_on_workers(
+            plans,
+            Path(root),
+            client=client,
+            campaign="none",
+            settings={},
+            progress=progress,
+            should_stop=lambda: False,
+            task=nothing,
+        )
+        seconds = time.monotonic() - began
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    found = {
+        "episodes": len(results),
+        "repeated": sum(result.attempts > 1 for result in results),
+        "failed": sum(bool(result.failure) for result in results),
+        "most_at_a_time": most,
+        "seconds": round(seconds, 1),
+        "ms_an_episode": round(1000 * seconds / len(results), 2),
+        "processor_seconds": round(used.ru_utime + used.ru_stime, 1),
+        "memory_mib": memory_mib,
+    }
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""A worker of a campaign: runs single episodes on its machine, as many at a time as the machine can carry.
+
+An order is run in a folder of its own and renamed into the dataset when it is finished; see
+`faultset.collector.campaigns.worker_folders`.
+"""
+
+from __future__ import annotations
+
+import selectors
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from faultset.collector.campaigns.episode_processes import PROGRAM, RunningEpisode
+from faultset.collector.campaigns.episode_queue import HostLimit, WaitingEpisode
+from faultset.collector.campaigns.output_folder import (
+    RemovalResult,
+    remove_abandoned_runs,
+    remove_lost_episode,
+)
+from faultset.collector.campaigns.records import campaign_file, recorded_outcome
+from faultset.collector.campaigns.scheduler import STAGGER_S
+from faultset.collector.campaigns.worker_folders import WorkerFolder
+from faultset.collector.episodes.host_pressure import CpuPressure, CpuUse
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.platforms.hosts import open_host
+from faultset.core.errors import DataError, FaultsetError
+from faultset.core.files import translate_resource_errors
+from faultset.datasets.format.episodes import EPISODES
+
+RESOURCE = "episode"
+"""Resource of dask workers: how many episodes a worker runs at a time."""
+TOPIC = "faultset-episodes"
+"""Topic of dask on which workers say in which phase their episodes are."""
+_LOOK_EVERY_S = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeOrder:
+    """One run of an episode, for one worker."""
+
+    waiting: WaitingEpisode
+    root: Path
+    """The dataset's folder, as workers see it."""
+    campaign: str
+    """Id of the campaign, whose file the dataset has."""
+    run: str
+    """Id of the command that wants the episode; it can stop all that it wanted."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the platform's host."""
+    program: Sequence[str] = PROGRAM
+    """What runs the episode, as arguments of the interpreter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeRun:
+    """How an order ended."""
+
+    outcome: EpisodeOutcome
+    wall_s: float
+
+
+Report = Callable[[str], None]
+"""Told the phase that an episode enters; the first is `waiting`."""
+
+
+class EpisodeWorker:
+    """Runs orders, each in the thread that brings it.
+
+    Parameters
+    ----------
+    most
+        How many episodes run at a time at most.
+    use
+        Returns how much of this machine's processors is used; measured when left out.
+    stagger_s
+        Seconds between the beginnings of two episodes.
+    """
+
+    def __init__(
+        self, most: int, *, use: Callable[[], CpuUse | None] | None = None, stagger_s: float = STAGGER_S
+    ) -> None:
+        self._most, self._stagger_s = most, stagger_s
+        self._limit = HostLimit(most)
+        self._use = use or _measured_use()
+        self._running: dict[int, RunningEpisode] = {}
+        self._stopped: set[str] = set()
+        self._last_start = 0.0
+        self._lock = threading.Lock()
+
+    def stop(self, run: str) -> None:
+        """Let the episodes of a command undo their changes and end, and begin no more of them."""
+        self._stopped.add(run)
+
+    def run(self, order: EpisodeOrder, report: Report = lambda phase: None) -> EpisodeRun:
+        """Run an order to its end; whatever goes wrong is in the outcome."""
+        began = time.monotonic()
+        try:
+            with translate_resource_errors(order.root):
+                outcome = self._outcome(order, report)
+        except FaultsetError as error:
+            outcome = EpisodeOutcome(
+                episode=order.waiting.plan.episode,
+                failure=str(error),
+                retriable=not isinstance(error, DataError),
+                exit_code=error.exit_code,
+            )
+        return EpisodeRun(outcome=outcome, wall_s=time.monotonic() - began)
+
+    def _outcome(self, order: EpisodeOrder, report: Report) -> EpisodeOutcome:
+        root, episode = order.root, order.waiting.plan.episode
+        if not campaign_file(root, order.campaign).is_file():
+            raise DataError(f"the worker does not see {root}, or not what is in it; put it on storage that all share")
+        if (root / EPISODES / episode).exists():
+            return recorded_outcome(root, episode)
+        platform = order.waiting.plan.platform
+        # what cannot be undone now stays and is tried again; it must not spoil this episode
+        with suppress(FaultsetError, OSError):
+            remove_abandoned_runs(
+                root, lambda name: open_host(name, order.settings) if name == platform else None, RemovalResult()
+            )
+        folder = WorkerFolder.make(root, episode)
+        try:
+            outcome = self._run_in(folder, order, report)
+            with self._lock:
+                self._limit.take(outcome)
+            if outcome.failure or outcome.interrupted:
+                return replace(outcome, logs=folder.keep_logs(root, outcome.logs))
+            return outcome if folder.hand_over(root, episode) else recorded_outcome(root, episode)
+        finally:
+            folder.remove()
+
+    def _run_in(self, folder: WorkerFolder, order: EpisodeOrder, report: Report) -> EpisodeOutcome:
+        plan = order.waiting.plan
+        host = open_host(plan.platform, order.settings)
+        report("waiting")
+        running = self._begun(folder, order)
+        if running is None:
+            return EpisodeOutcome(episode=plan.episode, failure="stopped before it began", interrupted=True)
+        phase, is_stopping = "", False
+        with selectors.DefaultSelector() as selector:
+            selector.register(running.output, selectors.EVENT_READ)
+            try:
+                while True:
+                    if order.run in self._stopped and not is_stopping:
+                        is_stopping = True
+                        running.process.terminate()
+                    running.end_if_stopped()
+                    running.end_orphans()
+                    if not selector.select(timeout=_LOOK_EVERY_S):
+                        continue
+                    line = running.output.readline()
+                    if not line:
+                        break
+                    running.receive(line)
+                    if running.phase != phase:
+                        phase = running.phase
+                        report(phase)
+            except BaseException:
+                running.process.terminate()
+                raise
+            finally:
+                with self._lock:
+                    del self._running[id(running)]
+        return running.finish(lambda episode: remove_lost_episode(folder.path, episode, host)).outcome
+
+    def _begun(self, folder: WorkerFolder, order: EpisodeOrder) -> RunningEpisode | None:
+        """Start the process of an episode once the machine has room for it; None when it was stopped before."""
+        while order.run not in self._stopped:
+            with self._lock:
+                reason = self._limit.reason_to_wait(len(self._running), self._use())
+                pause_s = self._stagger_s if self._running else 0.0
+                if not reason and time.monotonic() - self._last_start >= pause_s:
+                    begun = RunningEpisode.start(
+                        order.waiting, folder.path, self._most, order.settings, None, program=order.program
+                    )
+                    self._running[id(begun)] = begun
+                    self._last_start = time.monotonic()
+                    return begun
+            time.sleep(_LOOK_EVERY_S)
+        return None
+
+
+def _measured_use() -> Callable[[], CpuUse | None]:
+    pressure = CpuPressure()
+    return lambda: pressure.use(window_s=5.0)
+
+
+_worker: EpisodeWorker | None = None
+_making = threading.Lock()
+
+
+def this_worker(most: int = 1) -> EpisodeWorker:
+    """Return the worker that this process is, made with `most` the first time."""
+    global _worker
+    with _making:
+        if _worker is None:
+            _worker = EpisodeWorker(most)
+        return _worker
+
+
+def run_on_dask(order: EpisodeOrder) -> EpisodeRun:
+    """Run an order as a task of dask: the worker's resource, not its threads, says how many run at a time."""
+    from distributed import get_worker, secede
+
+    worker = get_worker()
+    here = this_worker(int(worker.state.total_resources.get(RESOURCE, 1)))
+    # the thread is given back, the resource is kept until the end
+    secede()
+    key = (order.run, order.waiting.plan.episode)
+    return here.run(order, lambda phase: worker.log_event(TOPIC, (*key, worker.address, phase)))
+
+
+def stop_here(run: str) -> None:
+    """Stop what this process runs for a command."""
+    this_worker().stop(run)

@@ -1,0 +1,137 @@
+"""Clients of dask schedulers that run already, and what can go wrong with them, in one sentence each."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from faultset.core.errors import PlatformError, UsageError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_CONNECT_TIMEOUT_S = 10
+_WORKER_TIMEOUT_S = 60
+_ADDRESS = re.compile(r"((tcp|tls|ucx|ws|wss)://)?[^\s/:]+:\d+|(tcp|tls)://\[[0-9a-fA-F:]+\]:\d+")
+
+
+@contextlib.contextmanager
+def connected(address: str, folder: str | None, wanted: Callable[[], object]) -> Iterator[Client]:
+    """Yield a client of a dask scheduler that has workers with this release of faultset.
+
+    Parameters
+    ----------
+    address
+        For instance `tcp://10.0.0.5:8786`.
+    folder
+        Folder that all workers must see; None for none.
+    wanted
+        Called on each worker; imports what the workers need.
+
+    Raises
+    ------
+    UsageError
+        It is no address, or its certificates are missing.
+    PlatformError
+        Nobody answers, there are no workers, or they lack something.
+    """
+    from distributed import Client
+
+    if not _ADDRESS.fullmatch(address):
+        raise UsageError(
+            f'"{address}" is not the address of a dask scheduler; give protocol, host and port, for instance '
+            "tcp://10.0.0.5:8786"
+        )
+    _check_certificates(address)
+    with quiet():
+        try:
+            client = Client(address, timeout=_CONNECT_TIMEOUT_S, set_as_default=False)
+        except (OSError, TimeoutError) as error:
+            raise PlatformError(
+                f"no dask scheduler answers at {address} within {_CONNECT_TIMEOUT_S} s; "
+                'start one with "dask scheduler", or leave --scheduler out'
+            ) from error
+        except TypeError as error:
+            # dask says so of a protocol whose package is missing
+            raise PlatformError(
+                f"dask cannot speak {address.partition(':')[0]} here ({str(error)[:100]}); install what it needs for "
+                "that, or use tcp:// or tls://"
+            ) from error
+        try:
+            _check_workers(client, address, folder, wanted)
+            yield client
+        finally:
+            client.close(timeout=5)
+
+
+def _check_certificates(address: str) -> None:
+    """Refuse an encrypted address where dask's configuration has no certificates that can be read."""
+    import ssl
+
+    from distributed.security import Security
+
+    if not address.startswith(("tls://", "wss://")):
+        return
+    wanted = "set distributed.comm.tls in dask's configuration: ca-file, client.cert and client.key"
+    try:
+        found = Security().get_connection_args("client").get("ssl_context")
+    except (OSError, ssl.SSLError, ValueError) as error:
+        raise UsageError(f"the certificates for {address} cannot be read ({error}); {wanted}") from error
+    if found is None:
+        raise UsageError(f"{address} needs certificates, and dask has none; {wanted}")
+
+
+def lost_errors() -> tuple[type[BaseException], ...]:
+    """Return what is raised for work whose scheduler is gone, or whose workers ended again and again."""
+    import asyncio
+    from concurrent.futures import CancelledError
+
+    from distributed import KilledWorker
+    from distributed.comm.core import CommClosedError
+
+    return asyncio.CancelledError, CancelledError, KilledWorker, CommClosedError, TimeoutError
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep dask's remarks about closed connections away from people who press Ctrl-C."""
+    names = ("distributed", "distributed.worker", "distributed.scheduler", "distributed.core", "tornado.application")
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+def _check_workers(client: Client, address: str, folder: str | None, wanted: Callable[[], object]) -> None:
+    try:
+        client.wait_for_workers(1, timeout=_WORKER_TIMEOUT_S)
+    except TimeoutError as error:
+        raise PlatformError(
+            f"the dask scheduler at {address} has no workers after {_WORKER_TIMEOUT_S} s; "
+            f'start some with "dask worker {address}"'
+        ) from error
+    try:
+        client.run(wanted)
+        seen: Any = client.run(os.path.isdir, folder) if folder is not None else {}
+    except Exception as error:
+        # of a module that a worker cannot import, dask has only the words
+        if not isinstance(error, ImportError) and "ModuleNotFoundError" not in str(error):
+            raise
+        raise PlatformError(
+            f"a dask worker of {address} cannot import faultset ({error}); install the same release there"
+        ) from error
+    blind = sorted(worker for worker, there in seen.items() if not there)
+    if blind:
+        raise PlatformError(
+            f"{len(blind)} of {len(seen)} dask workers do not see {folder} (first: {blind[0]}); "
+            "put the dataset on storage that all of them share"
+        )
