@@ -81,7 +81,11 @@ class FakeEpisodes:
 
     def runs(self, plan: Plan) -> int:
         """Count how often the plan was begun."""
-        return len(list(self.folder.glob(f"{plan.episode}.begun-*")))
+        return len(self.processes(plan))
+
+    def processes(self, plan: Plan) -> list[int]:
+        """Return the processes in which the plan was begun."""
+        return [int(path.name.rpartition("-")[2]) for path in self.folder.glob(f"{plan.episode}.begun-*")]
 
 
 def plans(number: int) -> tuple[Plan, ...]:

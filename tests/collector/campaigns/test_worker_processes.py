@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.records import campaign_file
 from faultset.collector.campaigns.worker_folders import WORKERS
 from faultset.collector.campaigns.worker_scheduling import run_on_workers, worker_slots
@@ -74,33 +75,39 @@ def test_a_killed_worker_and_a_killed_scheduler_cost_only_what_was_unfinished(
     campaign_file(root, "c1").write_text("{}")
     workers = [worker(start, url) for _ in range(2)]
     fake.hold(wanted[0])
-    fake.hold(wanted[3])
     killed: list[int] = []
 
-    def disturb(state: object) -> None:
-        if not killed and fake.runs(wanted[0]) and (busy := busy_workers(workers)):
-            busy[0].kill()
-            killed.append(busy[0].pid)
-        if killed and fake.runs(wanted[0]) > 1 and (fake.folder / "e0.hold").exists():
+    def kill_a_worker(state: object) -> None:
+        if not killed and (begun := fake.processes(wanted[0])):
+            killed.append(psutil.Process(begun[0]).ppid())
+            next(process for process in workers if process.pid == killed[0]).kill()
+        if fake.runs(wanted[0]) == 2 and (fake.folder / "e0.hold").exists():
             fake.release(wanted[0])
-        if fake.runs(wanted[3]) and (root / "episodes" / "e0").exists():
+
+    def kill_the_scheduler(state: object) -> None:
+        if fake.runs(wanted[3]):
             scheduler.kill()
+
+    def run(number: slice, disturb: Callable[[object], None]) -> list[EpisodeResult]:
+        return run_on_workers(
+            wanted[number],
+            root,
+            client=client,
+            campaign="c1",
+            settings={},
+            progress=disturb,
+            should_stop=lambda: False,
+            program=fake.program,
+        )
 
     with connected(url, str(root), os.getpid) as client:
         wait_for(lambda: len(worker_slots(client)) == 2)
-        with pytest.raises(PlatformError, match="the dask scheduler is gone; 3 of 4 episodes"):
-            run_on_workers(
-                wanted,
-                root,
-                client=client,
-                campaign="c1",
-                settings={},
-                progress=disturb,
-                should_stop=lambda: False,
-                program=fake.program,
-            )
+        assert {result.failure for result in run(slice(3), kill_a_worker)} == {""}
+        fake.hold(wanted[3])
+        with pytest.raises(PlatformError, match="the dask scheduler is gone; 0 of 1 episodes"):
+            run(slice(3, 4), kill_the_scheduler)
     assert {path.name for path in (root / "episodes").iterdir()} == {"e0", "e1", "e2"}
-    assert fake.runs(wanted[1]) == fake.runs(wanted[2]) == 1
+    assert [fake.runs(plan) for plan in wanted] == [2, 1, 1, 1]
 
 
 def test_episodes_of_an_application_run_on_two_workers_of_which_one_is_killed(
