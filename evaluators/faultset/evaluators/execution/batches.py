@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -73,10 +73,9 @@ class EpisodeBatch:
         ):
             evaluator = EpisodeEvaluator(self, context, models, copies, runner)
             rows: list[ResultRow] = []
-            for run in chosen:
-                found = list(evaluator.rows_of(run))
-                report_progress(len(found))
-                rows += found
+            for row in evaluator.rows_of(chosen):
+                report_progress(1)
+                rows.append(row)
         return rows
 
 
@@ -105,25 +104,32 @@ class EpisodeEvaluator:
         self._truth = batch.truth
         self._detections: dict[tuple[str, int], RunnerOutcome] = {}
 
-    def rows_of(self, run: BaselineRun) -> Iterator[ResultRow]:
-        """Yield the rows that are expected of a baseline run."""
-        outcomes: dict[_Input, RunnerOutcome] = {}
-        for expected in self._batch.expected(run, self._context):
-            row = self._empty_row(run, expected)
-            place = None
-            if run.task != "detection":
-                row, missing = self._with_alarm(row, run)
-                if row.given_alarm_ns is None:
-                    yield dataclasses.replace(row, status="no_alarm", reason=missing)
-                    continue
-                place = self._truth.alarm_place if row.alarm_source == "truth" and "alarm_place" in run.needs else None
-            elif row.evidence_s is None:
-                yield filled_row(row, self._detection_of(run))
-                continue
-            given = _Input(row.given_alarm_ns or 0, place, self._end_of(row))
-            if given not in outcomes:
-                outcomes[given] = self._answer(run, given)
-            yield filled_row(row, outcomes[given])
+    def rows_of(self, runs: Sequence[BaselineRun]) -> Iterator[ResultRow]:
+        """Yield the expected rows of baseline runs: of all on the whole view first, then on each copy that ends sooner.
+
+        A process looks at one copy, so that frames are made once for all methods that share it.
+        """
+        asked: list[tuple[BaselineRun, ResultRow, _Input]] = []
+        for run in runs:
+            for expected in self._batch.expected(run, self._context):
+                row = self._empty_row(run, expected)
+                place = None
+                if run.task != "detection":
+                    row, missing = self._with_alarm(row, run)
+                    if row.given_alarm_ns is None:
+                        yield dataclasses.replace(row, status="no_alarm", reason=missing)
+                        continue
+                    told = row.alarm_source == "truth" and "alarm_place" in run.needs
+                    place = self._truth.alarm_place if told else None
+                asked.append((run, row, _Input(row.given_alarm_ns or 0, place, self._end_of(row))))
+        outcomes: dict[tuple[str, int, _Input], RunnerOutcome] = {}
+        for run, row, given in sorted(asked, key=lambda one: one[2].end_ns or 0):
+            key = (run.name, run.seed, given)
+            if run.task == "detection" and given == _Input():
+                outcomes[key] = self._detection_of(run)
+            elif key not in outcomes:
+                outcomes[key] = self._answer(run, given)
+            yield filled_row(row, outcomes[key])
 
     def _end_of(self, row: ResultRow) -> int | None:
         """Return where the view of an answer ends before the episode's does, UTC nanoseconds."""
