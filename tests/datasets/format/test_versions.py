@@ -202,3 +202,12 @@ def test_the_time_of_a_version_can_be_given(write_episode, tmp_path):
     write_episode("e1")
     create_version(tmp_path, provenance={}, created=datetime(2026, 1, 2, tzinfo=UTC))
     assert read_manifest(tmp_path).created == "2026-01-02T00:00:00+00:00"
+
+
+def test_a_version_that_could_not_be_read_again_is_not_written(example_copy, monkeypatch):
+    from faultset.datasets.format import versions
+
+    monkeypatch.setattr(versions, "LIMIT_BYTES", 1000)
+    with pytest.raises(DataError, match=r"a version of 4 episodes .* divide them among several datasets"):
+        create_version(example_copy, provenance={})
+    assert list_versions(example_copy) == ["1.0.0"]

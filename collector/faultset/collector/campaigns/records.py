@@ -22,6 +22,8 @@ from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.truth import read_label
 
 CAMPAIGNS = "campaigns"
+LIMIT_BYTES = 64 << 20
+"""Size of a campaign's file, which holds about 600 bytes for each plan."""
 
 
 class _CampaignRecord(BaseModel):
@@ -137,10 +139,16 @@ def as_options(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(root: Path, campaign: str) -> dict[str, Any]:
     path = campaign_file(root, campaign)
-    record = read_document(path, dict[str, Any], below=root)
+    record = read_document(path, dict[str, Any], below=root, limit_bytes=LIMIT_BYTES)
     checked(record, _CampaignRecord, str(path))
     return record
 
 
 def _replace(path: Path, record: Mapping[str, Any]) -> None:
-    replace_text(path, json.dumps(record, indent=1, sort_keys=True))
+    text = json.dumps(record, indent=1, sort_keys=True)
+    if len(text.encode()) > LIMIT_BYTES:
+        raise DataError(
+            f"a campaign of {len(record['plans'])} episodes has a file of {len(text) / 2**20:.0f} MiB, and at most "
+            f"{LIMIT_BYTES >> 20} MiB are read again; collect them in several campaigns, with another --seed each"
+        )
+    replace_text(path, text)

@@ -18,7 +18,8 @@ from faultset.datasets.format.context import check_schema_version
 from faultset.datasets.format.names import Count, EpisodeFile, EpisodeId, Name, VersionName
 
 VERSIONS = "versions"
-_LIMIT_BYTES = 64 << 20
+LIMIT_BYTES = 64 << 20
+"""Size of a version file, which holds about 1.6 kB for each episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ class Manifest:
 def read_manifest_file(root: Path, version: str) -> Manifest:
     """Read the file of a version of a dataset that has it."""
     path = root / VERSIONS / f"{version}.json"
-    return Manifest.from_json(read_regular(path, limit_bytes=_LIMIT_BYTES, below=root), origin=str(path))
+    return Manifest.from_json(read_regular(path, limit_bytes=LIMIT_BYTES, below=root), origin=str(path))
 
 
 def _check_split(name: str, split: Split, manifest: Manifest, origin: str) -> None:

@@ -14,7 +14,7 @@ from faultset.core.suggestions import suggest
 from faultset.datasets.cache.checked_files import CheckedFile, remember
 from faultset.datasets.format.cards import write_card
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.manifests import VERSIONS, Manifest, Split, read_manifest_file
+from faultset.datasets.format.manifests import LIMIT_BYTES, VERSIONS, Manifest, Split, read_manifest_file
 from faultset.datasets.format.names import is_episode_id
 from faultset.datasets.format.schemas import SCHEMA_VERSION
 from faultset.datasets.format.splits import make_splits
@@ -133,11 +133,17 @@ def write_manifest(root: Path, manifest: Manifest) -> Path:
     """Write a version file; raise DataError when that version exists, even if made at the same moment."""
     folder = root / VERSIONS
     path = folder / f"{manifest.version}.json"
+    text = manifest.to_json()
+    if len(text.encode()) > LIMIT_BYTES:
+        raise DataError(
+            f"a version of {len(manifest.episodes)} episodes has a file of {len(text) / 2**20:.0f} MiB, and at most "
+            f"{LIMIT_BYTES >> 20} MiB are read again; divide them among several datasets"
+        )
     with translate_disk_full(root):
         folder.mkdir(exist_ok=True)
         try:
             with replacing(path, overwrite=False) as temporary:
-                temporary.write_text(manifest.to_json(), encoding="utf-8")
+                temporary.write_text(text, encoding="utf-8")
         except FileExistsError:
             raise DataError(
                 f"version {manifest.version} of {root} exists; versions are never changed, make a new one"
