@@ -145,6 +145,8 @@ class _WorkerCampaign:
         self, jobs: int | None, progress: Callable[[CampaignProgress], None], should_stop: Callable[[], bool]
     ) -> list[EpisodeResult]:
         is_stopping = False
+        self._count_slots()
+        progress(self._state())
         while self._under_way or (self._queue and not should_stop()):
             if should_stop() and not is_stopping:
                 is_stopping = True
