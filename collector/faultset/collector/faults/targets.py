@@ -5,9 +5,14 @@ from __future__ import annotations
 from faultset.collector.spec.app import AppSpec
 
 
+def running_services(app: AppSpec) -> tuple[str, ...]:
+    """Return the services that others call and that run the application's own code, whoever makes their workloads."""
+    return tuple(name for name, service in app.services.items() if service.kind == "logic")
+
+
 def logic_services(app: AppSpec) -> tuple[str, ...]:
-    """Return the services that others call, run the application's own code and have a Deployment of their own."""
-    return tuple(name for name, service in app.services.items() if service.kind == "logic" and app.has_deployment(name))
+    """Return those of the running services that have a Deployment of their own, which faults may change."""
+    return tuple(name for name in running_services(app) if app.has_deployment(name))
 
 
 def networked_services(app: AppSpec) -> tuple[str, ...]:
@@ -16,9 +21,9 @@ def networked_services(app: AppSpec) -> tuple[str, ...]:
 
 
 def called_services(app: AppSpec) -> tuple[str, ...]:
-    """Return the networked services that other services of the application call, not clients alone."""
+    """Return the running services with a port that other services of the application call, not clients alone."""
     called = {callee for _, callee in app.calls}
-    return tuple(name for name in networked_services(app) if name in called)
+    return tuple(name for name in running_services(app) if app.services[name].port and name in called)
 
 
 def callers_of(app: AppSpec, service: str) -> tuple[str, ...]:
