@@ -17,7 +17,7 @@ REGIONS = 12
 ROWS = 1200
 """Rows of the one table, numbered from 1; each region has an equal share of them."""
 
-DOWN_AFTER_S = 5.0
+DOWN_AFTER_S = 10.0
 """Seconds without a heartbeat after which a store leads nothing any more."""
 
 _LOGICAL_BITS = 18

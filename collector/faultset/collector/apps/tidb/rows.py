@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from faultset.collector.apps.tidb.placement import physical_s
 
-LOCK_TTL_S = 3.0
+LOCK_TTL_S = 10.0
 """Seconds after the start of its transaction when a lock no longer counts."""
 
 Row = dict[str, Any]

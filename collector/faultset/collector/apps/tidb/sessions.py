@@ -25,8 +25,8 @@ PD_SERVER_TIMEOUT = "ERROR 9001 (HY000): PD server timeout"
 REGION_UNAVAILABLE = "ERROR 9005 (HY000): Region is unavailable"
 WRITE_CONFLICT = "ERROR 9007 (HY000): Write conflict"
 
-CALL_TIMEOUT_S = 1.0
-BUDGET_S = 3.0
+CALL_TIMEOUT_S = 4.0
+BUDGET_S = 8.0
 """How long a statement tries again before it fails."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.4

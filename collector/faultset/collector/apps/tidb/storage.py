@@ -18,7 +18,7 @@ from faultset.collector.runtime.steps.step import Step
 from faultset.collector.runtime.stores.driver import StoreError
 from faultset.collector.spec.steps import CalledOperation
 
-_HEARTBEAT_TIMEOUT_S = 2.0
+_HEARTBEAT_TIMEOUT_S = 5.0
 
 _led: WeakKeyDictionary[Caller, set[int]] = WeakKeyDictionary()
 _tables: WeakKeyDictionary[Caller, dict[tuple[str, str], Rows]] = WeakKeyDictionary()

@@ -24,7 +24,7 @@ class _Page(http.server.BaseHTTPRequestHandler):
         self.send_response(200 if self.path == "/metrics" else 503)
         self.end_headers()
 
-    def log_message(self, *_):
+    def log_message(self, format, *args):  # noqa: A002
         pass
 
 
