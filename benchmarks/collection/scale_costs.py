@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
-from moto.server import ThreadedMotoServer
+from moto.server import ThreadedMotoServer  # pyright: ignore[reportMissingImports]
 
 from faultset.core.command_line.console import root as faultset
 from faultset.core.times import SECOND_NS
