@@ -34,8 +34,7 @@ def source_root(name: str) -> Path:
 
 
 def module_name(path: Path) -> str:
-    parts = path.with_suffix("").parts
-    parts = parts[parts.index("faultset") :]
+    parts = path.relative_to(ROOT).with_suffix("").parts[1:]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
