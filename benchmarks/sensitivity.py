@@ -72,7 +72,7 @@ class ChangedDefault:
 
 
 def metric_share(share: float) -> AbstractContextManager[Any]:
-    """ChangedDefault which share of its metric's spread a series' spread is raised to."""
+    """Change which share of its metric's spread a series' spread is raised to."""
     stack = ExitStack()
     for function in (scaling.metric_floor, scaling.with_metric_floor):
         stack.enter_context(patch.dict(function.__kwdefaults__, share=share))
@@ -80,7 +80,7 @@ def metric_share(share: float) -> AbstractContextManager[Any]:
 
 
 def relative_floor(share: float) -> AbstractContextManager[Any]:
-    """ChangedDefault which share of its level a series' spread is raised to."""
+    """Change which share of its level a series' spread is raised to."""
     return patch.object(scaling, "RELATIVE_FLOOR", share)
 
 

@@ -25,7 +25,7 @@ from dask import config
 from distributed import Client, LocalCluster
 
 from faultset.collector.campaigns.scheduler import CampaignProgress
-from faultset.collector.campaigns.worker_episodes import EpisodeOrder, EpisodeRun
+from faultset.collector.campaigns.worker_episodes import EpisodeRun, WorkerAssignment
 from faultset.collector.campaigns.worker_scheduling import run_on_workers
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.campaign_plans import plan_campaign
@@ -34,7 +34,7 @@ from faultset.collector.plans.requests import make_request
 VOID_EVERY = 100
 
 
-def nothing(order: EpisodeOrder) -> EpisodeRun:
+def nothing(order: WorkerAssignment) -> EpisodeRun:
     """Stand for an episode: end at once, well but for every hundredth's first run."""
     plan = order.waiting.plan
     is_void = order.waiting.attempt == 1 and plan.seed % VOID_EVERY == 0

@@ -13,7 +13,7 @@ import pytest
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
 from faultset.collector.campaigns.output_folder import remove_abandoned
 from faultset.collector.campaigns.records import campaign_file
-from faultset.collector.campaigns.worker_episodes import EpisodeOrder, EpisodeRun, EpisodeWorker
+from faultset.collector.campaigns.worker_episodes import EpisodeRun, EpisodeWorker, WorkerAssignment
 from faultset.collector.campaigns.worker_folders import WORKERS, WorkerFolder
 from faultset.collector.episodes.host_pressure import CpuUse
 from faultset.collector.platforms.hosts import open_host
@@ -31,11 +31,11 @@ def fake(tmp_path: Path) -> FakeEpisodes:
 
 
 @pytest.fixture
-def order(fake: FakeEpisodes, tmp_path: Path) -> EpisodeOrder:
+def order(fake: FakeEpisodes, tmp_path: Path) -> WorkerAssignment:
     root = tmp_path / "data"
     campaign_file(root, "c1").parent.mkdir(parents=True)
     campaign_file(root, "c1").write_text("{}")
-    return EpisodeOrder(
+    return WorkerAssignment(
         waiting=WaitingEpisode(plan=PLAN), root=root, campaign="c1", run="run", settings={}, program=fake.program
     )
 
@@ -45,7 +45,7 @@ def worker() -> EpisodeWorker:
     return EpisodeWorker(2, use=lambda: FREE, stagger_s=0.0)
 
 
-def begin(worker: EpisodeWorker, order: EpisodeOrder) -> tuple[threading.Thread, list[EpisodeRun]]:
+def begin(worker: EpisodeWorker, order: WorkerAssignment) -> tuple[threading.Thread, list[EpisodeRun]]:
     """Run an order in another thread."""
     runs: list[EpisodeRun] = []
     thread = threading.Thread(target=lambda: runs.append(worker.run(order)))
@@ -57,7 +57,9 @@ def left(root: Path) -> list[str]:
     return [path.name for path in (root / WORKERS).iterdir()] if (root / WORKERS).exists() else []
 
 
-def test_a_finished_episode_is_in_the_dataset_and_nothing_beside_it(worker: EpisodeWorker, order: EpisodeOrder) -> None:
+def test_a_finished_episode_is_in_the_dataset_and_nothing_beside_it(
+    worker: EpisodeWorker, order: WorkerAssignment
+) -> None:
     phases: list[str] = []
     run = worker.run(order, phases.append)
     assert (run.outcome.failure, run.outcome.verdict) == ("", "none")
@@ -67,7 +69,7 @@ def test_a_finished_episode_is_in_the_dataset_and_nothing_beside_it(worker: Epis
 
 
 def test_of_two_runs_of_one_episode_that_both_finish_one_is_kept(
-    worker: EpisodeWorker, order: EpisodeOrder, fake: FakeEpisodes
+    worker: EpisodeWorker, order: WorkerAssignment, fake: FakeEpisodes
 ) -> None:
     fake.hold(PLAN)
     both = [begin(worker, order), begin(EpisodeWorker(1), replace(order, run="other"))]
@@ -81,7 +83,7 @@ def test_of_two_runs_of_one_episode_that_both_finish_one_is_kept(
 
 
 def test_an_episode_that_the_dataset_has_is_not_run(
-    worker: EpisodeWorker, order: EpisodeOrder, fake: FakeEpisodes
+    worker: EpisodeWorker, order: WorkerAssignment, fake: FakeEpisodes
 ) -> None:
     worker.run(order)
     assert worker.run(order).outcome.verdict == "none"
@@ -89,7 +91,7 @@ def test_an_episode_that_the_dataset_has_is_not_run(
 
 
 def test_a_failed_episode_leaves_its_logs_with_the_dataset(
-    worker: EpisodeWorker, order: EpisodeOrder, fake: FakeEpisodes
+    worker: EpisodeWorker, order: WorkerAssignment, fake: FakeEpisodes
 ) -> None:
     fake.fail_once(PLAN)
     outcome = worker.run(order).outcome
@@ -101,7 +103,7 @@ def test_a_failed_episode_leaves_its_logs_with_the_dataset(
 
 
 def test_a_worker_that_does_not_see_the_dataset_says_so(
-    worker: EpisodeWorker, order: EpisodeOrder, tmp_path: Path
+    worker: EpisodeWorker, order: WorkerAssignment, tmp_path: Path
 ) -> None:
     outcome = worker.run(replace(order, root=tmp_path / "elsewhere")).outcome
     assert f"does not see {tmp_path / 'elsewhere'}" in outcome.failure
@@ -110,7 +112,7 @@ def test_a_worker_that_does_not_see_the_dataset_says_so(
 
 
 def test_what_is_stopped_ends_and_nothing_more_of_it_begins(
-    worker: EpisodeWorker, order: EpisodeOrder, fake: FakeEpisodes
+    worker: EpisodeWorker, order: WorkerAssignment, fake: FakeEpisodes
 ) -> None:
     fake.hold(PLAN)
     thread, runs = begin(worker, order)
@@ -123,7 +125,7 @@ def test_what_is_stopped_ends_and_nothing_more_of_it_begins(
     assert left(order.root) == []
 
 
-def test_a_second_episode_begins_only_while_the_machine_has_room(order: EpisodeOrder, fake: FakeEpisodes) -> None:
+def test_a_second_episode_begins_only_while_the_machine_has_room(order: WorkerAssignment, fake: FakeEpisodes) -> None:
     use = [FULL]
     worker = EpisodeWorker(2, use=lambda: use[0], stagger_s=0.0)
     one, two = plans(2)
@@ -141,7 +143,7 @@ def test_a_second_episode_begins_only_while_the_machine_has_room(order: EpisodeO
 
 
 @pytest.fixture
-def abandoned(order: EpisodeOrder) -> Callable[..., WorkerFolder]:
+def abandoned(order: WorkerAssignment) -> Callable[..., WorkerFolder]:
     """Make a folder that a worker with another identity has left."""
 
     def make(**changes: object) -> WorkerFolder:
@@ -154,7 +156,7 @@ def abandoned(order: EpisodeOrder) -> Callable[..., WorkerFolder]:
 
 
 def test_what_a_lost_worker_of_this_machine_has_left_goes_with_the_next_episode(
-    worker: EpisodeWorker, order: EpisodeOrder, abandoned: Callable[..., WorkerFolder]
+    worker: EpisodeWorker, order: WorkerAssignment, abandoned: Callable[..., WorkerFolder]
 ) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
@@ -166,7 +168,7 @@ def test_what_a_lost_worker_of_this_machine_has_left_goes_with_the_next_episode(
 
 
 def test_what_another_machine_has_left_is_named_and_goes_when_that_is_wanted(
-    order: EpisodeOrder, abandoned: Callable[..., WorkerFolder]
+    order: WorkerAssignment, abandoned: Callable[..., WorkerFolder]
 ) -> None:
     elsewhere = abandoned(host="another")
     (sentence,) = remove_abandoned(order.root, open_host).left

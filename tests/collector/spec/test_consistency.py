@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.spec.files import write
 from faultset.collector.spec.reachability import services_reached
 from faultset.core.errors import UsageError
+from tests.collector.spec.edits import changed
 
 SHOP = """
 name: shop
@@ -42,15 +42,6 @@ default_mix: only
 """
 
 BACK = {"call": {"service": "web", "operation": "/product/{id}", "send": {}, "save": "x"}}
-
-
-def changed(*path: Any, value: Any) -> str:
-    whole = yaml.safe_load(SHOP)
-    place = whole
-    for part in path[:-1]:
-        place = place[part]
-    place[path[-1]] = value
-    return yaml.safe_dump(whole, sort_keys=False)
 
 
 def test_the_shop_is_consistent() -> None:
@@ -86,7 +77,7 @@ def test_the_line_of_the_file_is_named() -> None:
 )
 def test_what_the_runtime_cannot_do_is_refused(path: tuple[Any, ...], value: Any, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
-        read_app(changed(*path, value=value), "shop.yaml")
+        read_app(changed(SHOP, *path, value=value), "shop.yaml")
     assert sentence in str(caught.value)
 
 

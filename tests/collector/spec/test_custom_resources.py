@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.spec.files import write
 from faultset.collector.spec.manifests import manifests, service_manifests, workload
 from faultset.core.errors import UsageError
+from tests.collector.spec.edits import changed
 
 SPEC = """
 name: bank
@@ -63,15 +63,6 @@ default_mix: only
 def made(text: str = SPEC) -> dict[tuple[str, str], dict[str, Any]]:
     objects = manifests(read_app(text, "bank.yaml"), telemetry_endpoint="http://telemetry:4318")
     return {(one["kind"], one["metadata"]["name"]): one for one in objects}
-
-
-def changed(*path: str, value: Any) -> str:
-    whole = yaml.safe_load(SPEC)
-    place = whole
-    for part in path[:-1]:
-        place = place[part]
-    place[path[-1]] = value
-    return yaml.safe_dump(whole, sort_keys=False)
 
 
 def test_the_spec_is_written_as_it_was_read() -> None:
@@ -151,7 +142,7 @@ def test_the_definition_and_the_operators_rights_come_before_the_operator_and_th
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_line(path: tuple[str, ...], value: Any, line: str, reason: str) -> None:
-    text = changed(*path, value=value)
+    text = changed(SPEC, *path, value=value)
     with pytest.raises(UsageError) as refused:
         read_app(text, "bank.yaml")
     assert f"is wrong at {line}: " in str(refused.value)

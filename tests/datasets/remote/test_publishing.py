@@ -23,7 +23,7 @@ from faultset.datasets.derivation import EpisodeFilter, filter_dataset
 from faultset.datasets.format.summaries import hashes_below
 from faultset.datasets.remote import publishing
 from faultset.datasets.remote.file_systems import is_url, local_path, remote_versions
-from faultset.datasets.remote.opening import local_folder
+from faultset.datasets.remote.local_copies import local_folder
 from faultset.datasets.remote.publishing import publish_dataset
 
 

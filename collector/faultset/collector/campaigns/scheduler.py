@@ -22,7 +22,7 @@ STAGGER_S = 2.0
 _log = logging.getLogger(__name__)
 
 
-class EpisodeUnderWay(Protocol):
+class EpisodeInProgress(Protocol):
     """An episode that runs, here or elsewhere."""
 
     @property
@@ -59,7 +59,7 @@ class CampaignProgress:
         Sentences on episodes that are repeated, oldest first; whole reasons are logged.
     """
 
-    running: Mapping[str, EpisodeUnderWay]
+    running: Mapping[str, EpisodeInProgress]
     finished: Sequence[EpisodeResult]
     waiting: int
     held_back: str = ""

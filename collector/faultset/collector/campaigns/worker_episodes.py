@@ -40,7 +40,7 @@ _LOOK_EVERY_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpisodeOrder:
+class WorkerAssignment:
     """One run of an episode, for one worker."""
 
     waiting: WaitingEpisode
@@ -96,7 +96,7 @@ class EpisodeWorker:
         """Let the episodes of a command undo their changes and end, and begin no more of them."""
         self._stopped.add(run)
 
-    def run(self, order: EpisodeOrder, report: Report = lambda phase: None) -> EpisodeRun:
+    def run(self, order: WorkerAssignment, report: Report = lambda phase: None) -> EpisodeRun:
         """Run an order to its end; whatever goes wrong is in the outcome."""
         began = time.monotonic()
         try:
@@ -111,7 +111,7 @@ class EpisodeWorker:
             )
         return EpisodeRun(outcome=outcome, wall_s=time.monotonic() - began)
 
-    def _outcome(self, order: EpisodeOrder, report: Report) -> EpisodeOutcome:
+    def _outcome(self, order: WorkerAssignment, report: Report) -> EpisodeOutcome:
         root, episode = order.root, order.waiting.plan.episode
         if not campaign_file(root, order.campaign).is_file():
             raise DataError(f"the worker does not see {root}, or not what is in it; put it on storage that all share")
@@ -134,7 +134,7 @@ class EpisodeWorker:
         finally:
             folder.remove()
 
-    def _run_in(self, folder: WorkerFolder, order: EpisodeOrder, report: Report) -> EpisodeOutcome:
+    def _run_in(self, folder: WorkerFolder, order: WorkerAssignment, report: Report) -> EpisodeOutcome:
         plan = order.waiting.plan
         host = open_host(plan.platform, order.settings)
         report("waiting")
@@ -168,7 +168,7 @@ class EpisodeWorker:
                     del self._running[id(running)]
         return running.finish(lambda episode: remove_lost_episode(folder.path, episode, host)).outcome
 
-    def _begun(self, folder: WorkerFolder, order: EpisodeOrder) -> RunningEpisode | None:
+    def _begun(self, folder: WorkerFolder, order: WorkerAssignment) -> RunningEpisode | None:
         """Start the process of an episode once the machine has room for it; None when it was stopped before."""
         while order.run not in self._stopped:
             with self._lock:
@@ -203,7 +203,7 @@ def this_worker(most: int = 1) -> EpisodeWorker:
         return _worker
 
 
-def run_on_dask(order: EpisodeOrder) -> EpisodeRun:
+def run_on_dask(order: WorkerAssignment) -> EpisodeRun:
     """Run an order as a task of dask: the worker's resource, not its threads, says how many run at a time."""
     from distributed import get_worker, secede
 

@@ -29,7 +29,7 @@ EMBEDDED = "local"
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerFacts:
+class WorkerDescription:
     """What a worker says of its machine."""
 
     problem: str
@@ -157,12 +157,12 @@ def _facts_here_are_asked() -> str:
     return __name__
 
 
-def _facts_here(request: CampaignRequest, settings: Mapping[str, Any]) -> WorkerFacts:
+def _facts_here(request: CampaignRequest, settings: Mapping[str, Any]) -> WorkerDescription:
     try:
         open_host(request.platform, settings).check()
-        return WorkerFacts(problem="", code=requested_code(request), name=node(), machine=this_machine())
+        return WorkerDescription(problem="", code=requested_code(request), name=node(), machine=this_machine())
     except FaultsetError as error:
-        return WorkerFacts(problem=str(error), code={}, name=node(), machine=this_machine())
+        return WorkerDescription(problem=str(error), code={}, name=node(), machine=this_machine())
 
 
 def _lacking_here(platform: str, settings: Mapping[str, Any], needs: Collection[str]) -> dict[str, str]:

@@ -18,8 +18,8 @@ from faultset.collector.campaigns.scheduler import CampaignProgress
 from faultset.collector.campaigns.worker_episodes import (
     RESOURCE,
     TOPIC,
-    EpisodeOrder,
     EpisodeRun,
+    WorkerAssignment,
     run_on_dask,
     stop_here,
 )
@@ -36,7 +36,7 @@ _COUNT_EVERY_S = 2.0
 
 
 @dataclass
-class OrderedEpisode:
+class SubmittedEpisode:
     """An episode that a worker runs, as far as the campaign knows."""
 
     waiting: WaitingEpisode
@@ -84,7 +84,7 @@ def run_on_workers(
     progress: Callable[[CampaignProgress], None],
     should_stop: Callable[[], bool],
     program: Sequence[str] = PROGRAM,
-    task: Callable[[EpisodeOrder], EpisodeRun] = run_on_dask,
+    task: Callable[[WorkerAssignment], EpisodeRun] = run_on_dask,
 ) -> list[EpisodeResult]:
     """Run plans on the workers of a scheduler and return their results in the order in which they ended.
 
@@ -128,14 +128,14 @@ class _WorkerCampaign:
         campaign: str,
         settings: Mapping[str, Any],
         program: Sequence[str],
-        task: Callable[[EpisodeOrder], EpisodeRun],
+        task: Callable[[WorkerAssignment], EpisodeRun],
     ) -> None:
         self.results: list[EpisodeResult] = []
         self._queue = EpisodeQueue(plans)
         self._client, self._task = client, task
         self._order = {"root": root.resolve(), "campaign": campaign, "settings": dict(settings), "program": program}
         self._run = secrets.token_hex(8)
-        self._under_way: dict[Future, OrderedEpisode] = {}
+        self._under_way: dict[Future, SubmittedEpisode] = {}
         self._slots: dict[str, int] = {}
         self._counted = float("-inf")
         self._ended = threading.Event()
@@ -181,7 +181,7 @@ class _WorkerCampaign:
         waiting = self._queue.next()
         future = self._client.submit(
             self._task,
-            EpisodeOrder(waiting=waiting, run=self._run, **self._order),
+            WorkerAssignment(waiting=waiting, run=self._run, **self._order),
             key=f"episode-{waiting.plan.episode}-{waiting.attempt}-{self._run}",
             workers=[worker],
             # a worker that is lost is replaced by any other
@@ -189,10 +189,10 @@ class _WorkerCampaign:
             resources={RESOURCE: 1},
             pure=False,
         )
-        self._under_way[future] = OrderedEpisode(waiting=waiting, worker=worker)
+        self._under_way[future] = SubmittedEpisode(waiting=waiting, worker=worker)
         future.add_done_callback(lambda ended: self._ended.set())
 
-    def _end(self, future: Future, episode: OrderedEpisode, is_stopping: bool) -> None:
+    def _end(self, future: Future, episode: SubmittedEpisode, is_stopping: bool) -> None:
         waiting = episode.waiting
         outcome, wall_s = self._outcome(future, waiting.plan.episode)
         future.release()

@@ -15,7 +15,7 @@ from faultset.collector.faults.targets import (
     databases,
     logic_services,
     networked_services,
-    replicated_fronts,
+    replicated_frontends,
 )
 from faultset.collector.platforms.api.platform import EpisodePlatform, Platform
 from faultset.collector.runtime.builds import GOOD
@@ -39,7 +39,7 @@ def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, An
         factor = round(float(rng.uniform(1.3, 1.8)), 2)
         platform.step_load(factor)
         return {"harmless_change": "load-step", "factor": factor}
-    service = str(rng.choice(code_services(platform.app) or replicated_fronts(platform.app)))
+    service = str(rng.choice(code_services(platform.app) or replicated_frontends(platform.app)))
     if platform.app.deployed is not None or service in platform.app.components:
         _restart(platform, service)
         return {"harmless_change": "rollout", "service": service}
@@ -61,7 +61,10 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
             _restart(platform, consumer)
         return {"sham": "account-rewritten", "store": store, "flushed": caches}
     app = platform.app
-    restartable, rewritable = logic_services(app) or replicated_fronts(app), networked_services(app) or app.components
+    restartable, rewritable = (
+        logic_services(app) or replicated_frontends(app),
+        networked_services(app) or app.components,
+    )
     service = str(rng.choice(restartable if kind == 1 else rewritable))
     if kind == 1:
         _restart(platform, service)

@@ -52,7 +52,7 @@ def code_services(app: AppSpec) -> tuple[str, ...]:
     return tuple(name for name, service in app.services.items() if service.kind in kinds and app.has_deployment(name))
 
 
-def replicated_fronts(app: AppSpec) -> tuple[str, ...]:
+def replicated_frontends(app: AppSpec) -> tuple[str, ...]:
     """Return the frontends that an operator makes with several pods, which may be restarted one after the other."""
     services = (app.services[name] for name in app.components)
     return tuple(service.name for service in services if service.kind == "frontend" and service.replicas > 1)

@@ -8,7 +8,7 @@ from typing import Protocol
 from faultset.collector.faults.registry import FaultSpec
 
 
-class HasNeeds(Protocol):
+class CapabilityCheck(Protocol):
     """What says which capabilities are not there: a host, or the hosts of workers."""
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
@@ -16,7 +16,7 @@ class HasNeeds(Protocol):
         ...
 
 
-def unsupported_faults(host: HasNeeds, faults: Iterable[FaultSpec]) -> dict[str, str]:
+def unsupported_faults(host: CapabilityCheck, faults: Iterable[FaultSpec]) -> dict[str, str]:
     """Return the faults that cannot be made on a host, by name, with the reason."""
     specs = list(faults)
     lacking = host.unsupported_needs({need for spec in specs for need in spec.needs})

@@ -26,10 +26,10 @@ def doctor(path: str, as_json: bool) -> None:
     from dataclasses import asdict
 
     from faultset.datasets import examine
-    from faultset.datasets.remote.opening import local_folder
+    from faultset.datasets.remote.local_copies import local_folder
 
     with local_folder(path) as folder:
-        found = examine(folder, called=path)
+        found = examine(folder, display_name=path)
     if as_json:
         show_json(asdict(found))
     else:

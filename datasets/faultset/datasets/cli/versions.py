@@ -36,7 +36,7 @@ def show(dataset: str, version: str | None, as_json: bool) -> None:
       faultset dataset show faultset-data/
       faultset dataset show s3://bucket/data
     """
-    from faultset.datasets.remote.opening import opened_labels
+    from faultset.datasets.remote.local_copies import opened_labels
 
     with opened_labels(dataset, version) as opened:
         _show(opened, dataset, as_json)
@@ -85,7 +85,7 @@ def verify(dataset: str, version: str | None, as_json: bool) -> None:
 
     from faultset.core.command_line.progress import reported
     from faultset.datasets import verify as find
-    from faultset.datasets.remote.opening import local_folder
+    from faultset.datasets.remote.local_copies import local_folder
 
     with ExitStack() as stack:
         with reported("episodes copied") as progress:
@@ -116,7 +116,7 @@ def versions(dataset: str, as_json: bool) -> None:
     Example:
       faultset dataset versions faultset-data/
     """
-    from faultset.datasets.remote.opening import manifests
+    from faultset.datasets.remote.local_copies import manifests
 
     records = [
         {

@@ -28,15 +28,15 @@ class Examination:
     """What a reader should know before using the data."""
 
 
-def examine(path: Path | str, *, called: str | None = None) -> Examination:
+def examine(path: Path | str, *, display_name: str | None = None) -> Examination:
     """Recognise the data at a path and look for what is unusual in it; import nothing.
 
     Parameters
     ----------
     path
         Folder or file.
-    called
-        What a dataset of ours is called in words; its path by default.
+    display_name
+        How messages name a dataset of ours; its path by default.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def examine(path: Path | str, *, called: str | None = None) -> Examination:
     if not path.exists():
         raise DataError(f"there is nothing at {path}; give a folder of data")
     if (path / VERSIONS).is_dir():
-        return _own(path, called or str(path))
+        return _own(path, display_name or str(path))
     found = recognised(path)
     if not found:
         raise DataError(
@@ -83,7 +83,7 @@ def _gathered(data_issues: Iterable[DataIssue]) -> tuple[DataIssue, ...]:
     )
 
 
-def _own(path: Path, called: str) -> Examination:
+def _own(path: Path, name: str) -> Examination:
     from faultset.datasets.checks.references import reference_messages
     from faultset.datasets.dataset import Dataset
     from faultset.datasets.format.versions import read_manifest
@@ -98,14 +98,14 @@ def _own(path: Path, called: str) -> Examination:
         format="faultset",
         cases=count,
         summary=(
-            f"{called} is a dataset of faultset{source}: version {manifest.version}, {count} episodes. "
+            f"{name} is a dataset of faultset{source}: version {manifest.version}, {count} episodes. "
             "There is nothing to import."
         ),
-        next=f"faultset dataset verify {called}",
+        next=f"faultset dataset verify {name}",
         data_issues=tuple(
             DataIssue(
                 severity="warning",
-                place=called,
+                place=name,
                 found=message,
                 handling='Such methods answer "cannot", which counts as a miss.',
             )

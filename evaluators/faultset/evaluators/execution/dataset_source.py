@@ -17,7 +17,7 @@ from faultset.datasets.format.episodes import EPISODES, TRUTH
 from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.format.truth import read_label
 from faultset.datasets.remote.file_systems import is_url, local_path
-from faultset.datasets.remote.opening import opened_labels
+from faultset.datasets.remote.local_copies import opened_labels
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation
 from faultset.evaluators.results.truth import Truth, truth_of

@@ -17,7 +17,7 @@ from faultset.evaluators.execution.baseline_runs import (
 )
 from faultset.evaluators.execution.batches import refuse_damage
 from faultset.evaluators.execution.cut_episodes import healthy_references
-from faultset.evaluators.execution.kept_fits import KeptFits, fit_key
+from faultset.evaluators.execution.fit_cache import FitCache, fit_key
 from faultset.evaluators.execution.progress import report_progress
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, local_folders
 from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, Blob, FitRequest, TrainingLabel
@@ -43,7 +43,7 @@ class FitBatch:
 
     def __call__(self, context: RunContext) -> dict[ModelKey, FittedModel]:
         """Fit one after the other in one runner, which so reads the training episodes once."""
-        kept = KeptFits(context.fits_bytes)
+        kept = FitCache(context.fits_bytes)
         models: dict[ModelKey, FittedModel] = {}
         wanted: dict[BaselineRun, str] = {}
         for run in (context.runs[number] for number in self.runs):
@@ -57,7 +57,7 @@ class FitBatch:
         return models | self._fitted(wanted, kept, context) if wanted else models
 
     def _fitted(
-        self, chosen: Mapping[BaselineRun, str], kept: KeptFits, context: RunContext
+        self, chosen: Mapping[BaselineRun, str], kept: FitCache, context: RunContext
     ) -> dict[ModelKey, FittedModel]:
         """Fit some of the baselines, and keep those that have a key."""
         read = self.healthy if any(run.learns for run in chosen) else ()

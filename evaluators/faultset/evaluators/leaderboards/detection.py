@@ -15,8 +15,8 @@ from faultset.evaluators.scoring.points import vus_pr
 from faultset.evaluators.statistics.clusters import clustered_mean, clustered_median, clustered_ratio
 from faultset.evaluators.statistics.estimates import Estimate, unknown
 from faultset.evaluators.statistics.halves import balanced_accuracy, matthews_correlation
+from faultset.evaluators.statistics.median_times import median_time
 from faultset.evaluators.statistics.rates import hourly_rate
-from faultset.evaluators.statistics.times import median_time
 
 HORIZONS_S = (30, 60, 300)
 _HOUR_NS = 3600 * SECOND_NS

@@ -13,7 +13,7 @@ from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scoring.diagnosis import macro_f1
 from faultset.evaluators.statistics.clusters import clustered_mean
 from faultset.evaluators.statistics.estimates import Estimate
-from faultset.evaluators.statistics.times import median_time
+from faultset.evaluators.statistics.median_times import median_time
 
 DIAGNOSIS_METRICS = (
     Metric(name="joint", title="joint", unit="share", meaning="system level and fault type are both right"),

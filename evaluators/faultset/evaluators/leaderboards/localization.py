@@ -24,7 +24,7 @@ from faultset.evaluators.scoring.localization import (
 from faultset.evaluators.scoring.propagation import MISSES, hops, kinds_of_answer
 from faultset.evaluators.statistics.clusters import SHARE, clustered_mean, clustered_median, clustered_ratio
 from faultset.evaluators.statistics.estimates import Estimate, unknown
-from faultset.evaluators.statistics.times import median_time
+from faultset.evaluators.statistics.median_times import median_time
 
 LOCALIZATION_METRICS = (
     Metric(

@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 
 from faultset.collector.apps.tidb import sessions
 from faultset.collector.apps.tidb.placement import Placement, TimestampOracle
-from faultset.collector.apps.tidb.rows import LOCK_TTL_S, RowError, Rows
+from faultset.collector.apps.tidb.rows import LOCK_TTL_S, RowError, TransactionalRows
 from faultset.collector.apps.tidb.sessions import (
     COMMIT,
     FIND_REGION,
@@ -58,7 +58,7 @@ class Cluster:
         self.memory = Memory()
         self.placement, self.oracle = Placement(), TimestampOracle()
         self.led: dict[str, list[int]] = {}
-        self.rows = {store: Rows(self.memory, "account") for store in ("tikv-0", "tikv-1")}
+        self.rows = {store: TransactionalRows(self.memory, "account") for store in ("tikv-0", "tikv-1")}
         self.failing: set[str] = set()
         self.calls: list[tuple[str, str | None]] = []
         for _ in range(20):
@@ -198,7 +198,7 @@ async def test_a_transaction_that_fails_between_its_phases_leaves_no_lock(
 
 @in_loop
 async def test_a_row_that_was_written_since_the_start_is_a_conflict() -> None:
-    rows = Rows(Memory(), "account", lambda: NOW)
+    rows = TransactionalRows(Memory(), "account", lambda: NOW)
     await rows.prewrite({"1": {"id": "1", "balance": 5.0}}, START)
     await rows.commit(["1"], START, START + 2)
     with pytest.raises(RowError, match=f"WriteConflict: key 1 was committed at {START + 2} after {START + 1}"):
@@ -208,7 +208,7 @@ async def test_a_row_that_was_written_since_the_start_is_a_conflict() -> None:
 @in_loop
 async def test_a_lock_holds_back_readers_and_writers_until_it_is_too_old() -> None:
     now = NOW
-    rows = Rows(Memory(), "account", lambda: now)
+    rows = TransactionalRows(Memory(), "account", lambda: now)
     await rows.prewrite({"1": {"id": "1", "balance": 5.0}}, START)
     assert await rows.read(["1"], START - 1) == [{"id": "1", "balance": 100.0}]
     with pytest.raises(RowError, match="KeyIsLocked: key 1 is locked"):
@@ -224,7 +224,7 @@ async def test_a_lock_holds_back_readers_and_writers_until_it_is_too_old() -> No
 
 @in_loop
 async def test_a_row_that_is_not_there_is_read_as_nothing_also_while_it_is_locked() -> None:
-    rows = Rows(Memory(1), "account", lambda: NOW)
+    rows = TransactionalRows(Memory(1), "account", lambda: NOW)
     await rows.prewrite({"9": {"id": "9", "balance": 5.0}}, START)
     assert await rows.read(["9"], START - 1) == [None]
     await rows.commit(["9"], START, START + 1)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from types import MappingProxyType
 
-from faultset.collector.runtime.http.names import UnknownHostError
+from faultset.collector.apps.go_texts import GoErrorTexts
 from faultset.collector.runtime.http.status import RpcError
 from faultset.collector.runtime.persona import Event, Line, Persona
 from faultset.collector.runtime.signals.logs import Level, timestamp
@@ -32,7 +32,7 @@ _LINES: dict[Event, tuple[Line, ...]] = {
 }
 
 
-class AstronomyPersona(Persona):
+class AstronomyPersona(GoErrorTexts, Persona):
     """Lines as the loggers of the original's languages shape them, and the texts of gRPC in Go."""
 
     lines = MappingProxyType(_LINES)
@@ -50,18 +50,6 @@ class AstronomyPersona(Persona):
     def format_failure(self, error: RpcError) -> str:
         """Return the body of a failed request: the description, as the frontend passes it on."""
         return error.description
-
-    def connection_failed(self, error: BaseException | None, address: str) -> str:
-        """Return the text of Go's dialler."""
-        match error:
-            case UnknownHostError():
-                return f"dial tcp: lookup {error.host}: no such host"
-            case ConnectionRefusedError():
-                return f"dial tcp {address}: connect: connection refused"
-            case TimeoutError():
-                return f"dial tcp {address}: i/o timeout"
-            case _:
-                return f"dial tcp {address}: {error}"
 
     def call_failed(self, reason: str | None) -> str:
         """Return the text of gRPC's transport."""

@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from faultset.collector.apps.go_texts import GoErrorTexts
 from faultset.collector.apps.hotel import consul
-from faultset.collector.runtime.http.names import UnknownHostError
 from faultset.collector.runtime.persona import Event, Line, Persona, Program, Registration
 from faultset.collector.runtime.signals.logs import Level, timestamp
 
@@ -82,7 +82,7 @@ exit status 2
 """
 
 
-class HotelPersona(Persona):
+class HotelPersona(GoErrorTexts, Persona):
     """Lines in the shape of zerolog's console writer, and the error texts of Go's net package and of grpc-go."""
 
     lines = MappingProxyType(_LINES)
@@ -100,22 +100,6 @@ class HotelPersona(Persona):
         """Return a list as Go prints it."""
         return f"[{' '.join(values)}]"
 
-    def connection_failed(self, error: BaseException | None, address: str) -> str:
-        """Return the text of Go's net package."""
-        match error:
-            case UnknownHostError():
-                return f"dial tcp: lookup {error.host}: no such host"
-            case ConnectionRefusedError():
-                return f"dial tcp {address}: connect: connection refused"
-            case ConnectionResetError():
-                return f"dial tcp {address}: connect: connection reset by peer"
-            case TimeoutError():
-                return f"dial tcp {address}: i/o timeout"
-            case OSError(strerror=str() as reason) if reason:
-                return f"dial tcp {address}: connect: {reason.lower()}"
-            case _:
-                return f"dial tcp {address}: {error}"
-
     def read_timed_out(self, source: str, address: str) -> str:
         """Return the text of Go's net package."""
         return f"read tcp {source}->{address}: i/o timeout"
@@ -123,16 +107,6 @@ class HotelPersona(Persona):
     def connection_closed(self) -> str:
         """Return the text of Go's io package."""
         return "EOF"
-
-    def call_failed(self, reason: str | None) -> str:
-        """Return the description that grpc-go gives."""
-        if reason is None:
-            return "transport is closing"
-        return f'connection error: desc = "transport: Error while dialing {reason}"'
-
-    def call_given_up(self) -> str:
-        """Return the description that grpc-go gives."""
-        return "context canceled"
 
     async def register(self, registration: Registration) -> None:
         """Register with Consul."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from faultset.collector.apps.tidb.reconciliation import NotYet, Reconciler, SyncFailure
+from faultset.collector.apps.tidb.reconciliation import NotReady, Reconciler, SyncFailure
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.runtime.cluster_api import cluster_api
 from faultset.collector.runtime.environment import environment
@@ -67,7 +67,7 @@ class ControlLoop:
         try:
             self._reconciler.step(cluster)
             self._failure = None
-        except NotYet as waiting:
+        except NotReady as waiting:
             self._failure = None
             self._say("I", "tidb_cluster_controller.go:126", f"TidbCluster: {waiting}, requeuing")
         except SyncFailure as failure:

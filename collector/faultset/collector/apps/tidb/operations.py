@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from faultset.collector.apps.tidb.placement import AllocateTimestamp, FindRegion, NoteStore
-from faultset.collector.apps.tidb.storage import SendHeartbeat, UseRows
+from faultset.collector.apps.tidb.placement import AllocateTimestamp, FindRegion, RegisterStore
+from faultset.collector.apps.tidb.storage import AccessRows, SendHeartbeat
 from faultset.collector.apps.tidb.transactions import ChangeRows, SelectRow, SumRows
 
-STEPS = (AllocateTimestamp, FindRegion, NoteStore, SendHeartbeat, UseRows, SelectRow, SumRows, ChangeRows)
+STEPS = (AllocateTimestamp, FindRegion, RegisterStore, SendHeartbeat, AccessRows, SelectRow, SumRows, ChangeRows)
 """All of them."""

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from faultset.collector.apps.go_texts import GoErrorTexts
 from faultset.collector.apps.tidb import control_loop
-from faultset.collector.runtime.http.names import UnknownHostError
 from faultset.collector.runtime.http.status import RpcError
 from faultset.collector.runtime.persona import Event, Line, Persona, Program
 from faultset.collector.runtime.signals.logs import Level
@@ -28,7 +28,7 @@ _LINES: dict[Event, tuple[Line, ...]] = {
 }
 
 
-class TidbPersona(Persona):
+class TidbPersona(GoErrorTexts, Persona):
     """Lines as `[time] [LEVEL] [file:line] ["text"]`."""
 
     lines = MappingProxyType(_LINES)
@@ -45,33 +45,9 @@ class TidbPersona(Persona):
         known = error.description.startswith("ERROR ")
         return error.description if known else f"ERROR 1105 (HY000): {error}"
 
-    def connection_failed(self, error: BaseException | None, address: str) -> str:
-        """Return the text of Go's net package."""
-        match error:
-            case UnknownHostError():
-                return f"dial tcp: lookup {error.host}: no such host"
-            case ConnectionRefusedError():
-                return f"dial tcp {address}: connect: connection refused"
-            case TimeoutError():
-                return f"dial tcp {address}: i/o timeout"
-            case OSError(strerror=str() as reason) if reason:
-                return f"dial tcp {address}: connect: {reason.lower()}"
-            case _:
-                return f"dial tcp {address}: {error}"
-
-    def call_failed(self, reason: str | None) -> str:
-        """Return the description that grpc-go gives."""
-        if reason is None:
-            return "transport is closing"
-        return f'connection error: desc = "transport: Error while dialing {reason}"'
-
     def call_timed_out(self, timeout_s: float) -> str:
         """Return the description that grpc-go gives."""
         return "context deadline exceeded"
-
-    def call_given_up(self) -> str:
-        """Return the description that grpc-go gives."""
-        return "context canceled"
 
 
 PERSONA = TidbPersona()

@@ -168,10 +168,10 @@ class FindRegion(Step):
         return handle
 
 
-class NoteStore(Step):
+class RegisterStore(Step):
     """Note that a store is up, and tell it what it leads."""
 
-    keyword = "note_store"
+    keyword = "register_store"
     address: Any
     save: str
 

@@ -54,7 +54,7 @@ class ClusterObjects(Protocol):
         ...
 
 
-class NotYet(Exception):
+class NotReady(Exception):
     """A step has to wait for something."""
 
 
@@ -100,7 +100,7 @@ class Reconciler:
         ------
         SyncFailure
             The API server refuses an object.
-        NotYet
+        NotReady
             Something has to be waited for.
         """
         before: list[str] = []
@@ -151,7 +151,7 @@ class Reconciler:
             self.tell(
                 cluster, "Normal", "ReplaceVolumes", f"volumes of {name} are replaced: StatefulSet {name} deleted"
             )
-            raise NotYet(f"the volumes of {name} are replaced")
+            raise NotReady(f"the volumes of {name} are replaced")
         if current is None:
             self._create(cluster, name, wanted, before)
         elif current["metadata"].get("annotations", {}).get(APPLIED) != wanted["metadata"]["annotations"][APPLIED]:
@@ -168,12 +168,12 @@ class Reconciler:
             if not claim["metadata"].get("deletionTimestamp"):
                 self._api.delete(CLAIMS, claim["metadata"]["name"])
         if stale:
-            raise NotYet(f"{len(stale)} claims of {name} are still there")
+            raise NotReady(f"{len(stale)} claims of {name} are still there")
         for other in before:
             found = self._api.get(SETS, other)
             replicas = found["spec"]["replicas"] if found else 1
             if found is None or 2 * (found.get("status") or {}).get("readyReplicas", 0) <= replicas:
-                raise NotYet(f"{name} waits for {other}")
+                raise NotReady(f"{name} waits for {other}")
         self._guarded("Create", name, lambda: self._api.create(SETS, wanted))
         self.tell(cluster, "Normal", "SuccessfulCreate", f"create StatefulSet {name} successful")
 

@@ -18,7 +18,7 @@ LOCK_TTL_S = 10.0
 Row = dict[str, Any]
 
 
-class Documents(Protocol):
+class DocumentStore(Protocol):
     """What rows need of a store."""
 
     async def find_many(self, collection: str, keys: Sequence[str]) -> list[str | None]:
@@ -34,7 +34,7 @@ class RowError(Exception):
     """A row is locked, or was written by somebody else; the text begins with the name of the error."""
 
 
-class Rows:
+class TransactionalRows:
     """The rows of one table in a store.
 
     Parameters
@@ -43,7 +43,7 @@ class Rows:
         Returns the time in seconds since 1970.
     """
 
-    def __init__(self, store: Documents, collection: str, clock: Callable[[], float] = time.time):
+    def __init__(self, store: DocumentStore, collection: str, clock: Callable[[], float] = time.time):
         self._store, self._collection, self._clock = store, collection, clock
         self._latches: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry.context import Context
 
 from faultset.collector.apps.tidb.placement import rows_of
-from faultset.collector.apps.tidb.rows import RowError, Rows
+from faultset.collector.apps.tidb.rows import RowError, TransactionalRows
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
 from faultset.collector.runtime.environment import environment
 from faultset.collector.runtime.http.caller import Caller
@@ -21,7 +21,7 @@ from faultset.collector.spec.steps import CalledOperation
 _HEARTBEAT_TIMEOUT_S = 5.0
 
 _led: WeakKeyDictionary[Caller, set[int]] = WeakKeyDictionary()
-_tables: WeakKeyDictionary[Caller, dict[tuple[str, str], Rows]] = WeakKeyDictionary()
+_tables: WeakKeyDictionary[Caller, dict[tuple[str, str], TransactionalRows]] = WeakKeyDictionary()
 
 
 class SendHeartbeat(Step):
@@ -60,14 +60,14 @@ class SendHeartbeat(Step):
         return handle
 
 
-class UseRows(Step):
+class AccessRows(Step):
     """Do what the request asks for with rows of one region, which the store must lead.
 
     The request has `region`, and besides for `read` `keys` and `version`; for `sum` `version`; for `prewrite` `rows` by
     key and `start`; for `commit` `keys`, `start` and `commit`; for `roll_back` `keys` and `start`.
     """
 
-    keyword = "use_rows"
+    keyword = "access_rows"
     what: Literal["read", "sum", "prewrite", "commit", "roll_back"]
     store: str
     collection: str
@@ -79,8 +79,8 @@ class UseRows(Step):
         led = _led.setdefault(service.caller, set())
         tables = _tables.setdefault(service.caller, {})
         key = (self.store, self.collection)
-        rows = tables.setdefault(key, Rows(service.stores[self.store], self.collection))
-        use: Callable[[Rows, dict[str, Any]], Awaitable[Any]] = _USES[self.what]
+        rows = tables.setdefault(key, TransactionalRows(service.stores[self.store], self.collection))
+        use: Callable[[TransactionalRows, dict[str, Any]], Awaitable[Any]] = _USES[self.what]
 
         async def handle(request: RequestContext) -> None:
             values = request.values
@@ -99,29 +99,29 @@ class UseRows(Step):
         return handle
 
 
-async def _read(rows: Rows, values: dict[str, Any]) -> Any:
+async def _read(rows: TransactionalRows, values: dict[str, Any]) -> Any:
     return await rows.read([str(key) for key in values["keys"]], int(values["version"]))
 
 
-async def _sum(rows: Rows, values: dict[str, Any]) -> Any:
+async def _sum(rows: TransactionalRows, values: dict[str, Any]) -> Any:
     first, last = rows_of(int(values["region"]))
     found = await rows.read([str(key) for key in range(first, last + 1)], int(values["version"]))
     return {"rows": len(found), "balance": sum(row["balance"] for row in found if row)}
 
 
-async def _prewrite(rows: Rows, values: dict[str, Any]) -> Any:
+async def _prewrite(rows: TransactionalRows, values: dict[str, Any]) -> Any:
     await rows.prewrite(values["rows"], int(values["start"]))
 
 
-async def _commit(rows: Rows, values: dict[str, Any]) -> Any:
+async def _commit(rows: TransactionalRows, values: dict[str, Any]) -> Any:
     await rows.commit([str(key) for key in values["keys"]], int(values["start"]), int(values["commit"]))
 
 
-async def _roll_back(rows: Rows, values: dict[str, Any]) -> Any:
+async def _roll_back(rows: TransactionalRows, values: dict[str, Any]) -> Any:
     await rows.roll_back([str(key) for key in values["keys"]], int(values["start"]))
 
 
-_USES: dict[str, Callable[[Rows, dict[str, Any]], Awaitable[Any]]] = {
+_USES: dict[str, Callable[[TransactionalRows, dict[str, Any]], Awaitable[Any]]] = {
     "read": _read,
     "sum": _sum,
     "prewrite": _prewrite,

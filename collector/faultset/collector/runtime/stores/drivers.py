@@ -8,7 +8,7 @@ from faultset.collector.runtime.stores.memcached import MemcachedDriver
 from faultset.collector.runtime.stores.mongodb import MongoDriver
 from faultset.collector.runtime.stores.postgresql import PostgresDriver
 from faultset.collector.runtime.stores.redis_cache import RedisCacheDriver
-from faultset.collector.runtime.stores.rocksdb import RocksDriver
+from faultset.collector.runtime.stores.rocksdb import RocksDBDriver
 from faultset.collector.runtime.stores.valkey import ValkeyDriver
 from faultset.core.suggestions import unknown_name
 
@@ -21,7 +21,7 @@ STORE_DRIVERS: dict[str, StoreDriver] = {
         KafkaDriver(),
         PostgresDriver(),
         ValkeyDriver(),
-        RocksDriver(),
+        RocksDBDriver(),
     )
 }
 

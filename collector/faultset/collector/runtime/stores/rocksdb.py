@@ -10,7 +10,7 @@ from faultset.collector.runtime.stores.driver import StoreAddress
 from faultset.collector.runtime.stores.redis_driver import RedisDriver
 
 
-class RocksDriver(RedisDriver):
+class RocksDBDriver(RedisDriver):
     """A Redis server with an append-only file; a column family is a hash, or lists when records are appended."""
 
     name = "rocksdb"

@@ -13,8 +13,8 @@ from faultset.datasets.training.folds import CROSS, Fold
 from faultset.evaluators.execution.baseline_runs import BaselineRun, RunContext
 from faultset.evaluators.execution.batches import EpisodeBatch
 from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.fit_cache import fits_folder, fits_limit
 from faultset.evaluators.execution.fits import FitBatch
-from faultset.evaluators.execution.kept_fits import fits_folder, fits_limit
 from faultset.evaluators.execution.planning.calibration import inner_folds
 from faultset.evaluators.execution.planning.runs import Find, all_runs, trigger_runs
 from faultset.evaluators.execution.planning.settings import EvaluationSettings, choose_answerable, folds_of

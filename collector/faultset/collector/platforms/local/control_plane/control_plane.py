@@ -18,7 +18,7 @@ from faultset.collector.ipc.channel import Channel
 from faultset.collector.ipc.helper_processes import HelperProcess
 from faultset.collector.ipc.messages import AnswerT, Request
 from faultset.collector.platforms.api.impairments import Impairment
-from faultset.collector.platforms.local.api_server.http_front import ApiFront
+from faultset.collector.platforms.local.api_server.http_server import ApiHttpServer
 from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
 from faultset.collector.platforms.local.control_plane.kube_state import state_samples
 from faultset.collector.platforms.local.control_plane.node_commands import Worker
@@ -85,7 +85,7 @@ class ControlPlane:
         self._processes: list[HelperProcess] = []
         self._channels: dict[str, Channel] = {}
         self._worker: Worker | None = None
-        self._api: ApiFront | None = None
+        self._api: ApiHttpServer | None = None
         self._published: dict[str, Any] = {}
         self._published_version = -1
         self._sockets: Path | None = None
@@ -98,7 +98,7 @@ class ControlPlane:
             (self.root / name).mkdir(parents=True, exist_ok=True)
         self._sockets = _socket_folder(self.root)
         api = self._sockets / "api" / "api.sock"
-        self._api = ApiFront(api, self.cluster.store, self.cluster.events, self.lock)
+        self._api = ApiHttpServer(api, self.cluster.store, self.cluster.events, self.lock)
         self.cluster.context.api_socket = str(api)
         self._thread.start()
         self._ready.wait()

@@ -15,11 +15,11 @@ from faultset.baselines.api.registry import get_baseline
 from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators import Evaluation, evaluate
-from faultset.evaluators.execution import kept_fits
+from faultset.evaluators.execution import fit_cache
 from faultset.evaluators.execution.baseline_runs import BaselineRun, FittedModel
 from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.fit_cache import FitCache, fits_folder, fits_limit
 from faultset.evaluators.execution.fits import FitBatch
-from faultset.evaluators.execution.kept_fits import KeptFits, fits_folder, fits_limit
 from faultset.evaluators.execution.planning.plan import make_plan
 from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.runners.messages import Blob
@@ -104,10 +104,10 @@ def test_whatever_a_fit_can_depend_on_is_in_its_key(
         "references": fit._key(replace(run, learns_from_references=True)),
         "what is installed": fit._key(replace(run, built_in=False)),
     }
-    monkeypatch.setattr(kept_fits, "own_digest", lambda: "edited")
+    monkeypatch.setattr(fit_cache, "own_digest", lambda: "edited")
     others["faultset"] = fit._key(run)
     monkeypatch.undo()
-    monkeypatch.setattr(kept_fits, "library_versions", lambda: "newer")
+    monkeypatch.setattr(fit_cache, "library_versions", lambda: "newer")
     others["libraries"] = fit._key(run)
     assert len({key, *others.values()}) == 1 + len(others)
     assert "" not in others.values()
@@ -135,9 +135,9 @@ def test_data_without_checksums_is_not_kept(batch: tuple[FitBatch, BaselineRun])
 
 
 def test_a_fit_comes_back_as_it_was_made(folder: Path):
-    KeptFits(1 << 20).keep("a", model(b"of\nmany\nlines", 2.25))
-    assert KeptFits(1 << 20).find("a") == replace(model(b"of\nmany\nlines", 2.25), used_again=True)
-    assert KeptFits(1 << 20).find("b") is None
+    FitCache(1 << 20).keep("a", model(b"of\nmany\nlines", 2.25))
+    assert FitCache(1 << 20).find("a") == replace(model(b"of\nmany\nlines", 2.25), used_again=True)
+    assert FitCache(1 << 20).find("b") is None
     assert [oct(path.stat().st_mode & 0o777) for path in (folder, *folder.iterdir())] == ["0o700", "0o600"]
 
 
@@ -156,14 +156,14 @@ def test_a_fit_comes_back_as_it_was_made(folder: Path):
     ],
 )
 def test_a_file_or_folder_that_is_not_as_it_was_left_is_no_fit(folder: Path, damage):
-    kept = KeptFits(1 << 20)
+    kept = FitCache(1 << 20)
     kept.keep("a", model())
     damage(folder / "a.fit")
     assert kept.find("a") is None
 
 
 def test_the_fits_that_were_not_used_for_longest_make_room(folder: Path):
-    kept = KeptFits(40_000)
+    kept = FitCache(40_000)
     for hour, key in enumerate("abc"):
         kept.keep(key, model(key.encode() * 10_000))
         os.utime(folder / f"{key}.fit", (3600 * hour, 3600 * hour))
@@ -176,15 +176,15 @@ def test_the_fits_that_were_not_used_for_longest_make_room(folder: Path):
 
 
 def test_without_room_or_a_place_nothing_is_kept_and_nothing_fails(folder: Path):
-    KeptFits(0).keep("a", model())
+    FitCache(0).keep("a", model())
     assert not folder.exists()
     folder.write_text("a file")
-    KeptFits(1 << 20).keep("a", model())
-    assert KeptFits(1 << 20).find("a") is None
+    FitCache(1 << 20).keep("a", model())
+    assert FitCache(1 << 20).find("a") is None
 
 
 def test_a_failed_fit_is_not_kept(folder: Path):
-    KeptFits(1 << 20).keep("a", FittedModel(status="timeout", reason="slow"))
+    FitCache(1 << 20).keep("a", FittedModel(status="timeout", reason="slow"))
     assert not folder.exists()
 
 

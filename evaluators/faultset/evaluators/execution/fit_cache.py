@@ -76,7 +76,7 @@ def fit_key(content: Mapping[str, Any], *, built_in: bool) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class KeptFits:
+class FitCache:
     """The folder of kept fits; whatever is wrong with it or with a file in it means that there is no fit.
 
     Parameters

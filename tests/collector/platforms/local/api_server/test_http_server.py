@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from faultset.collector.platforms.local.api_server.http_front import ApiFront, ObjectApi
+from faultset.collector.platforms.local.api_server.http_server import ApiHttpServer, ObjectApi
 from faultset.collector.runtime.cluster_api import ApiRefusal, ResourceType, cluster_api
 from faultset.core.errors import PlatformError
 
@@ -36,7 +36,7 @@ CLUSTER = {
 
 @pytest.fixture
 def api(bench, tmp_path):
-    front = ApiFront(tmp_path / "a" / "api.sock", bench.store, bench.cluster.events, threading.RLock())
+    front = ApiHttpServer(tmp_path / "a" / "api.sock", bench.store, bench.cluster.events, threading.RLock())
     yield cluster_api({"FAULTSET_API": str(tmp_path / "a" / "api.sock"), "POD_NAMESPACE": "shop"})
     front.close()
 

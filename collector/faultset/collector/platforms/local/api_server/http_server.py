@@ -35,7 +35,7 @@ class _Refusal(Exception):
         self.status, self.reason = status, reason
 
 
-class ApiFront:
+class ApiHttpServer:
     """Serves an object store until `close`.
 
     Parameters
@@ -48,12 +48,12 @@ class ApiFront:
 
     def __init__(self, socket: Path, store: ObjectStore, events: EventRecorder, lock: threading.RLock):
         socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        front = ObjectApi(store, events)
+        api = ObjectApi(store, events)
 
         class Handler(_Handler):
             def answer(self, method: str, body: Any) -> tuple[int, Any]:
                 with lock:
-                    return front.answer(method, self.path, body)
+                    return api.answer(method, self.path, body)
 
         self._server = _Server(str(socket), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="api", daemon=True)

@@ -1,0 +1,36 @@
+"""Texts of failed connections and calls as Go's net package and grpc-go write them, for applications written in Go."""
+
+from __future__ import annotations
+
+from faultset.collector.runtime.http.error_texts import ErrorTexts
+from faultset.collector.runtime.http.names import UnknownHostError
+
+
+class GoErrorTexts(ErrorTexts):
+    """Texts of Go's net package and of grpc-go, for a persona to build on."""
+
+    def connection_failed(self, error: BaseException | None, address: str) -> str:
+        """Return the text of Go's net package."""
+        match error:
+            case UnknownHostError():
+                return f"dial tcp: lookup {error.host}: no such host"
+            case ConnectionRefusedError():
+                return f"dial tcp {address}: connect: connection refused"
+            case ConnectionResetError():
+                return f"dial tcp {address}: connect: connection reset by peer"
+            case TimeoutError():
+                return f"dial tcp {address}: i/o timeout"
+            case OSError(strerror=str() as reason) if reason:
+                return f"dial tcp {address}: connect: {reason.lower()}"
+            case _:
+                return f"dial tcp {address}: {error}"
+
+    def call_failed(self, reason: str | None) -> str:
+        """Return the description that grpc-go gives."""
+        if reason is None:
+            return "transport is closing"
+        return f'connection error: desc = "transport: Error while dialing {reason}"'
+
+    def call_given_up(self) -> str:
+        """Return the description that grpc-go gives."""
+        return "context canceled"
