@@ -98,6 +98,20 @@ def waits_for_its_claim(platform: FakePlatform, target: str, parameters: Mapping
     waits_for_a_node(platform, target, parameters)
 
 
+def is_not_ready(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+    for pod in pods_of(platform, target):
+        platform.objects["Pod", pod["metadata"]["name"]]["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+
+
+def is_started_again(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+    status_of(platform, target)["restartCount"] = 1
+
+
+def one_pod_runs_the_new_image(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+    status = platform.objects["Pod", parameters["pod"]]["status"]["containerStatuses"][0]
+    status["image"], status["state"] = parameters["image"], {"running": {}}
+
+
 EFFECTS: dict[str, Effect] = {
     "auth-missing": a_consumer_has_ended,
     "buggy-image": has_ended("Error"),
@@ -105,10 +119,13 @@ EFFECTS: dict[str, Effect] = {
     "cpu-hog": is_busy,
     "cpu-throttle": is_throttled_again,
     "failing-build": runs_the_new_image,
+    "failing-readiness-probe": is_not_ready,
+    "killing-liveness-probe": is_started_again,
     "memory-leak": has_ended("OOMKilled"),
     "memory-limit": has_ended("OOMKilled"),
     "missing-image": waits_for_its_image,
     "nonexistent-node": waits_for_a_node,
+    "one-bad-replica": one_pod_runs_the_new_image,
     "pod-failure": runs_the_new_image,
     "redeploy-without-pv": waits_for_its_claim,
     "slow-build": runs_the_new_image,

@@ -102,3 +102,31 @@ def test_what_missing_service_shows(recorded: Recorded) -> None:
         assert_untouched(e)
         assert e.calls_of("server")[1].empty
         assert e.errors_at_client() > 0
+
+
+def test_what_failing_readiness_probe_shows(recorded: Recorded) -> None:
+    for e in recorded("failing-readiness-probe"):
+        assert e.most_restarts(e.target) == 0
+        about = e.events[(e.events["service"] == e.target) & (e.events["reason"] == "Unhealthy")]
+        assert about["message"].str.startswith("Readiness probe failed").any()
+        assert any(pod["phase"] == "Running" and not pod["ready"] for pod in e.states("Pod", e.target))
+        assert e.calls_of("server")[1].empty
+        assert e.errors_at_client() > 0
+
+
+def test_what_killing_liveness_probe_shows(recorded: Recorded) -> None:
+    for e in recorded("killing-liveness-probe"):
+        about = e.events[e.events["service"] == e.target]
+        assert about["message"].str.contains("failed liveness probe, will be restarted").any()
+        assert e.most_restarts(e.target) >= 1
+        assert e.errors_at_client() > 0
+
+
+def test_what_one_bad_replica_shows(recorded: Recorded) -> None:
+    for e in recorded("one-bad-replica"):
+        images = {c["image"].rpartition(":")[2] for c in e.containers(e.target)}
+        assert {e.parameters["image"].rpartition(":")[2], "1.0.0"} <= images, "good pods run beside the bad one"
+        assert e.most_restarts(e.target) == 1, "the image of one pod was changed in place"
+        _, after = e.calls_of("server")
+        failed, slow = after["status"] == "error", after["duration_ns"] > 8e7
+        assert 0 < (failed | slow).mean() < 0.8
