@@ -100,7 +100,9 @@ def waits_for_its_claim(platform: FakePlatform, target: str, parameters: Mapping
 
 def is_not_ready(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
     for pod in pods_of(platform, target):
-        platform.objects["Pod", pod["metadata"]["name"]]["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+        platform.objects["Pod", pod["metadata"]["name"]]["status"]["conditions"] = [
+            {"type": "Ready", "status": "False"}
+        ]
 
 
 def is_started_again(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
@@ -115,6 +117,7 @@ def one_pod_runs_the_new_image(platform: FakePlatform, target: str, parameters: 
 EFFECTS: dict[str, Effect] = {
     "auth-missing": a_consumer_has_ended,
     "buggy-image": has_ended("Error"),
+    "connection-pool-exhausted": runs_the_new_image,
     "container-kill": is_killed_again,
     "cpu-hog": is_busy,
     "cpu-throttle": is_throttled_again,

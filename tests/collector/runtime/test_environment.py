@@ -14,3 +14,14 @@ def test_the_environment_is_read_when_asked() -> None:
         "/etc/faultset/app.yaml",
     )
     assert environment({}).listen == "127.0.0.1"
+
+
+def test_hosts_and_limits_of_calls_are_set_by_variables() -> None:
+    given = environment({"PRODUCT_CATALOG_HOST": "catalog-old", "RPC_TIMEOUT_MS": "6.5", "RPC_RETRIES": "3"})
+    assert (given.host_instead("product-catalog"), given.host_instead("cart")) == ("catalog-old", None)
+    assert (given.call_timeout_s, given.call_retries) == (0.0065, 3)
+
+
+def test_a_limit_that_is_no_number_limits_nothing() -> None:
+    given = environment({"RPC_TIMEOUT_MS": "soon", "RPC_RETRIES": "-1"})
+    assert (given.call_timeout_s, given.call_retries) == (None, 0)

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from faultset.collector.faults.pods import container_status
+from faultset.collector.faults.pods import container_status, pods_of
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.platform import Platform
 
@@ -28,6 +28,24 @@ def patch_container(platform: Platform, target: str, *, recreate: bool = False, 
     if recreate:
         change["strategy"] = RECREATE
     platform.patch("Deployment", target, {"spec": change})
+
+
+def set_variables(platform: Platform, target: str, values: Mapping[str, str]) -> None:
+    """Set environment variables of the Deployment's first container; its pods are replaced."""
+    variables = copy.deepcopy(container_of(platform, target).get("env", []))
+    kept = [variable for variable in variables if variable["name"] not in values]
+    patch_container(platform, target, env=[*kept, *({"name": name, "value": value} for name, value in values.items())])
+
+
+def runs_with_variables(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether a pod that runs has the values of `parameters["variables"]`, for the `check` of a fault."""
+    wanted: Mapping[str, str] = parameters["variables"]
+    for pod in pods_of(platform, target):
+        variables = pod["spec"]["containers"][0].get("env", [])
+        runs = any("running" in one.get("state", {}) for one in pod.get("status", {}).get("containerStatuses", []))
+        if runs and wanted.items() <= {variable["name"]: variable.get("value") for variable in variables}.items():
+            return f"{pod['metadata']['name']} has {', '.join(f'{name}={value}' for name, value in wanted.items())}"
+    return None
 
 
 def runs_new_image(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:

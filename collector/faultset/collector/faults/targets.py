@@ -26,6 +26,11 @@ def called_services(app: AppSpec) -> tuple[str, ...]:
     return tuple(name for name in running_services(app) if app.services[name].port and name in called)
 
 
+def calling_services(app: AppSpec) -> tuple[str, ...]:
+    """Return the services with a Deployment of their own, clients' entry included, that call other services."""
+    return tuple(name for name in code_services(app) if app.services[name].calls)
+
+
 def callers_of(app: AppSpec, service: str) -> tuple[str, ...]:
     """Return the services that call a service."""
     return tuple(dict.fromkeys(caller for caller, callee in app.calls if callee == service))

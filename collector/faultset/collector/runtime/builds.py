@@ -28,7 +28,12 @@ SLOWED: Mapping[str, tuple[float, float]] = MappingProxyType(
 FAILING: Mapping[str, float] = MappingProxyType({"1.0.6": 0.1, "1.1.5": 0.25, "1.2.4": 0.5})
 """Tags that fail at a share of the requests, with that share."""
 
-TAGS = tuple(sorted({*GOOD, *MISDIALLING, *LEAKING, *SLOWED, *FAILING}))
+KEEPING: Mapping[str, tuple[int, float, float]] = MappingProxyType(
+    {"1.0.7": (4, 0.3, 5.0), "1.1.6": (6, 0.2, 4.0), "1.2.5": (8, 0.25, 2.0)}
+)
+"""Tags that give connections back late: the size of their pool, the share of calls, and the seconds."""
+
+TAGS = tuple(sorted({*GOOD, *MISDIALLING, *LEAKING, *SLOWED, *FAILING, *KEEPING}))
 """All tags."""
 
 BUILD_DISTRIBUTION = "faultset-build"
@@ -51,15 +56,22 @@ class Defects:
     waiting_share: float = 0.0
     wait_s: float = 0.0
     failing_share: float = 0.0
+    pool_size: int = 0
+    kept_share: float = 0.0
+    kept_s: float = 0.0
 
 
 def defects(tag: str) -> Defects:
     """Return the defects of a tag; unknown tags have none."""
     share, wait_s = SLOWED.get(tag, (0.0, 0.0))
+    pool_size, kept_share, kept_s = KEEPING.get(tag, (0, 0.0, 0.0))
     return Defects(
         database_port=MISDIALLING.get(tag),
         leak_mib_s=LEAKING.get(tag, 0.0),
         waiting_share=share,
         wait_s=wait_s,
         failing_share=FAILING.get(tag, 0.0),
+        pool_size=pool_size,
+        kept_share=kept_share,
+        kept_s=kept_s,
     )

@@ -6,7 +6,7 @@ import contextlib
 import os
 import resource
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from faultset.collector.runtime.builds import installed_build
 from faultset.collector.spec.containers import SPEC_PATH
@@ -26,6 +26,12 @@ class Environment:
         Where the pod runs (POD_NAMESPACE), by which spans of several episodes can be told apart.
     build:
         Tag of the image (FAULTSET_BUILD, or what is installed).
+    hosts_instead:
+        Hosts that are dialled in place of the names of services, by the variables that say so (`RATE_HOST`).
+    call_timeout_s:
+        How long a call waits for its answer where the application does not say (RPC_TIMEOUT_MS); for ever without.
+    call_retries:
+        How often a call that has failed is repeated at once (RPC_RETRIES).
     """
 
     pod: str
@@ -35,11 +41,27 @@ class Environment:
     telemetry: str | None
     build: str
     namespace: str | None = None
+    hosts_instead: Mapping[str, str] = field(default_factory=dict[str, str])
+    call_timeout_s: float | None = None
+    call_retries: int = 0
+
+    def host_instead(self, service: str) -> str | None:
+        """Return the host that is dialled in place of a service's name; None when it is the service itself."""
+        return self.hosts_instead.get(host_variable(service))
 
     @property
     def listen(self) -> str:
         """Address to listen on."""
         return self.address or "127.0.0.1"
+
+
+def host_variable(service: str) -> str:
+    """Return the environment variable that names another host for a service.
+
+    >>> host_variable("product-catalog")
+    'PRODUCT_CATALOG_HOST'
+    """
+    return f"{service.upper().replace('-', '_')}_HOST"
 
 
 def environment(variables: Mapping[str, str] | None = None) -> Environment:
@@ -53,7 +75,17 @@ def environment(variables: Mapping[str, str] | None = None) -> Environment:
         telemetry=found.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
         namespace=found.get("POD_NAMESPACE") or None,
         build=found.get("FAULTSET_BUILD") or installed_build() or "1.0.0",
+        hosts_instead={name: host for name, host in found.items() if name.endswith("_HOST") and host},
+        call_timeout_s=_number(found, "RPC_TIMEOUT_MS") / 1000 or None,
+        call_retries=int(_number(found, "RPC_RETRIES")),
     )
+
+
+def _number(variables: Mapping[str, str], name: str) -> float:
+    """Return a number at or above zero; zero without one."""
+    with contextlib.suppress(ValueError):
+        return max(0.0, float(variables.get(name) or 0))
+    return 0.0
 
 
 def allow_many_files() -> None:

@@ -27,6 +27,7 @@ from faultset.collector.runtime.defects import with_defects
 from faultset.collector.runtime.environment import Environment, allow_many_files, environment
 from faultset.collector.runtime.flags import FlagValues, follow_flags
 from faultset.collector.runtime.http.caller import Caller
+from faultset.collector.runtime.http.connection_pools import ConnectionPool
 from faultset.collector.runtime.http.names import Names
 from faultset.collector.runtime.operations import compile_operation
 from faultset.collector.runtime.persona import Registration, RegistrationError, StartLog
@@ -100,7 +101,9 @@ class _RunningService:
         self.persona = persona_of(app)
         self.log = Log(self.persona, app.log_level)
         self.start_log = StartLog(self.persona, self.log, app, service, given.telemetry)
-        self.names = Names(given.hosts)
+        self.names = Names(
+            given.hosts, {name: host for name in app.services if (host := given.host_instead(name)) is not None}
+        )
         self.metrics = Metrics()
         self.tracing = Tracing(
             service=service.name,
@@ -137,6 +140,11 @@ class _RunningService:
             texts=self.persona,
             spans=self.persona.spans,
             max_age_s=self.persona.connection_age_s,
+            timeout_s=given.call_timeout_s,
+            retries=given.call_retries,
+            pool=ConnectionPool(wrong.pool_size, kept_share=wrong.kept_share, kept_s=wrong.kept_s)
+            if wrong.pool_size
+            else None,
         )
         context = ServiceContext(
             caller=caller,

@@ -75,3 +75,29 @@ def test_what_wrong_environment_shows(recorded: Recorded) -> None:
         assert e.most_restarts(e.target) == 0
         assert e.calls_of("server")[1].empty
         assert e.errors_at_client() > 0
+
+
+def test_what_wrong_host_shows(recorded: Recorded) -> None:
+    for e in recorded("wrong-host"):
+        assert e.most_restarts(e.target) == 0
+        (host,) = e.parameters["variables"].values()
+        calls = e.after(e.spans[(e.spans["service"] == e.target) & (e.spans["kind"] == "client")], 7)
+        assert calls["attributes"].str.contains(host).any(), "its calls say which name was not found"
+        assert e.errors_at_client() > 0
+
+
+def test_what_connection_pool_exhausted_shows(recorded: Recorded) -> None:
+    for e in recorded("connection-pool-exhausted"):
+        assert e.most_restarts(e.target) == 0
+        calls = e.spans[(e.spans["service"] == e.target) & (e.spans["kind"] == "client")]
+        before, after = e.before(calls), e.after(calls, 10)
+        assert after["duration_ns"].quantile(0.9) > 2 * before["duration_ns"].quantile(0.9)
+
+
+def test_what_retry_storm_shows(recorded: Recorded) -> None:
+    for e in recorded("retry-storm"):
+        assert e.most_restarts(e.target) == 0
+        calls = e.spans[(e.spans["service"] == e.target) & (e.spans["kind"] == "client")]
+        before, after = e.before(calls), e.after(calls, 7)
+        per_request = [len(part) / max(1, part["trace_id"].nunique()) for part in (before, after)]
+        assert per_request[1] > 1.1 * per_request[0], "a request makes more calls than before"

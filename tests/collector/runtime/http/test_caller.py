@@ -14,6 +14,7 @@ from aiohttp import web
 from opentelemetry.trace import get_current_span
 
 from faultset.collector.runtime.http.caller import Caller
+from faultset.collector.runtime.http.connection_pools import ConnectionPool
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names
 from faultset.collector.runtime.http.status import Code, RpcError
@@ -100,3 +101,37 @@ def test_spans_tell_what_failed_only_where_their_style_says_so(tmp_path: Path, t
     (span,) = made
     assert (span.status.is_ok, bool(span.events), "response_code" in span.attributes) == (not tells, tells, tells)
     assert ("component" in span.attributes, span.attributes["peer.service"]) == (False, "closed")
+
+
+def test_a_call_that_gets_no_answer_in_time_is_repeated_as_often_as_the_process_is_set_to(tmp_path: Path) -> None:
+    made: list[Any] = []
+
+    async def work(caller: Caller, tracing: Tracing) -> None:
+        client = tracing.client
+        tracing.client = lambda *given: made.append(client(*given)) or made[-1]  # type: ignore[method-assign]
+        _, context = tracing.server("/", {}, {})
+        with pytest.raises(RpcError, match="DeadlineExceeded"):
+            await caller.call("echo", "/hang", {}, context, span="/hang")
+
+    with_caller(tmp_path, work, timeout_s=0.02, retries=3)
+    assert len(made) == 4
+
+
+def test_a_call_waits_for_a_connection_of_the_pool_and_fails_when_none_is_given_back(tmp_path: Path) -> None:
+    async def work(caller: Caller, tracing: Tracing) -> None:
+        _, context = tracing.server("/", {}, {})
+        await caller.call("echo", "/x", {}, context)
+        with pytest.raises(RpcError, match="the connection pool is exhausted") as caught:
+            await caller.call("echo", "/x", {}, context)
+        assert caught.value.code == Code.UNAVAILABLE
+
+    with_caller(tmp_path, work, pool=ConnectionPool(1, kept_share=1.0, kept_s=30.0))
+
+
+def test_a_host_in_place_of_a_service_is_told_when_nobody_has_it(tmp_path: Path) -> None:
+    async def work(caller: Caller, tracing: Tracing) -> None:
+        _, context = tracing.server("/", {}, {})
+        with pytest.raises(RpcError, match="there is no host Echo-Old"):
+            await caller.call("echo", "/x", {}, context)
+
+    with_caller(tmp_path, work, names=Names(str(tmp_path / "hosts.json"), {"echo": "Echo-Old"}))

@@ -12,8 +12,8 @@ from faultset.collector.faults.kubernetes.probes import asks_closed_port, draw_u
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import networked_services
-from faultset.collector.platforms.api.pod_state import is_ready
 from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.api.pod_state import is_ready
 
 
 def runs_but_is_not_ready(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:

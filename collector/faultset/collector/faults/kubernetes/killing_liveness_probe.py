@@ -20,7 +20,8 @@ def is_restarted(platform: Platform, target: str, parameters: Mapping[str, Any],
     for pod in pods_of(platform, target):
         restarts = sum(one.get("restartCount", 0) for one in pod.get("status", {}).get("containerStatuses", []))
         if restarts and asks_closed_port(pod, "livenessProbe", parameters["port"]):
-            return f"{pod['metadata']['name']} was restarted {restarts} times, port {parameters['port']} does not answer"
+            name, port = pod["metadata"]["name"], parameters["port"]
+            return f"{name} was restarted {restarts} times, port {port} does not answer"
     return None
 
 

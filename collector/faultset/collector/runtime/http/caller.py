@@ -12,6 +12,7 @@ import aiohttp
 from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
+from faultset.collector.runtime.http.connection_pools import ConnectionPool, PoolExhaustedError
 from faultset.collector.runtime.http.connections import MAX_AGE_S, Connections
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names, UnknownHostError
@@ -33,6 +34,12 @@ class Caller:
         What the spans of calls say.
     max_age_s:
         Age after which a connection takes no new call.
+    timeout_s:
+        How long calls wait for their answers that say nothing themselves; for ever without.
+    retries:
+        How often a call that has not reached its callee or has got no answer in time is repeated at once.
+    pool:
+        Limits how many calls are under way at a time; any number without.
     """
 
     def __init__(
@@ -46,7 +53,11 @@ class Caller:
         texts: ErrorTexts,
         spans: SpanStyle | None = None,
         max_age_s: float = MAX_AGE_S,
+        timeout_s: float | None = None,
+        retries: int = 0,
+        pool: ConnectionPool | None = None,
     ):
+        self._timeout_s, self._retries, self._pool = timeout_s, retries, pool
         self._spans = spans or SpanStyle()
         self._texts = texts
         self._ports = ports
@@ -80,10 +91,29 @@ class Caller:
         span
             Name of the call's span; it has none without.
         timeout_s
-            How long to wait for the answer; for ever without.
+            How long to wait for the answer; as long as the process is set to without.
         at
             `HOST:PORT` that is dialled in place of the service's own.
         """
+        given_s = self._timeout_s if timeout_s is None else timeout_s
+        for _ in range(self._retries):
+            try:
+                return await self._call(service, operation, body, context, span, given_s, at)
+            except RpcError as error:
+                if error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+                    raise
+        return await self._call(service, operation, body, context, span, given_s, at)
+
+    async def _call(
+        self,
+        service: str,
+        operation: str,
+        body: Any,
+        context: Context,
+        span: str | None,
+        timeout_s: float | None,
+        at: str | None,
+    ) -> Any:
         made = None
         if span is not None:
             made = self._tracing.client(span, context, {**self._spans.call, "peer.service": service})
@@ -119,7 +149,12 @@ class Caller:
         deadline = asyncio.timeout(timeout_s)
         try:
             async with deadline:
-                return await self._post(service, operation, body, headers)
+                if self._pool is None:
+                    return await self._post(service, operation, body, headers)
+                async with self._pool.connection():
+                    return await self._post(service, operation, body, headers)
+        except PoolExhaustedError:
+            raise RpcError(Code.UNAVAILABLE, self._texts.pool_exhausted()) from None
         except TimeoutError:
             if timeout_s is None or not deadline.expired():
                 raise
@@ -153,7 +188,8 @@ class Caller:
         host, port = self._address(service)
         address = f"{self.names.last.get(host, host)}:{port}"
         if isinstance(error, UnknownHostError):
-            error = UnknownHostError(host)  # as it was given: on the way it has lost its capitals
+            # as it was given: on the way it has lost its capitals
+            error = UnknownHostError(self.names.instead.get(host, host))
         text = self._texts.dial_failed(service, self._texts.connection_failed(error, address))
         return RpcError(Code.UNAVAILABLE, text, FailedDial(service, port, error))
 

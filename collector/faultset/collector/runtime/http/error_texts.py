@@ -56,6 +56,10 @@ class ErrorTexts:
         """Return the description of a call whose answer did not come in the time that its caller gives it."""
         return f"no answer within {timeout_s:g} s"
 
+    def pool_exhausted(self) -> str:
+        """Return the description of a call for which no connection of the process's pool became free."""
+        return "the connection pool is exhausted: no connection became free in time"
+
     def unknown_operation(self, operation: str) -> str:
         """Return the answer of a service to a call of an operation that it does not have."""
         return f"unknown service {operation.strip('/').partition('/')[0]}"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+from collections.abc import Mapping
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
@@ -25,23 +26,27 @@ class Names(AbstractResolver):
     ----------
     hosts:
         JSON file of names and addresses, read again whenever it has changed; DNS is asked without one.
+    instead:
+        Hosts that are looked up in place of names.
     """
 
-    def __init__(self, hosts: str | None):
+    def __init__(self, hosts: str | None, instead: Mapping[str, str] | None = None):
         self._hosts = hosts
+        self.instead: Mapping[str, str] = instead or {}
         self._version: tuple[int, int] | None = None
         self._known: dict[str, str] = {}
         self.last: dict[str, str] = {}
 
     async def address(self, name: str) -> str:
         """Return the IPv4 address of a name; raise UnknownHostError, or OSError when it cannot be looked up."""
+        given, name = name, self.instead.get(name, name)
         if self._hosts is not None:
             address = self._from_file(name)
         elif name.replace(".", "").isdigit():
             address = name
         else:
             address = await _from_dns(name)
-        self.last[name] = address
+        self.last[given] = address
         return address
 
     def _from_file(self, name: str) -> str:
