@@ -163,7 +163,7 @@ def _values(dataset: Dataset, episode: str) -> dict[str, set[str]]:
     label, context = dataset.label(episode), dataset.view(episode).context
     return {
         "apps": {context.app},
-        "faults": {label.fault or NO_FAULT},
+        "faults": {*label.fault_names, label.fault or NO_FAULT},
         "targets": set(label.targets),
         "verdicts": {label.verdict},
         "platforms": {context.platform},

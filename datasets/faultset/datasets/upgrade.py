@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from faultset.core.locks.new_folder import new_folder
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.episode import Episode
 from faultset.datasets.format.episodes import TRUTH, EpisodeWriter
-from faultset.datasets.format.labels import LABEL_TIMES, Label
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.versions import create_version
 
@@ -68,15 +66,10 @@ def _write(episode: Episode, folder: Path) -> None:
         writer.write_context(view.context)
         evidence = episode.evidence.drop(columns="episode").to_dict("records")
         rows = [{str(name): _known(value) for name, value in row.items()} for row in evidence]
-        writer.write_truth(_label_row(episode.label), rows, episode.path / TRUTH / "journal.jsonl")
+        row = episode.label.as_row()
+        del row["episode"]
+        writer.write_truth(row, rows, episode.path / TRUTH / "journal.jsonl")
         writer.commit()
-
-
-def _label_row(label: Label) -> dict[str, Any]:
-    """Return a label under the names of the table's columns."""
-    row = asdict(label)
-    del row["episode"]
-    return {name.removesuffix("_ns") if name[:-3] in LABEL_TIMES else name: value for name, value in row.items()}
 
 
 def _known(value: Any) -> Any:

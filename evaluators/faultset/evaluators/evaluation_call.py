@@ -32,8 +32,8 @@ from faultset.evaluators.leaderboards.trained_thresholds import training_policy,
 from faultset.evaluators.predictions.files import check_names, read_predictions
 from faultset.evaluators.predictions.prediction_rows import prediction_rows
 from faultset.evaluators.results.output_folder import check_writable, writing
-from faultset.evaluators.results.provenance import code_version, parameters_of
-from faultset.evaluators.results.rows import TASKS, ResultRow, changed_codes
+from faultset.evaluators.results.provenance import changed_codes, code_version, parameters_of
+from faultset.evaluators.results.rows import TASKS, ResultRow
 from faultset.evaluators.scoring.thresholds import chosen_policies
 
 if TYPE_CHECKING:

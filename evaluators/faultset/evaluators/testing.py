@@ -165,9 +165,8 @@ def _localization(truth: Truth, method: str) -> dict[str, Any]:
 
 
 def _diagnosis(truth: Truth, method: str) -> dict[str, Any]:
-    level, kind = {"right": (truth.system_level, truth.fault_type), "wrong": ("Hardware", "Aging")}.get(
-        method, (None, None)
-    )
+    right = min(truth.diagnoses, default=(None, None))
+    level, kind = {"right": right, "wrong": ("Hardware", "Aging")}.get(method, (None, None))
     return {
         "answer": {"system_level": level, "fault_type": kind, "confidence": 1.0, "evidence": []},
         "given_alarm_ns": _START_NS + 66 * SECOND_NS,

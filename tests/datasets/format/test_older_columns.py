@@ -11,6 +11,7 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets import open_dataset, upgrade_dataset, verify
+from faultset.datasets.format.schemas import SCHEMA_VERSION
 from faultset.datasets.views import EpisodeView
 
 OLD = Path(__file__).parents[1] / "data" / "schema-1"
@@ -48,6 +49,6 @@ def test_any_other_column_must_be_there(tmp_path: Path) -> None:
 
 def test_an_upgrade_writes_the_column(tmp_path: Path) -> None:
     upgraded = upgrade_dataset(OLD, tmp_path / "new")
-    assert upgraded.manifest.schema_version == 2
+    assert upgraded.manifest.schema_version == SCHEMA_VERSION
     assert all("data" in pq.read_schema(file).names for file in (tmp_path / "new").glob(OBJECTS))
     assert not [finding for finding in verify(tmp_path / "new") if finding.severity == "error"]

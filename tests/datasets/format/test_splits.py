@@ -10,7 +10,21 @@ from faultset.datasets.format.splits import make_splits
 
 
 def label(fault: str | None, targets: list[str], no_fault_kind: str | None = None) -> Any:
-    return SimpleNamespace(fault=fault, targets=tuple(targets), no_fault_kind=no_fault_kind)
+    problems = () if fault is None else ((fault, *sorted(targets)),)
+    names = () if fault is None else (fault,)
+    return SimpleNamespace(
+        fault=fault, targets=tuple(targets), no_fault_kind=no_fault_kind, problems=problems, fault_names=names
+    )
+
+
+def several(**faults: str) -> Any:
+    return SimpleNamespace(
+        fault=" + ".join(faults),
+        targets=tuple(faults.values()),
+        no_fault_kind=None,
+        problems=tuple(faults.items()),
+        fault_names=tuple(faults),
+    )
 
 
 def campaign(repeats: int = 2, healthy: int = 6) -> dict[str, Any]:
@@ -98,3 +112,21 @@ def test_several_apps_can_be_held_apart():
     apps = {episode: ("hotel", "social")[number % 2] for number, episode in enumerate(labels)}
     split = make_splits(labels, apps)["by-app"]
     assert {apps[episode] for episode in split.train} & {apps[episode] for episode in split.test} == set()
+
+
+def test_episodes_that_share_one_of_several_faults_stay_together():
+    labels = {
+        "e0": several(leak="a", loss="b"),
+        "e1": label("leak", ["a"]),
+        "e2": several(kill="c", loss="d"),
+        "e3": label("kill", ["d"]),
+    }
+    splits = make_splits(labels, apps_of(labels))
+    sides = {
+        name: {episode: side for side in ("train", "test") for episode in getattr(split, side)}
+        for name, split in splits.items()
+    }
+    assert sides["by-episode"]["e0"] == sides["by-episode"]["e1"]
+    assert set(sides) == {"by-episode", "by-target"}, "all faults are connected by episodes"
+    assert sides["by-target"]["e2"] == sides["by-target"]["e3"]
+    assert set(sides["by-target"].values()) == {"train", "test"}

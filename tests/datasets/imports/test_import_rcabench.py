@@ -257,7 +257,7 @@ def test_windows_in_another_time_zone_are_moved_to_the_telemetry(source, out):
                 "engine_config": [{"app": "a", "chaos_type": "PodKill"}, {"app": "b", "chaos_type": "CPUStress"}],
                 "ground_truth": [{"service": ["a"]}, {"service": ["b"]}],
             },
-            "PodKill+CPUStress",
+            "PodKill + CPUStress",
             "a",
         ),
     ],
@@ -340,3 +340,15 @@ def test_text_that_is_not_utf8_leaves_its_case_out(source: Path, tmp_path: Path)
 def test_the_importer_keeps_what_importers_promise(source: Path) -> None:
     datapack(source)
     check_importer("rcabench", source)
+
+
+@pytest.mark.parametrize(
+    ("apps", "expected"),
+    [(("a", "b"), [("PodKill", "a"), ("CPUStress", "b")]), (("a", "c"), None), ((None, None), None)],
+    ids=["each named", "another service", "not named"],
+)
+def test_the_faults_of_a_hybrid_datapack_are_told_apart_where_it_says_which_is_where(source, apps, expected):
+    leaves = [{"app": app, "chaos_type": kind} for app, kind in zip(apps, ("PodKill", "CPUStress"), strict=True)]
+    datapack(source, injection={"engine_config": leaves, "ground_truth": [{"service": ["a"]}, {"service": ["b"]}]})
+    found = RCABenchImport().load(RCABenchImport().cases(source)[0]).label["faults"]
+    assert expected == (found and [(one["fault"], one["target"]) for one in found])

@@ -8,7 +8,7 @@ import pytest
 
 from faultset.core.errors import UsageError
 from faultset.datasets.training.folds import SCHEMES, Fold, cross_folds, folds_of_split
-from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.results.truth import FaultTruth, Truth
 from tests.evaluators.conftest import make_healthy, make_truth
 
 
@@ -118,3 +118,40 @@ def test_a_published_split_of_the_same_name_comes_first():
     split = {"cross": {"train": ["shop-healthy-0-0"], "test": ["shop-crash-a-0"]}}
     (fold,) = folds_of_split("cross", split, TRUTHS)
     assert (fold.train, fold.faulty_train, fold.test) == (("shop-healthy-0-0",), (), ("shop-crash-a-0",))
+
+
+def several(episode: str, **faults: str) -> Truth:
+    pairs = tuple(FaultTruth(fault, target, "Application", "Code Defect") for fault, target in faults.items())
+    return make_truth(episode, fault=" + ".join(faults), targets=tuple(faults.values()), faults=pairs)
+
+
+CONCURRENT = [
+    several("e0", crash="a", leak="b"),
+    make_truth("e1", fault="crash", targets=("a",)),
+    several("e2", leak="b", loss="c"),
+    several("e3", loss="d", crash="c"),
+    make_truth("e4", fault="kill", targets=("a",)),
+    *(make_healthy(f"h{number}") for number in range(4)),
+]
+
+
+def test_what_shares_one_of_several_faults_is_on_one_side():
+    for fold in folds_of_split(None, {}, CONCURRENT):
+        assert len({"e0", "e1", "e2"} & {*fold.test}) in (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("leave-one-fault-out", lambda truth: {problem[1] for problem in truth.problems}),
+        ("leave-one-target-out", lambda truth: set(truth.targets)),
+    ],
+)
+def test_no_part_of_what_is_left_out_is_learned_from(name, values):
+    of = {truth.episode: truth for truth in CONCURRENT}
+    tested: Counter[str] = Counter()
+    for fold in folds_of_split(name, {}, CONCURRENT):
+        asked = set().union(*(values(of[episode]) for episode in fold.test))
+        assert not any(asked & values(of[episode]) for episode in fold.faulty_train)
+        tested.update(fold.test)
+    assert tested == dict.fromkeys(of, 1)

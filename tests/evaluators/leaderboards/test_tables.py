@@ -11,6 +11,7 @@ import pytest
 from faultset.evaluators.leaderboards.formats import columns_of, markdown, write_json
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.results.rows import ResultRow, read_rows, write_rows
+from faultset.evaluators.results.truth import FaultTruth
 from faultset.evaluators.scoring.thresholds import chosen_policies
 
 SECOND = 1_000_000_000
@@ -259,3 +260,42 @@ def test_a_constant_control_has_no_spread_and_a_silent_method_has(make):
     found = {entry.baseline: entry.metrics["balanced_accuracy"] for entry in table.entries}
     assert (found["always-no"].value, found["always-no"].low, found["always-no"].high) == (0.5, 0.5, 0.5)
     assert found["silent"].low < 0.5 < found["silent"].high
+
+
+SEVERAL = {
+    "fault": "crash + loss",
+    "targets": ("b", "c"),
+    "causes": (("b",), ("c",)),
+    "system_level": "A + V",
+    "fault_type": "m + n",
+    "faults": (FaultTruth("crash", "b", "A", "m"), FaultTruth("loss", "c", "V", "n")),
+}
+
+
+def test_the_level_and_type_of_one_of_several_faults_are_right_and_one_of_each_is_not(make):
+    truths = [make.truth(f"e{number}", **SEVERAL) for number in range(3)]
+    said = [("A", "m"), ("V", "n"), ("A", "n")]
+    board = leaderboard_of([diagnosis(make, truth, *pair) for truth, pair in zip(truths, said, strict=True)])
+    metrics = board.tables[0].entries[0].metrics
+    assert metrics["joint"].value == pytest.approx(2 / 3)
+    assert (metrics["level"].value, metrics["type"].value) == (1.0, 1.0)
+    assert metrics["exact_diagnosis"].value == 0.0
+    assert metrics["diagnosis_f1"].value == pytest.approx((2 / 3 + 2 / 3 + 0) / 3)
+    assert board.tables[0].floor["joint"].value == 1.0, "the majority label is that of one of the faults"
+
+
+def test_a_diagnosis_that_all_faults_share_is_exact(make):
+    faults = tuple(one._replace(system_level="A", fault_type="m") for one in SEVERAL["faults"])
+    truth = make.truth(**(SEVERAL | {"faults": faults, "system_level": "A", "fault_type": "m"}))
+    metrics = leaderboard_of([diagnosis(make, truth, "A", "m")]).tables[0].entries[0].metrics
+    assert (metrics["exact_diagnosis"].value, metrics["diagnosis_f1"].value) == (1.0, 1.0)
+
+
+def test_a_leaderboard_says_how_it_counts_episodes_with_several_causes(make):
+    truth = make.truth(**SEVERAL)
+    board = leaderboard_of([make.row(truth, ranking=ranking("b", "a", "c"))])
+    metrics = board.tables[0].entries[0].metrics
+    assert (metrics["ac1"].value, metrics["hit1"].value, metrics["recall3"].value) == (1.0, 1.0, 1.0)
+    assert (metrics["exact_set"].value, metrics["set_f1"].value) == (0.0, pytest.approx(2 / 3))
+    assert "episodes with several root causes: 1" in markdown(board)
+    assert "several root causes" not in markdown(leaderboard_of([make.row(make.truth(), ranking=ranking("b"))]))

@@ -10,6 +10,7 @@ import pytest
 from faultset.core.errors import DataError
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.results.rows import ROWS_VERSION, read_rows, write_rows
+from faultset.evaluators.results.truth import FaultTruth
 
 VERSION_1 = Path(__file__).parent / "data/results-version-1.parquet"
 """Four rows that the release before version 2 wrote."""
@@ -67,3 +68,14 @@ def test_rows_of_a_later_version_are_refused(make, tmp_path: Path):
     pq.write_table(table.replace_schema_metadata({"faultset.rows": str(ROWS_VERSION + 1)}), path)
     with pytest.raises(DataError, match=f"holds results in layout {ROWS_VERSION + 1}, this release reads 1 to"):
         read_rows(path)
+
+
+def test_every_fault_of_an_episode_is_stored_and_files_without_that_are_read(make, tmp_path: Path):
+    faults = (FaultTruth("crash", "b", "Application", "Code Defect"), FaultTruth("loss", "c", None, None))
+    truth = make.truth(fault="crash + loss", targets=("b", "c"), causes=(("b",), ("c",)), faults=faults)
+    write_rows([make.row(truth)], tmp_path / "results.parquet")
+    (row,) = read_rows(tmp_path / "results.parquet")
+    assert row.truth == truth
+    table = pq.read_table(tmp_path / "results.parquet").drop_columns(["faults"])
+    pq.write_table(table.replace_schema_metadata({"faultset.rows": "4"}), tmp_path / "older.parquet")
+    assert read_rows(tmp_path / "older.parquet")[0].truth.faults == ()

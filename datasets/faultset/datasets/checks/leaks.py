@@ -60,7 +60,7 @@ def leak_findings(
     journals: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> list[Finding]:
     """Return one finding per episode, column and text that should not be there."""
-    faults = sorted({label.fault for label in labels.values() if label.fault})
+    faults = sorted({name for label in labels.values() for name in label.fault_names})
     names = [_fault_needle(fault) for fault in faults] + [_word_needle(word) for word in INJECTOR_WORDS]
     library = _Library(views, labels)
     findings = []
@@ -73,8 +73,7 @@ def leak_findings(
             if imported and place in _METRIC_NAMES:
                 continue
             is_vocabulary = needle.dismissible and (
-                _was_there_before(views[episode], needle, place)
-                or library.is_vocabulary(needle, place, labels[episode].fault, episode)
+                _was_there_before(views[episode], needle, place) or library.is_vocabulary(needle, place, episode)
             )
             if is_vocabulary is None and needle not in names:
                 findings.append(_finding(episode, needle, place, example, "warning", _ALONE))
@@ -213,12 +212,13 @@ class _Library:
         self._labels = labels
         self._texts: dict[str, Texts] = {}
 
-    def is_vocabulary(self, needle: _Needle, place: tuple[str, str], fault: str | None, episode: str) -> bool | None:
+    def is_vocabulary(self, needle: _Needle, place: tuple[str, str], episode: str) -> bool | None:
         """Say whether at least half of the other episodes have the needle in the same column; None without others."""
+        mine = {*self._labels[episode].fault_names}
         others = [
             other
             for other in sorted(self._views)
-            if other != episode and (self._labels[other].fault != fault or fault is None)
+            if other != episode and mine.isdisjoint(self._labels[other].fault_names)
         ][:_OTHERS]
         if not others:
             return None

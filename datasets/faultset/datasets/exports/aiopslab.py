@@ -37,7 +37,9 @@ class AIOpsLabExport:
         self._folder = folder
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse what the observer has no place for: services without pods and spans."""
+        """Refuse what AIOpsLab has no place for: services without pods and spans, and several faults."""
+        if len(self._dataset.label(episode).faults) > 1:
+            return "a problem of AIOpsLab has one fault, and the episode has several"
         view = self._dataset.view(episode)
         sampled = _words(view.table("metrics", ["pod"])["pod"])
         if sampled == {None}:

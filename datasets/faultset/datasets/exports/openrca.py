@@ -94,13 +94,14 @@ def _records(label: Label) -> list[dict[str, Any]]:
     onset = label.inject_start_ns
     assert onset is not None  # an episode without a fault is left out
     causes = {cause.service: cause for cause in label.root_causes}
+    faults = {one.target: one.fault for one in label.faults}
     return [
         {
             "level": _LEVELS.get(cause.kind, "service"),
             "component": service,
             "timestamp": onset / SECOND_NS,
             "datetime": f"{_local(onset):%Y-%m-%d %H:%M:%S}",
-            "reason": label.fault,
+            "reason": faults.get(service, label.fault),
         }
         for service, cause in causes.items()
     ]

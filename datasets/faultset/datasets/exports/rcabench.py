@@ -112,7 +112,8 @@ def _injection(name: str, label: Label) -> dict[str, Any]:
         }
         for service in label.targets
     ]
-    leaves = [{"app": target, "chaos_type": label.fault} for target in label.targets]
+    faults = {one.target: one.fault for one in label.faults}
+    leaves = [{"app": target, "chaos_type": faults.get(target, label.fault)} for target in label.targets]
     return {
         "name": name,
         "start_time": iso(label.inject_start_ns),

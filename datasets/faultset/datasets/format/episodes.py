@@ -139,6 +139,8 @@ class EpisodeWriter:
             name: canonical_json(value) if name in LABEL_JSON_FIELDS and not isinstance(value, str) else value
             for name, value in label.items()
         }
+        if label.get("faults"):
+            label["faults"] = [{**one, "parameters": canonical_json(one["parameters"])} for one in label["faults"]]
         folder = self._folder / TRUTH
         with self._guarded():
             write_parquet(folder / "label.parquet", self._truth_rows("label", LABEL, [label]))

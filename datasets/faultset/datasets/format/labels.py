@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -37,6 +37,34 @@ class RootCause:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelledFault:
+    """One of the faults of an episode."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    fault: Name
+    """Name of the fault."""
+    target: Name
+    """Service that it was applied to."""
+    system_level: Name | None = None
+    """Where the fault is, in the words of the AIOpsLab paper."""
+    fault_type: Name | None = None
+    """What kind of fault it is, in the words of the AIOpsLab paper."""
+    paper_number: _Whole | None = None
+    """Row of Table 2 in the AIOpsLab paper."""
+    category: Name | None = None
+    """functional or symptomatic."""
+    parameters: Mapping[str, Any]
+    """Its seeded parameters."""
+    inject_start_ns: TimeNs | None = None
+    """Just before its first change."""
+    inject_done_ns: TimeNs | None = None
+    """All its changes are made."""
+    effective_ns: TimeNs | None = None
+    """First confirmed sign of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Label:
     """What really happened in an episode. Times are UTC nanoseconds; what never happened is None."""
 
@@ -45,7 +73,7 @@ class Label:
     episode: EpisodeId
     """Id of the episode."""
     fault: Name | None
-    """Name of the fault; None in a no-fault episode."""
+    """Name of the fault, of several joined by " + "; None in a no-fault episode."""
     no_fault_kind: NoFaultKind | None
     """plain, disturbed or sham; None in a fault episode."""
     targets: tuple[Name, ...]
@@ -53,21 +81,21 @@ class Label:
     root_causes: tuple[RootCause, ...]
     """Objects at fault; empty in a no-fault episode."""
     system_level: Name | None
-    """Where the fault is, in the words of the AIOpsLab paper, for instance "Virtualization"."""
+    """Where the fault is, in the words of the AIOpsLab paper, as "Virtualization"; several joined by " + "."""
     fault_type: Name | None
-    """What kind of fault it is, in the words of the AIOpsLab paper, for instance "Misconfiguration"."""
+    """What kind of fault it is, in the words of the AIOpsLab paper, as "Misconfiguration"; several joined."""
     paper_number: _Whole | None
     """Row of Table 2 in the AIOpsLab paper."""
     category: Name | None
     """functional or symptomatic."""
     parameters: Mapping[str, Any]
-    """Seeded parameters of the fault, or of a harmless change instead of one."""
+    """Seeded parameters of the fault, of several by target, or of a harmless change instead of one."""
     inject_start_ns: TimeNs | None
     """Onset: just before the first change."""
     inject_done_ns: TimeNs | None
     """All changes are made."""
     effective_ns: TimeNs | None
-    """First confirmed sign of the fault."""
+    """First confirmed sign of the fault; of several, of the last that was confirmed."""
     recover_start_ns: TimeNs | None
     """Just before the first change is undone."""
     recover_done_ns: TimeNs | None
@@ -94,11 +122,27 @@ class Label:
     """Load of the host while the episode ran."""
     clock_offsets: Mapping[Name, _Whole]
     """Offset of each source's clock in nanoseconds."""
+    faults: tuple[LabelledFault, ...] = ()
+    """Every fault by itself; empty without one, and where the source does not tell them apart."""
 
     @property
     def is_faulty(self) -> bool:
         """Whether a fault was injected."""
         return self.fault is not None
+
+    @property
+    def fault_names(self) -> tuple[str, ...]:
+        """Name of every fault."""
+        if self.faults:
+            return tuple(one.fault for one in self.faults)
+        return () if self.fault is None else (self.fault,)
+
+    @property
+    def problems(self) -> tuple[tuple[str, ...], ...]:
+        """Name and target of every fault; one entry with all targets where the source does not tell them apart."""
+        if self.faults:
+            return tuple((one.fault, one.target) for one in self.faults)
+        return () if self.fault is None else ((self.fault, *sorted(self.targets)),)
 
     @property
     def alarm_place(self) -> AlarmPlace | None:
@@ -121,7 +165,8 @@ class Label:
         DataError
             A field is not what it must be; `origin` names the file.
         """
-        fields = {name + "_ns" if name in LABEL_TIMES else name: value for name, value in row.items()}
+        fields = _with_suffix(row, LABEL_TIMES)
+        fields["faults"] = [_with_suffix(one, FAULT_TIMES) for one in row.get("faults") or ()]
         for cause in row["root_causes"] or ():
             if isinstance(cause, dict) and cause.get("accepted") is None:
                 cause["accepted"] = []
@@ -129,6 +174,35 @@ class Label:
             fields["parameters"] = {_FORMER_KEYS.get(key, key): value for key, value in row["parameters"].items()}
         return checked(fields, cls, origin)
 
+    def as_row(self) -> dict[str, Any]:
+        """Return the label under the names of the table's columns, as `EpisodeWriter.write_truth` takes it."""
+        row = _without_suffix(asdict(self), LABEL_TIMES)
+        row["faults"] = [_without_suffix(one, FAULT_TIMES) for one in row["faults"]] or None
+        return row
 
-LABEL_TIMES = frozenset(name.removesuffix("_ns") for name in Label.__annotations__ if name.endswith("_ns"))
+
+def joined(names: Iterable[str]) -> str:
+    """Return names of several faults, levels or types as one, each once.
+
+    >>> joined(["Application", "Operating System", "Application"])
+    'Application + Operating System'
+    """
+    return " + ".join(dict.fromkeys(names))
+
+
+def _with_suffix(row: Mapping[str, Any], times: frozenset[str]) -> dict[str, Any]:
+    return {name + "_ns" if name in times else name: value for name, value in row.items()}
+
+
+def _without_suffix(fields: Mapping[str, Any], times: frozenset[str]) -> dict[str, Any]:
+    return {name.removesuffix("_ns") if name[:-3] in times else name: value for name, value in fields.items()}
+
+
+def _times_of(kind: type) -> frozenset[str]:
+    return frozenset(name.removesuffix("_ns") for name in kind.__annotations__ if name.endswith("_ns"))
+
+
+LABEL_TIMES = _times_of(Label)
 """Columns of the table that are times; their fields end in `_ns`."""
+FAULT_TIMES = _times_of(LabelledFault)
+"""The same of every fault in it."""

@@ -17,9 +17,9 @@ from faultset.core.errors import DataError
 from faultset.core.reading.documents import STRICT
 from faultset.datasets.format.names import Name
 
-SCHEMA_VERSION = 2
-"""What is written; version 2 added the columns of `LATER_COLUMNS`."""
-READ_VERSIONS = (1, 2)
+SCHEMA_VERSION = 3
+"""What is written; version 2 added `objects.data`, version 3 `label.faults`."""
+READ_VERSIONS = (1, 2, 3)
 
 TIME = pa.timestamp("ns", tz="UTC")
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -115,7 +115,7 @@ TABLES: dict[str, pa.Schema] = {
     "requests": REQUESTS,
 }
 
-LATER_COLUMNS: dict[str, tuple[str, ...]] = {"objects": ("data",)}
+LATER_COLUMNS: dict[str, tuple[str, ...]] = {"objects": ("data",), "label": ("faults",)}
 """Columns that files of an earlier schema version do not have; they are null there."""
 
 
@@ -137,17 +137,30 @@ _ROOT_CAUSE = pa.struct([
     pa.field("metric", pa.string()),
 ])  # fmt: skip
 
+_FAULT = pa.struct([
+    pa.field("fault", pa.string()),
+    pa.field("target", pa.string()),
+    pa.field("system_level", pa.string()),
+    pa.field("fault_type", pa.string()),
+    pa.field("paper_number", pa.int32()),
+    pa.field("category", pa.string()),
+    pa.field("parameters", pa.string()),
+    pa.field("inject_start", TIME),
+    pa.field("inject_done", TIME),
+    pa.field("effective", TIME),
+])  # fmt: skip
+
 LABEL = pa.schema([
     _field("episode", pa.string(), "opaque id of the episode", nullable=False),
-    _field("fault", pa.string(), "name of the fault; null in a no-fault episode"),
+    _field("fault", pa.string(), "name of the fault, several joined by ' + '; null in a no-fault episode"),
     _field("no_fault_kind", pa.string(), "plain, disturbed or sham; null in a fault episode"),
     _field("targets", pa.list_(pa.string()), "services the fault was applied to", nullable=False),
     _field("root_causes", pa.list_(_ROOT_CAUSE), "objects at fault, accepted names, metric if known", nullable=False),
-    _field("system_level", pa.string(), "Hardware, Operating System, Virtualization or Application"),
-    _field("fault_type", pa.string(), "the AIOpsLab fault type; null in a no-fault episode"),
+    _field("system_level", pa.string(), "Hardware, Operating System, Virtualization or Application; several joined"),
+    _field("fault_type", pa.string(), "the AIOpsLab fault type, several joined; null in a no-fault episode"),
     _field("paper_number", pa.int32(), "row of Table 2 in the AIOpsLab paper"),
     _field("category", pa.string(), "functional or symptomatic"),
-    _field("parameters", pa.string(), "parameters of the fault or harmless change as canonical JSON", nullable=False),
+    _field("parameters", pa.string(), "of the fault, of several by target, or of the harmless change", nullable=False),
     _field("inject_start", TIME, "when the first act of the injection began"),
     _field("inject_done", TIME, "when the last act of the injection was accepted"),
     _field("effective", TIME, "first sign of the fault that was confirmed, on an object, a process or client requests"),
@@ -164,6 +177,7 @@ LABEL = pa.schema([
     _field("seed", pa.int64(), "seed of the plan", nullable=False),
     _field("host", pa.string(), "host load, scheduling delay, parallel episodes as canonical JSON", nullable=False),
     _field("clock_offsets", pa.string(), "offset of the clock of each source in ns, as canonical JSON", nullable=False),
+    _field("faults", pa.list_(_FAULT), "every fault by itself; null where the source does not tell them apart"),
 ])  # fmt: skip
 
 EVIDENCE = pa.schema([
@@ -178,7 +192,7 @@ EVIDENCE = pa.schema([
 ])  # fmt: skip
 
 LABEL_JSON_FIELDS = ("parameters", "workload", "host", "clock_offsets")
-"""Fields of the label that hold canonical JSON."""
+"""Fields of the label that hold canonical JSON; `parameters` of each of its faults do, too."""
 
 TRUTH_TABLES: dict[str, pa.Schema] = {"label": LABEL, "evidence": EVIDENCE}
 

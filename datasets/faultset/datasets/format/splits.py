@@ -28,9 +28,9 @@ def make_splits(labels: Mapping[str, Label], apps: Mapping[str, str], *, seed: i
     faulty = {episode: label for episode, label in labels.items() if label.fault is not None}
     healthy = [episode for episode in labels if episode not in faulty]
     calm = _dealt({episode: (labels[episode].no_fault_kind or "") for episode in healthy}, seed)
-    pairs = {episode: (str(label.fault), *sorted(label.targets)) for episode, label in faulty.items()}
-    splits = {"by-episode": _split("fault and target", _pairs_dealt(pairs, seed) | calm)}
-    faults = {episode: [str(label.fault)] for episode, label in faulty.items()}
+    problems = {episode: label.problems for episode, label in faulty.items()}
+    splits = {"by-episode": _split("fault and target", _problems_dealt(problems, seed) | calm)}
+    faults = {episode: label.fault_names for episode, label in faulty.items()}
     targets = {episode: sorted(label.targets) for episode, label in faulty.items()}
     for name, key, groups in (("by-fault", "fault", faults), ("by-target", "target", targets)):
         sides = _groups_dealt(groups, seed)
@@ -73,15 +73,25 @@ def _dealt(strata: Mapping[str, str], seed: int) -> dict[str, str]:
     return sides
 
 
-def _pairs_dealt(pairs: Mapping[str, tuple[str, ...]], seed: int) -> dict[str, str]:
+def _problems_dealt(problems: Mapping[str, Sequence[tuple[str, ...]]], seed: int) -> dict[str, str]:
     """Deal whole (fault, target) groups, so that each fault is on both sides where it has two targets."""
-    names = {"/".join(pair): pair[0] for pair in pairs.values()}
-    sides = _dealt(names, seed)
-    return {episode: sides["/".join(pair)] for episode, pair in pairs.items()}
+    groups = {episode: ["/".join(one) for one in found] for episode, found in problems.items()}
+    clusters = _clusters(groups)
+    sides = _dealt({cluster: cluster.partition("/")[0] for cluster in clusters.values()}, seed)
+    return {episode: sides[cluster] for episode, cluster in clusters.items()}
 
 
 def _groups_dealt(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, str] | None:
-    """Deal episodes so that no group is on both sides; groups that share an episode stay together."""
+    """Deal episodes so that no group is on both sides."""
+    clusters = _clusters(groups)
+    if len(set(clusters.values())) < 2:
+        return None
+    sides = _alternating(sorted(set(clusters.values())), seed)
+    return {episode: sides[cluster] for episode, cluster in clusters.items()}
+
+
+def _clusters(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Name one group for each episode, the same for all episodes that are connected by groups."""
     leader: dict[str, str] = {}
 
     def find(group: str) -> str:
@@ -92,8 +102,4 @@ def _groups_dealt(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, s
     for members in groups.values():
         for member in members[1:]:
             leader[find(member)] = find(members[0])
-    clusters = {episode: find(members[0]) for episode, members in groups.items() if members}
-    if len(set(clusters.values())) < 2:
-        return None
-    sides = _alternating(sorted(set(clusters.values())), seed)
-    return {episode: sides[cluster] for episode, cluster in clusters.items()}
+    return {episode: find(members[0]) for episode, members in groups.items() if members}

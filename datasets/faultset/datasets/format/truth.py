@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from faultset.core.errors import DataError
 from faultset.core.printable import printable
 from faultset.core.reading.documents import json_lines, parse_object
@@ -28,12 +30,24 @@ def read_label(episode_path: Path | str) -> Label:
         table = file.read(use_threads=False)
         table.validate(full=True)
         row = {
-            name: column.cast("int64")[0].as_py() if str(column.type).startswith("timestamp") else column[0].as_py()
+            name: column.cast(_times_as_numbers(column.type))[0].as_py()
             for name, column in zip(table.column_names, table.columns, strict=True)
         }
     for name in LABEL_JSON_FIELDS:
         row[name] = parse_object(row[name] or "", f"field {name} of {path}")
+    for fault in row.get("faults") or ():
+        fault["parameters"] = parse_object(fault["parameters"] or "", f"parameters of a fault in {path}")
     return Label.from_row(row, origin=str(path))
+
+
+def _times_as_numbers(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_list(kind):
+        return pa.list_(_times_as_numbers(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _times_as_numbers(field.type)) for field in kind])
+    return kind
 
 
 def read_evidence(episode_path: Path | str) -> pd.DataFrame:

@@ -50,14 +50,20 @@ class FoldMember(Protocol):
         """Key under which repetitions of one problem count as one, as `cluster_of` gives it."""
         ...
 
+    @property
+    def problems(self) -> tuple[tuple[str, ...], ...]:
+        """Application, fault and target of every fault, as `problems_of` gives them."""
+        ...
+
 
 CROSS = "cross"
 _CROSS = re.compile(r"cross(?:-(\d{1,4})(?:x(\d{1,3}))?)?")
-_LEFT_OUT: Mapping[str, Callable[[FoldMember], Hashable]] = {
-    "leave-one-fault-out": lambda truth: truth.fault,
-    "leave-one-target-out": lambda truth: (truth.app, tuple(sorted(truth.targets))),
-    "leave-one-app-out": lambda truth: truth.app,
+_LEFT_OUT: Mapping[str, Callable[[FoldMember], tuple[Hashable, ...]]] = {
+    "leave-one-fault-out": lambda truth: tuple(sorted(problem[1] for problem in truth.problems)),
+    "leave-one-target-out": lambda truth: tuple(sorted((truth.app, target) for target in truth.targets)),
+    "leave-one-app-out": lambda truth: (truth.app,),
 }
+"""What of an episode no training episode of its fold may have."""
 SCHEMES = (CROSS, f"{CROSS}-5", f"{CROSS}-5x3", *_LEFT_OUT)
 """What `--split` takes beside the published splits of a dataset."""
 
@@ -84,6 +90,11 @@ def cluster_of(episode: str, app: str, fault: str | None, targets: Sequence[str]
     An episode without a fault repeats nothing and is a cluster of its own.
     """
     return (app, "", episode) if fault is None else (app, fault, *sorted(targets))
+
+
+def problems_of(app: str, problems: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """Return what an episode asks about: application, fault and target of each of its faults; nothing without one."""
+    return tuple((app, *problem) for problem in problems)
 
 
 def folds_of_split(
@@ -131,10 +142,7 @@ def cross_folds(truths: Sequence[FoldMember], count: int = 2, *, repeat: int | N
     repeat
         Number of the division when there are several: clusters are shuffled by it before they are dealt.
     """
-    clusters: dict[Hashable, list[FoldMember]] = {}
-    for truth in truths:
-        clusters.setdefault(truth.cluster, []).append(truth)
-    order = list(clusters.values())
+    order = _clusters(truths)
     if repeat is not None:
         random.Random(repeat).shuffle(order)
     dealt: list[list[FoldMember]] = [[] for _ in range(count)]
@@ -150,6 +158,23 @@ def cross_folds(truths: Sequence[FoldMember], count: int = 2, *, repeat: int | N
         of_fault[number, one.app, one.fault] += len(members)
         of_kind[number, one.app, one.faulty] += len(members)
     return _folds(dealt, first=count * (repeat or 0))
+
+
+def _clusters(truths: Sequence[FoldMember]) -> list[list[FoldMember]]:
+    """Put together what repeats a problem, also in part: episodes with several faults share one with others."""
+    clusters: dict[Hashable, list[FoldMember]] = {}
+    of_problem: dict[Hashable, Hashable] = {}
+    for truth in truths:
+        keys = truth.problems or (truth.cluster,)
+        found = list(dict.fromkeys(of_problem[key] for key in keys if key in of_problem))
+        name = found[0] if found else keys[0]
+        members = clusters.setdefault(name, [])
+        for other in found[1:]:
+            members += clusters.pop(other)
+            of_problem |= {key: name for key, owner in of_problem.items() if owner == other}
+        members.append(truth)
+        of_problem |= dict.fromkeys(keys, name)
+    return list(clusters.values())
 
 
 def _leave_one_out(name: str, truths: Sequence[FoldMember]) -> list[Fold]:
@@ -168,13 +193,22 @@ def _leave_one_out(name: str, truths: Sequence[FoldMember]) -> list[Fold]:
     if not by_app:
         for place, truth in enumerate(healthy):
             parts[values[place % len(values)]].append(truth)
-    return _folds(list(parts.values()))
+    return _folds(list(parts.values()), apart=None if by_app else value_of)
 
 
-def _folds(parts: Sequence[Sequence[FoldMember]], *, first: int = 0) -> list[Fold]:
+def _folds(
+    parts: Sequence[Sequence[FoldMember]],
+    *,
+    first: int = 0,
+    apart: Callable[[FoldMember], tuple[Hashable, ...]] | None = None,
+) -> list[Fold]:
+    """Make a fold of every part; what has one of the values of `apart` that the part has is not learned from."""
     folds = []
     for number, part in enumerate(parts):
         rest = [truth for other, truths in enumerate(parts) if other != number for truth in truths]
+        if apart is not None:
+            tested = {value for truth in part if truth.faulty for value in apart(truth)}
+            rest = [truth for truth in rest if not truth.faulty or tested.isdisjoint(apart(truth))]
         if part:
             folds.append(_fold(first + number, rest, part))
     return folds

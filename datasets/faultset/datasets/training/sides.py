@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from faultset.datasets.training.folds import Fold, cluster_of, folds_of_split
+from faultset.datasets.training.folds import Fold, cluster_of, folds_of_split, problems_of
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
@@ -30,6 +30,8 @@ class EpisodeLabel:
     """What kind of fault it is; None without one."""
     onset_ns: int | None
     """When the injection began, UTC nanoseconds; None without a fault, and where it is not known."""
+    problems: tuple[tuple[str, ...], ...]
+    """Application, fault and target of every fault."""
 
     @property
     def faulty(self) -> bool:
@@ -46,15 +48,16 @@ def episode_labels(dataset: Dataset, episodes: Iterable[str] | None = None) -> d
     """Return what is true of episodes, by id; of all episodes of the version by default."""
     found = {}
     for episode in dataset.episodes if episodes is None else episodes:
-        label = dataset.label(episode)
+        label, app = dataset.label(episode), dataset.view(episode).context.app
         found[episode] = EpisodeLabel(
             episode=episode,
-            app=dataset.view(episode).context.app,
+            app=app,
             fault=label.fault,
             targets=tuple(label.targets),
             system_level=label.system_level,
             fault_type=label.fault_type,
             onset_ns=label.inject_start_ns if label.fault is not None else None,
+            problems=problems_of(app, label.problems),
         )
     return found
 

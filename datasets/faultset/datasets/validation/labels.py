@@ -24,11 +24,12 @@ def label_problems(context: EpisodeContext, label: Label) -> Iterator[str]:
         wanted = "unknown" if label.no_fault_kind == "unlabelled" else "none"
         if label.verdict != wanted:
             yield f'an episode without a fault must have the verdict "{wanted}", not "{label.verdict}"'
-        if label.targets or label.root_causes:
+        if label.targets or label.root_causes or label.faults:
             yield "an episode without a fault has targets or root causes"
         return
     if not label.targets:
         yield "a fault without a target"
+    yield from _of_each(label)
     if label.verdict not in ("manifest", "latent", "silent", "unknown"):
         yield f'verdict "{label.verdict}" must be manifest, latent, silent or unknown'
     if label.inject_start_ns is None:
@@ -44,6 +45,20 @@ def label_problems(context: EpisodeContext, label: Label) -> Iterator[str]:
             yield f"{name} lies outside the view"
     if label.recover_start_ns is not None and label.recover_start_ns < context.view_end_ns:
         yield "the recovery starts before the view ends"
+
+
+def _of_each(label: Label) -> Iterator[str]:
+    """Say how the faults of an episode contradict what is said of all of them."""
+    if not label.faults:
+        return
+    if {one.fault for one in label.faults} != {*str(label.fault).split(" + ")}:
+        yield f"the fault {quoted(str(label.fault))} is not what its faults are called"
+    if {one.target for one in label.faults} != {*label.targets}:
+        yield "the targets are not those of its faults"
+    for one in label.faults:
+        instants = [at_ns for at_ns in (one.inject_start_ns, one.inject_done_ns, one.effective_ns) if at_ns is not None]
+        if instants != sorted(instants):
+            yield f"times of {quoted(one.fault)} are not in order"
 
 
 def _cause_services(label: Label) -> set[str]:

@@ -35,6 +35,8 @@ class TaskLabel(BaseModel):
     """Services that an answer may name."""
     system_level: str | None = None
     fault_type: str | None = None
+    diagnoses: tuple[tuple[str, str], ...] = ()
+    """Pairs of level and type of which each is right, where there are several faults."""
 
 
 def label_of(truth: Truth, task: RecordedTask) -> TaskLabel:
@@ -46,6 +48,7 @@ def label_of(truth: Truth, task: RecordedTask) -> TaskLabel:
         candidates=truth.candidates,
         system_level=truth.system_level,
         fault_type=truth.fault_type,
+        diagnoses=tuple(sorted(truth.diagnoses)) if truth.faults else (),
     )
 
 
@@ -73,8 +76,9 @@ def read_answer(path: Path) -> dict[str, Any] | None:
 def grades(label: TaskLabel, answer: Mapping[str, Any] | None) -> dict[str, float]:
     """Return what an answer is worth: the parts that are asked, and "reward", the least of them.
 
-    Detection and diagnosis are right or wrong. Localization is the chance that the first named service is a root cause
-    when ties are broken at random; without a fault it is right to name none. Whatever is missing is worth nothing.
+    Detection and diagnosis are right or wrong; of several faults a diagnosis names one. Localization is the chance that
+    the first named service is a root cause when ties are broken at random; without a fault it is right to name none.
+    Whatever is missing is worth nothing.
     """
     given = answer or {}
     asked = ("detection", "localization", "diagnosis") if label.task == "all" else (label.task,)
@@ -85,11 +89,9 @@ def grades(label: TaskLabel, answer: Mapping[str, Any] | None) -> dict[str, floa
         found["localization"] = _localization(label, given.get("services"), given.get("ordered", True) is not False)
     if "diagnosis" in asked:
         known = all(part in given for part in ("system_level", "fault_type"))
-        found["diagnosis"] = float(
-            known
-            and _plain(given["system_level"]) == _plain(label.system_level)
-            and _plain(given["fault_type"]) == _plain(label.fault_type)
-        )
+        right = label.diagnoses or ((label.system_level, label.fault_type),)
+        named = (_plain(given.get("system_level")), _plain(given.get("fault_type")))
+        found["diagnosis"] = float(known and named in {(_plain(level), _plain(kind)) for level, kind in right})
     return {"reward": min(found.values()), **found}
 
 

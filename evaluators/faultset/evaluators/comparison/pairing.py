@@ -51,7 +51,7 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {
     "localization": _LOCALIZATION,
     "rca": _DIAGNOSIS,
 }
-_TRUTH_THAT_COUNTS = ("fault", "targets", "causes", "candidates", "system_level", "fault_type", "verdict", "onset_ns")
+_TRUTH_THAT_COUNTS = ("fault", "targets", "causes", "candidates", "diagnoses", "verdict", "onset_ns")
 
 
 def compare(old: Run | Evaluation | str | Path, new: Run | Evaluation | str | Path, *, seed: int = 0) -> Comparison:

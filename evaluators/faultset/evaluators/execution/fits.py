@@ -67,7 +67,7 @@ class FitBatch:
         models = {}
         with (
             local_folders(read, needs_of(chosen)) as folders,
-            healthy_references(folders[len(self.healthy) :] if references else ()) as cut,
+            healthy_references(tuple(dict.fromkeys(folders[len(self.healthy) :])) if references else ()) as cut,
             machine_pool().lend(f"fold {self.fold}") as runner,
         ):
             for run, key in chosen.items():

@@ -51,7 +51,7 @@ _SHARES: Mapping[str, Callable[[Sequence[ResultRow]], float]] = {
 _POSED: Mapping[str, Callable[[Truth], bool]] = {
     "detection": lambda truth: truth.onset_ns is not None,
     "localization": lambda truth: bool(truth.causes),
-    "rca": lambda truth: bool(truth.system_level and truth.fault_type),
+    "rca": lambda truth: bool(truth.diagnoses),
 }
 _Rows = Mapping[str, Mapping[float, Mapping[str, Sequence[ResultRow]]]]
 """Method -> seconds -> headline episode -> rows."""

@@ -16,7 +16,12 @@ from faultset.evaluators.statistics.estimates import Estimate
 from faultset.evaluators.statistics.median_times import median_time
 
 DIAGNOSIS_METRICS = (
-    Metric(name="joint", title="joint", unit="share", meaning="system level and fault type are both right"),
+    Metric(
+        name="joint",
+        title="joint",
+        unit="share",
+        meaning="system level and fault type are both right: those of the fault, or together of one of several faults",
+    ),
     Metric(name="parts", title="parts", unit="share", meaning="mean of the two parts, each counted as half a case"),
     Metric(name="level", title="level", unit="share", meaning="the system level is right"),
     Metric(name="type", title="type", unit="share", meaning="the fault type is right"),
@@ -69,17 +74,22 @@ def diagnosis_facts(rows: Sequence[ResultRow]) -> DiagnosisFacts:
     """Put the rows of one diagnoser on one episode, one for each seed, together; no answer is a miss."""
     truth = rows[0].truth
     answers = [_answer_of(row) for row in rows]
-    level = [a == truth.system_level for a, _ in answers]
-    kind = [b == truth.fault_type for _, b in answers]
+    level = [a in _parts(truth, 0) for a, _ in answers]
+    kind = [b in _parts(truth, 1) for _, b in answers]
     return DiagnosisFacts(
         truth=truth,
-        joint=float(np.mean([a and b for a, b in zip(level, kind, strict=True)])),
+        joint=float(np.mean([pair in truth.diagnoses for pair in answers])),
         level=float(np.mean(level)),
         type=float(np.mean(kind)),
         answered=float(np.mean([pair != (None, None) for pair in answers])),
         answers=tuple(answers),
         majority_label=rows[0].majority_label,
     )
+
+
+def _parts(truth: Truth, place: int) -> frozenset[str]:
+    """System levels (place 0) or fault types (1) that are right."""
+    return frozenset(pair[place] for pair in truth.diagnoses)
 
 
 def _answer_of(row: ResultRow) -> tuple[str | None, str | None]:
@@ -116,8 +126,8 @@ def diagnosis_estimates(
 def _macro(episodes: Sequence[DiagnosisFacts]) -> dict[str, Estimate]:
     """Macro-F1 of each seed, averaged; no interval, because classes come and go with the episodes."""
     found = {}
-    for place, (name, part) in enumerate((("macro_f1_level", "system_level"), ("macro_f1_type", "fault_type"))):
-        truths = [getattr(one.truth, part) for one in episodes]
+    for place, name in enumerate(("macro_f1_level", "macro_f1_type")):
+        truths = [_parts(one.truth, place) for one in episodes]
         seeds = min((len(one.answers) for one in episodes), default=0)
         values = [macro_f1([one.answers[seed][place] for one in episodes], truths) for seed in range(seeds)]
         value = float(np.mean(values)) if values else float("nan")
@@ -129,18 +139,17 @@ def constant_floor(episodes: Sequence[DiagnosisFacts]) -> dict[str, Estimate]:
     """Return what the best constant answer scores: the most frequent pair of the training labels of each fold."""
     if not any(one.majority_label for one in episodes):
         return {}
-    level = [
-        float(one.majority_label is not None and one.majority_label[0] == one.truth.system_level) for one in episodes
-    ]
-    kind = [float(one.majority_label is not None and one.majority_label[1] == one.truth.fault_type) for one in episodes]
-    joint = [a * b for a, b in zip(level, kind, strict=True)]
+    label = [(one.truth, one.majority_label or ("", "")) for one in episodes]
+    level = [float(pair[0] in _parts(truth, 0)) for truth, pair in label]
+    kind = [float(pair[1] in _parts(truth, 1)) for truth, pair in label]
+    joint = [float(pair in truth.diagnoses) for truth, pair in label]
     values: Mapping[str, list[float]] = {"joint": joint, "level": level, "type": kind, "parts": [*level, *kind]}
     floor = {
         name: Estimate(value=float(np.mean(v)), n=len(episodes), method="best constant of the training labels")
         for name, v in values.items()
     }
-    for place, (name, part) in enumerate((("macro_f1_level", "system_level"), ("macro_f1_type", "fault_type"))):
+    for place, name in enumerate(("macro_f1_level", "macro_f1_type")):
         constant = [None if one.majority_label is None else one.majority_label[place] for one in episodes]
-        value = macro_f1(constant, [getattr(one.truth, part) for one in episodes])
+        value = macro_f1(constant, [_parts(one.truth, place) for one in episodes])
         floor[name] = Estimate(value=value, n=len(episodes), method="best constant of the training labels")
     return floor

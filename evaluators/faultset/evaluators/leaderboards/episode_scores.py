@@ -136,7 +136,7 @@ def score_episodes(
             if setting.task == "localization"
         },
         diagnoses={
-            setting.protocol: _each(found, diagnosis_facts, lambda truth: bool(truth.system_level and truth.fault_type))
+            setting.protocol: _each(found, diagnosis_facts, lambda truth: bool(truth.diagnoses))
             for setting, found in by.items()
             if setting.task == "rca"
         },

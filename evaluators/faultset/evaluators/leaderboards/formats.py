@@ -133,6 +133,12 @@ def summary_lines(board: Leaderboard) -> list[str]:
         sentences.append(f"fits of earlier evaluations used again: {board.settings['fits_used_again']}")
     sentences += [f"data: {message}" for message in board.settings.get("reference_gaps", ())]
     sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
+    if board.several_causes:
+        sentences.append(
+            f"episodes with several root causes: {board.several_causes}; AC@k counts causes among the first k over "
+            "min(k, causes), hit@k any of them, and joint the level and type of any; exact set, set F1, Jaccard, "
+            "exact diagnosis and diagnosis F1 compare with all of them"
+        )
     if board.early_alarms:
         given = ", ".join(f"{n} {when}" for when, n in sorted(board.early_alarms.items()))
         sentences.append(

@@ -76,6 +76,7 @@ def leaderboard_of(
         thresholds=_thresholds(scores),
         misses=tuple(_misses(scores)),
         agents=agent_lines(scores, agent_runs, agent_looks or {}, seed),
+        several_causes=sum(is_headline(truth) and len(truth.causes) > 1 for truth in tested.values()),
         unscored=_unscored(tested.values(), {row.task for row in rows}),
     )
 
@@ -93,7 +94,7 @@ def _unscored(truths: Iterable[Truth], tasks: set[str]) -> dict[str, int]:
     faulty = [truth for truth in truths if truth.faulty]
     reasons = {
         "localization: no root cause among the candidates": sum(not truth.causes for truth in faulty),
-        "root cause: level or type unknown": sum(not (truth.system_level and truth.fault_type) for truth in faulty),
+        "root cause: level or type unknown": sum(not truth.diagnoses for truth in faulty),
         "onset unknown: no events, no oracle": sum(truth.onset_ns is None for truth in faulty),
     }
     if "localization" not in tasks:

@@ -258,6 +258,8 @@ class Leaderboard:
     misses: tuple[Misses, ...] = ()
     agents: tuple[AgentLine, ...] = ()
     """What agents took and looked at, beyond their entries in the tables."""
+    several_causes: int = 0
+    """Headline episodes with more than one root cause."""
     unscored: Mapping[str, int] = field(default_factory=dict)
     """Fault episodes that are no case for a task, by reason."""
 

@@ -109,3 +109,17 @@ def library_versions(names: Sequence[str] = (*_LIBRARIES, *_OPTIONAL)) -> str:
             if name not in _OPTIONAL:
                 versions[name] = "missing"
     return json.dumps(versions, sort_keys=True, separators=(",", ":"))
+
+
+def changed_codes(path: Path, codes: Mapping[str, str]) -> tuple[str, ...]:
+    """Name the baselines whose code is not that of the rows in a results file, as "the code of NAME"."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path, columns=["baseline", "method_code"]).group_by(["baseline", "method_code"])
+        pairs = table.aggregate([]).to_pylist()
+    except (OSError, pa.ArrowException):
+        return ()
+    other = {row["baseline"] for row in pairs if codes.get(row["baseline"], row["method_code"]) != row["method_code"]}
+    return tuple(f"the code of {name}" for name in sorted(other))

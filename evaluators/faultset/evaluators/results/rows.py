@@ -20,7 +20,7 @@ from faultset.baselines.api.contract import Task
 from faultset.core.errors import DataError
 from faultset.core.files import replacing
 from faultset.evaluators.results.stored_answers import StoredAnswer
-from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.results.truth import FaultTruth, Truth
 
 Status = Literal[
     "ok", "invalid", "error", "timeout", "memory", "exit", "output", "no_alarm", "missing", "cannot", "no_answer",
@@ -42,9 +42,9 @@ NO_FAILURES: frozenset[Status] = frozenset({"ok", "no_alarm", CANNOT})
 TASKS: tuple[Task, ...] = get_args(Task)
 PROTOCOLS: tuple[Protocol, ...] = ("detected", "oracle")
 """Protocols that have tables, in their order."""
-ROWS_VERSION = 4
-"""Version 2 renamed three columns of version 1, version 3 added `method_code`, version 4 added `evidence_s`;
-`read_rows` reads all of them."""
+ROWS_VERSION = 5
+"""Version 2 renamed three columns of version 1, version 3 added `method_code`, version 4 `evidence_s`, version 5
+`faults`; `read_rows` reads all of them."""
 _OLD_NAMES = {"told_ns": "given_alarm_ns", "told_by": "alarm_source", "usual": "majority_label"}
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -87,6 +87,7 @@ RESULTS = pa.schema(
         pa.field("calls", pa.list_(pa.list_(pa.string()))),
         pa.field("system_level", _NAME),
         pa.field("fault_type", _NAME),
+        pa.field("faults", pa.list_(pa.list_(pa.string()))),
         pa.field("verdict", _NAME, nullable=False),
         pa.field("profile", _NAME, nullable=False),
         pa.field("view_start_ns", pa.int64(), nullable=False),
@@ -229,7 +230,7 @@ def read_rows(path: Path) -> list[ResultRow]:
     found = (table.schema.metadata or {}).get(b"faultset.rows", b"none").decode()
     if found == "1":
         table = table.rename_columns([_OLD_NAMES.get(name, name) for name in table.column_names])
-    elif found not in ("2", "3", str(ROWS_VERSION)):
+    elif found not in ("2", "3", "4", str(ROWS_VERSION)):
         raise DataError(
             f"{path} holds results in layout {found}, this release reads 1 to {ROWS_VERSION}; run evaluate again"
         )
@@ -239,19 +240,6 @@ def read_rows(path: Path) -> list[ResultRow]:
     records = table.select([n for n in _TRUTH_FIELDS if n in table.column_names]).take(list(first.values())).to_pylist()
     truths = {record["episode"]: _truth(record) for record in records}
     return list(rows_of(table, truths))
-
-
-def changed_codes(path: Path, codes: Mapping[str, str]) -> tuple[str, ...]:
-    """Name the baselines whose code is not that of the rows in a file, as "the code of NAME"."""
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(path, columns=["baseline", "method_code"]).group_by(["baseline", "method_code"])
-        pairs = table.aggregate([]).to_pylist()
-    except (OSError, pa.ArrowException):
-        return ()
-    other = {row["baseline"] for row in pairs if codes.get(row["baseline"], row["method_code"]) != row["method_code"]}
-    return tuple(f"the code of {name}" for name in sorted(other))
 
 
 _GROUP_ROWS = 4096
@@ -317,4 +305,5 @@ def _truth(record: Mapping[str, Any]) -> Truth:
     values = dict(record)
     values |= {name: tuple(values.get(name) or ()) for name in _TRUTH_LISTS}
     values |= {name: tuple(tuple(names) for names in values.get(name) or ()) for name in _TRUTH_PAIRS}
+    values["faults"] = tuple(FaultTruth(*one) for one in values.get("faults") or ())
     return Truth(**values)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.context import IMPORTED
-from faultset.datasets.training.folds import cluster_of
+from faultset.datasets.training.folds import cluster_of, problems_of
 
 if TYPE_CHECKING:
     from faultset.datasets.format.context import EpisodeContext
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
 UNFELT = "unfelt"
 """Verdict of a fault that clients did not feel, and of which it is not known whether its target's telemetry moved."""
+
+
+class FaultTruth(NamedTuple):
+    """One of several faults of an episode."""
+
+    fault: str
+    target: str
+    system_level: str | None
+    fault_type: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +36,7 @@ class Truth:
     app: str
     """Name of the application."""
     fault: str | None
-    """Name of the fault; None without one."""
+    """Name of the fault, of several joined by " + "; None without one."""
     no_fault_kind: str | None
     """plain, disturbed or sham; None with a fault."""
     targets: tuple[str, ...]
@@ -46,6 +55,8 @@ class Truth:
     """Where the fault is; None without one."""
     fault_type: str | None
     """What kind of fault it is; None without one."""
+    faults: tuple[FaultTruth, ...] = ()
+    """Every fault by itself, where there are several and the label tells them apart."""
     verdict: str
     """manifest, latent, silent, unknown or none."""
     profile: str
@@ -73,6 +84,20 @@ class Truth:
         """Key under which repetitions of one problem count as one; see `cluster_of`."""
         return cluster_of(self.episode, self.app, self.fault, self.targets)
 
+    @property
+    def problems(self) -> tuple[tuple[str, ...], ...]:
+        """Application, fault and target of every fault; of all of them together where they are not told apart."""
+        if self.faults:
+            return problems_of(self.app, [(one.fault, one.target) for one in self.faults])
+        return () if self.fault is None else (self.cluster,)
+
+    @property
+    def diagnoses(self) -> frozenset[tuple[str, str]]:
+        """The pairs of system level and fault type that are right; empty where one is not known."""
+        pairs = [(one.system_level, one.fault_type) for one in self.faults] or [(self.system_level, self.fault_type)]
+        known = frozenset((level, kind) for level, kind in pairs if level and kind)
+        return known if len(known) == len(set(pairs)) else frozenset()
+
 
 def truth_of(label: Label, context: EpisodeContext) -> Truth:
     """Take what scoring needs from an episode's label.
@@ -97,6 +122,11 @@ def truth_of(label: Label, context: EpisodeContext) -> Truth:
         calls=tuple(context.calls),
         system_level=label.system_level,
         fault_type=label.fault_type,
+        faults=tuple(
+            FaultTruth(one.fault, one.target, one.system_level, one.fault_type)
+            for one in label.faults
+            if len(label.faults) > 1
+        ),
         verdict=_verdict(label, context),
         profile=label.profile,
         view_start_ns=context.view_start_ns,

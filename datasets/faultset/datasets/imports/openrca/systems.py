@@ -128,6 +128,17 @@ def label_of(system: System, records: Sequence[Record]) -> dict[str, Any]:
         "fault": " + ".join(sorted({record.reason for record in records})),
         "targets": targets,
         "root_causes": causes,
+        "faults": [
+            {
+                "fault": record.reason,
+                "target": system.component_of(record.component),
+                "system_level": record.level,
+                "fault_type": record.reason,
+                "parameters": {},
+                "inject_start": record.time_ns,
+            }
+            for record in records
+        ],
         "system_level": " + ".join(sorted({record.level for record in records})),
         "fault_type": " + ".join(sorted({record.reason for record in records})),
         "inject_start": records[0].time_ns,

@@ -11,6 +11,7 @@ from typing import Any
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.core.times import SECOND_NS
+from faultset.datasets.format.labels import joined
 from faultset.datasets.imports.columns import epoch_ns, read_parquet
 from faultset.datasets.imports.rcabench.discovery import INJECTION, DatapackWindows, read_json
 
@@ -58,9 +59,10 @@ def label_of(pack: Path, key: str, windows: DatapackWindows) -> dict[str, Any]:
     if end_ns is not None:
         parameters["fault_end_ns"] = _near(end_ns, windows.end_ns)
     return {
-        "fault": "+".join(faults),
+        "fault": joined(faults),
         "targets": list(dict.fromkeys(cause["service"] for cause in causes)),
         "root_causes": causes,
+        "faults": _each_fault(record, {cause["service"] for cause in causes}),
         "system_level": level,
         "fault_type": kind,
         "inject_start": onset_of(record, windows),
@@ -109,6 +111,18 @@ def _leaves(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     config = _parsed(record.get("engine_config"))
     leaves = config if isinstance(config, list) else [config]
     return [leaf for leaf in leaves if isinstance(leaf, Mapping)]
+
+
+def _each_fault(record: Mapping[str, Any], targets: set[str]) -> list[dict[str, Any]] | None:
+    """Return every fault with its target; None where the datapack does not say which is where."""
+    found = {str(leaf.get("app")): str(leaf["chaos_type"]) for leaf in _leaves(record) if leaf.get("chaos_type")}
+    if found.keys() != targets or len(found) != len(_leaves(record)):
+        return None
+    return [
+        {"fault": fault, "target": target, "system_level": level, "fault_type": kind, "parameters": {}}
+        for target, fault in found.items()
+        for level, kind in [_level(fault)]
+    ]
 
 
 def _faults(record: Mapping[str, Any], path: Path) -> Iterator[str]:

@@ -19,7 +19,7 @@ from faultset.evaluators.execution.planning.calibration import inner_folds
 from faultset.evaluators.execution.planning.runs import Find, all_runs, trigger_runs
 from faultset.evaluators.execution.planning.settings import EvaluationSettings, choose_answerable, folds_of
 from faultset.evaluators.execution.planning.training_data import TrainingData
-from faultset.evaluators.execution.planning.training_labels import label_of, majority_label_of
+from faultset.evaluators.execution.planning.training_labels import labels_of, majority_label_of
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation
 from faultset.evaluators.execution.runners.confinement import dataset_places
 from faultset.evaluators.results.provenance import (
@@ -231,12 +231,17 @@ def _fits(
             if context.runs[number].task != "detection" and not batch.calibration:
                 helpers = (batch.alarm_run, batch.trigger_runs.get(context.runs[number].trigger or ""))
                 needed |= dict.fromkeys(helper for helper in helpers if helper is not None)
+    # an episode with several faults is learned from once for each of them
+    labelled = [(places[episode], label) for episode in fold.faulty_train for label in labels_of(truths[episode])]
     return [
         FitBatch(
             fold=fold.number,
             healthy=tuple(places[episode] for episode in fold.train),
-            faulty=tuple(places[episode] for episode in fold.faulty_train),
-            labels=tuple(label_of(truths[episode]) for episode in (*fold.train, *fold.faulty_train)),
+            faulty=tuple(place for place, _ in labelled),
+            labels=(
+                *(label for episode in fold.train for label in labels_of(truths[episode])),
+                *(label for _, label in labelled),
+            ),
             runs=part,
             inner=fold.inner,
         )

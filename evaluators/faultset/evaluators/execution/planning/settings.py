@@ -86,7 +86,7 @@ def choose_answerable(
     else:
         if not any(truth.causes for truth in faulty):
             impossible["localization"] = "names no candidate as root cause"
-        if not any(truth.system_level and truth.fault_type for truth in faulty):
+        if not any(truth.diagnoses for truth in faulty):
             impossible["rca"] = "does not say of which level and type its faults are"
     possible = [spec for spec in chosen if spec.task not in impossible]
     if not possible:

@@ -57,8 +57,8 @@ def training_data(train: DatasetSource, test: DatasetSource) -> TrainingData:
         Nothing is left to learn from.
     """
     _check_apart(train, test)
-    tested = {truth.cluster for truth in test.truths}
-    kept = [truth for truth in train.truths if truth.cluster not in tested]
+    tested = {problem for truth in test.truths for problem in truth.problems}
+    kept = [truth for truth in train.truths if tested.isdisjoint(truth.problems)]
     if not kept:
         raise UsageError(
             f"every (application, fault, target) of {train.name} is also in {test.name}, so nothing is left to learn "
@@ -70,7 +70,7 @@ def training_data(train: DatasetSource, test: DatasetSource) -> TrainingData:
         faulty_train=tuple(truth.episode for truth in kept if truth.faulty),
         test=tuple(truth.episode for truth in sorted(test.truths, key=lambda truth: not truth.faulty)),
     )
-    left_out = tuple(truth.episode for truth in train.truths if truth.cluster in tested)
+    left_out = tuple(truth.episode for truth in train.truths if not tested.isdisjoint(truth.problems))
     return TrainingData(source=train, fold=fold, left_out=left_out)
 
 

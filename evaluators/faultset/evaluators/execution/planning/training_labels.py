@@ -9,12 +9,21 @@ from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.diagnosis import best_constant
 
 
-def label_of(truth: Truth) -> TrainingLabel:
-    """Return the label of a training episode as baselines that need labels are given it."""
+def labels_of(truth: Truth) -> tuple[TrainingLabel, ...]:
+    """Return the label of a training episode as baselines that need labels are given it, one for each of its faults."""
     causes = tuple(names[0] for names in truth.causes)
-    return TrainingLabel(next(iter(causes), None), truth.system_level, truth.fault_type, causes, truth.onset_ns)
+    if not truth.faults:
+        first = next(iter(causes), None)
+        return (TrainingLabel(first, truth.system_level, truth.fault_type, causes, truth.onset_ns),)
+    labels = []
+    for one in truth.faults:
+        first = next((names[0] for names in truth.causes if one.target in names), None)
+        ordered = tuple(sorted(causes, key=lambda name, first=first: name != first))
+        labels.append(TrainingLabel(first, one.system_level, one.fault_type, ordered, truth.onset_ns))
+    return tuple(labels)
 
 
 def majority_label_of(truths: Sequence[Truth]) -> tuple[str, str] | None:
-    """Return the level and type that training labels most often have together."""
-    return best_constant([(t.system_level, t.fault_type) for t in truths if t.system_level and t.fault_type])
+    """Return the level and type that training labels most often have together; every fault of an episode counts."""
+    labels = [label for truth in truths for label in labels_of(truth)]
+    return best_constant([(one.system_level, one.fault_type) for one in labels if one.system_level and one.fault_type])

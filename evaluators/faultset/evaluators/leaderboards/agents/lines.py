@@ -73,7 +73,7 @@ def _counts(truth: Truth, task: str) -> bool:
         return False
     if task == "localization":
         return bool(truth.causes)
-    return task == "detection" or bool(truth.system_level and truth.fault_type)
+    return task == "detection" or bool(truth.diagnoses)
 
 
 def _means(episodes: ByEpisode, task: str) -> dict[str, float]:

@@ -185,9 +185,9 @@ def diagnosis_lines(truth: Truth, scores: EpisodeScores) -> tuple[DiagnosisLine,
             answers.append(
                 (
                     level or number_formats.NONE,
-                    level is not None and level == truth.system_level,
+                    level in {right for right, _ in truth.diagnoses},
                     kind or number_formats.NONE,
-                    kind is not None and kind == truth.fault_type,
+                    kind in {right for _, right in truth.diagnoses},
                 )
             )
         lines.append(DiagnosisLine(name=name, kind=scores.kinds[name], answers=tuple(answers)))
