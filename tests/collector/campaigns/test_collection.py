@@ -13,6 +13,8 @@ import pytest
 import faultset.collector
 from faultset.collector import CampaignProgress, EpisodeResult, Plan, collect, make_request, plan_campaign
 from faultset.collector.campaigns import collection
+from faultset.collector.campaigns.config import read_config, write_config
+from faultset.collector.campaigns.records import as_options, read_campaign
 from faultset.collector.cli.summary import print_summary
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.core.errors import DataError, PlatformError, UsageError
@@ -121,3 +123,41 @@ def test_a_full_disk_at_every_write_is_one_sentence_and_the_lock_is_given_back(
         with pytest.raises(DataError, match=r"x cannot be written .*run the same command again"):
             collect(REQUEST, out=tmp_path / "data")
     assert not (tmp_path / "data" / ".lock").exists()
+
+
+def test_a_campaign_of_two_faults_at_once_is_planned_stored_resumed_and_repeated_as_a_file(
+    failures: dict, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {
+        "faults": ["target-port", "pod-kill"],
+        "apps": ["hotel"],
+        "normal": 1,
+        "profile": "quick",
+    }
+    first = collect(out=tmp_path, concurrent=2, **options)
+    assert [plan.fault_name for plan in first.plans if plan.fault] == ["pod-kill + target-port"]
+    again = collect(out=tmp_path, concurrent=2, **options)
+    assert [one.attempts for one in again.episodes] == [0, 0]
+    record = read_campaign(tmp_path, first.campaign)
+    assert [Plan.from_json(plan) for plan in record["plans"]] == list(first.plans)
+    (tmp_path / "campaign.yaml").write_text(write_config(as_options(record)))
+    assert read_config(tmp_path / "campaign.yaml", {"concurrent", *as_options(record)})["concurrent"] == 2
+    alone = collect(out=tmp_path, **options)
+    assert alone.campaign != first.campaign
+    assert not {plan.episode for plan in alone.plans} & {plan.episode for plan in first.plans}
+
+
+def test_a_fault_that_was_only_planned_with_one_that_cannot_be_injected_is_named(
+    failures: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        collection, "unsupported_faults", lambda host, specs: {"network-loss": "the kernel has no netem"}
+    )
+    said: list[str] = []
+    result = collect(faults=["all"], apps=["hotel"], normal=0, concurrent=2, out=tmp_path, notify=said.append)
+    injected = {one.fault for plan in result.plans for one in plan.faults}
+    left_out = [sentence for sentence in said if sentence.startswith("left out: ")]
+    assert "network-loss" not in injected
+    assert len(left_out) == 2, left_out
+    assert "planned together with faults that cannot be injected here" in left_out[1]
+    assert left_out[1].split()[2].rstrip(",") not in injected

@@ -111,3 +111,9 @@ def test_a_damaged_result_and_a_foreign_folder_are_refused(tmp_path: Path, made:
         mitigate(planned, out=tmp_path / "other")
     with pytest.raises(UsageError, match="nothing to do"):
         mitigate((), out=tmp_path / "new")
+
+
+def test_an_episode_with_two_faults_cannot_be_repaired() -> None:
+    (both,) = plan_campaign(make_request(faults=["target-port", "pod-kill"], apps=["hotel"], normal=0, concurrent=2))
+    with pytest.raises(UsageError, match=r"has several faults at once \(pod-kill on .* and target-port on "):
+        plan_mitigations([both], orders)

@@ -18,7 +18,7 @@ from faultset.collector.episodes import actions, health
 from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.runner import EpisodeRunner
-from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.plan import Plan, PlannedFault
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.fake import FakePlatform
@@ -30,9 +30,10 @@ from faultset.core.errors import PlatformError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.format import episodes
 from faultset.datasets.format.schemas import AddedColumn
-from faultset.datasets.format.truth import read_evidence, read_label
+from faultset.datasets.format.truth import read_evidence, read_journal, read_label
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.metrics.roles import MetricRole
+from faultset.datasets.validation.labels import label_problems
 from faultset.datasets.views import EpisodeView
 from tests.collector.plan_samples import PLAN
 
@@ -148,8 +149,9 @@ def test_an_unhealthy_application_is_torn_down_and_nothing_is_written(tmp_path: 
 
 def test_a_fault_that_is_never_confirmed_is_undone_and_the_episode_is_void(tmp_path: Path) -> None:
     subject = runner(tmp_path, pressure=busy(0.0))
-    assert subject.record.fault is not None
-    subject.record.fault = replace(subject.record.fault, check=lambda platform, target, parameters, before: None)
+    subject.record.faults[0].spec = replace(
+        subject.record.faults[0].spec, check=lambda platform, target, parameters, before: None
+    )
     outcome = subject.run()
     assert "could not be confirmed" in outcome.failure
     assert not outcome.retriable, "the same plan would end in the same way"
@@ -159,13 +161,12 @@ def test_a_fault_that_is_never_confirmed_is_undone_and_the_episode_is_void(tmp_p
 
 def test_an_injection_that_breaks_halfway_is_undone(tmp_path: Path) -> None:
     subject = runner(tmp_path)
-    assert subject.record.fault is not None
 
     def half(platform, target, rng):
         platform.patch("Deployment", target, {"spec": {"replicas": 0}})
         raise PlatformError("the second act failed")
 
-    subject.record.fault = replace(subject.record.fault, inject=half)
+    subject.record.faults[0].spec = replace(subject.record.faults[0].spec, inject=half)
     assert subject.run().failure == "the second act failed"
     assert subject.platform.get("Deployment", "geo")["spec"]["replicas"] == 1
 
@@ -181,13 +182,12 @@ def test_an_interrupt_during_the_fault_undoes_and_writes_nothing(tmp_path: Path)
 
 def test_a_bug_is_raised_after_undo_and_teardown(tmp_path: Path) -> None:
     subject = runner(tmp_path)
-    assert subject.record.fault is not None
 
     def buggy(platform, target, rng):
         platform.patch("Deployment", target, {"spec": {"replicas": 0}})
         raise ZeroDivisionError
 
-    subject.record.fault = replace(subject.record.fault, inject=buggy)
+    subject.record.faults[0].spec = replace(subject.record.faults[0].spec, inject=buggy)
     with pytest.raises(ZeroDivisionError):
         subject.run()
     assert fake(subject).journal.open_undo_operations() == []
@@ -304,8 +304,9 @@ def test_a_fault_that_is_not_confirmed_is_tried_again_only_if_the_host_was_busy(
     for share, retriable in ((1.0, True), (0.0, False)):
         (tmp_path / str(share)).mkdir()
         subject = runner(tmp_path / str(share), pressure=busy(share))
-        assert subject.record.fault is not None
-        subject.record.fault = replace(subject.record.fault, check=lambda platform, target, parameters, before: None)
+        subject.record.faults[0].spec = replace(
+            subject.record.faults[0].spec, check=lambda platform, target, parameters, before: None
+        )
         assert subject.run().retriable is retriable
 
 
@@ -345,7 +346,7 @@ def test_each_stage_of_an_episode_is_one_line_of_the_log(tmp_path: Path, caplog:
         "hotel is healthy after the warm-up",
         "hotel is healthy before the injection",
         "injected",
-        "the fault is in effect",
+        "target-port on geo is in effect",
         "undone",
         "hotel is healthy again",
         "telemetry is read",
@@ -394,3 +395,88 @@ def test_a_process_of_the_platform_that_ended_voids_the_episode_at_once(
     assert outcome.failure.startswith("relay ended with code -9")
     assert outcome.retriable
     assert clock.passed_ns < 4 * SECOND
+
+
+BOTH = replace(SHORT_PLAN, further=(PlannedFault(fault="scale-to-zero", target="rate"),))
+
+
+def test_two_faults_are_injected_confirmed_and_labelled_each_by_itself(tmp_path: Path) -> None:
+    subject = runner(tmp_path, BOTH)
+    assert subject.run().failure == ""
+    folder = tmp_path / "data" / "episodes" / "abc"
+    label, evidence = read_label(folder), read_evidence(folder)
+    assert (label.fault, label.targets) == ("target-port + scale-to-zero", ("geo", "rate"))
+    assert [(cause.service, cause.accepted) for cause in label.root_causes] == [("geo", ("geo",)), ("rate", ("rate",))]
+    assert label.system_level == "Virtualization"
+    assert label.fault_type == "Misconfiguration + Operation Error"
+    first, second = label.faults
+    assert [(one.fault, one.target) for one in label.faults] == [("target-port", "geo"), ("scale-to-zero", "rate")]
+    assert dict(label.parameters) == {"geo": dict(first.parameters), "rate": dict(second.parameters)}
+    assert first.effective_ns is not None
+    assert second.effective_ns is not None
+    assert label.effective_ns == max(first.effective_ns, second.effective_ns)
+    assert label.inject_start_ns == first.inject_start_ns
+    injections = evidence[evidence["check"] == "injection"]
+    assert list(injections["subject"]) == ["geo", "rate"]
+    assert injections["passed"].all()
+    assert list(label_problems(EpisodeView(folder).context, label)) == []
+
+
+def test_two_faults_are_undone_in_reverse_order(tmp_path: Path) -> None:
+    subject = runner(tmp_path, BOTH)
+    assert subject.run().failure == ""
+    acts = [record for record in read_journal(tmp_path / "data" / "episodes" / "abc") if "inverse" in record]
+    of_faults = [
+        record for record in acts if record["args"].get("name") in ("geo", "rate") and record["verb"] == "patch"
+    ]
+    made = [record["seq"] for record in of_faults if record["state"] == "intent"]
+    undone = [
+        record["seq"]
+        for record in read_journal(tmp_path / "data" / "episodes" / "abc")
+        if record["state"] == "undone" and record["seq"] in made
+    ]
+    assert len(made) == 2
+    assert undone == made[::-1]
+    assert subject.platform.get("Deployment", "rate")["spec"]["replicas"] == 1
+
+
+def test_an_episode_with_two_faults_of_which_one_is_not_confirmed_is_void_and_names_it(tmp_path: Path) -> None:
+    subject = runner(tmp_path, BOTH, pressure=busy(0.0))
+    second = subject.record.faults[1]
+    second.spec = replace(second.spec, check=lambda platform, target, parameters, before: None)
+    outcome = subject.run()
+    assert "fault scale-to-zero on rate could not be confirmed" in outcome.failure
+    assert "choose --targets of which no other fault keeps requests away" in outcome.failure
+    assert fake(subject).journal.open_undo_operations() == []
+    assert not (tmp_path / "data" / "episodes" / "abc").exists()
+
+
+def test_what_the_second_injection_breaks_off_undoes_the_first(tmp_path: Path) -> None:
+    subject = runner(tmp_path, BOTH)
+
+    def fail(platform, target, rng):
+        raise PlatformError("the second fault cannot be made")
+
+    subject.record.faults[1].spec = replace(subject.record.faults[1].spec, inject=fail)
+    assert subject.run().failure == "the second fault cannot be made"
+    assert fake(subject).journal.open_undo_operations() == []
+    (port,) = subject.platform.get("Service", "geo")["spec"]["ports"]
+    assert port["targetPort"] == load_app("hotel").services["geo"].port
+
+
+def test_each_of_two_faults_is_repeated_in_its_own_time(tmp_path: Path) -> None:
+    phases = Phases(warmup_s=0.1, baseline_s=10.0, fault_s=21.0, cooldown_s=0.1)
+    subject = runner(tmp_path, replace(BOTH, phases=phases))
+    made: dict[str, list[float]] = {"geo": [], "rate": []}
+
+    def note(platform, target, rng):
+        made[target].append((subject._clock.time_ns() - subject.machine.onset_ns) / SECOND)
+        return {"drawn": float(rng.random())}
+
+    for one, repeat_s in zip(subject.record.faults, (4.0, None), strict=True):
+        one.spec = replace(one.spec, inject=note, repeat_s=repeat_s, check=lambda *arguments: "seen")
+    subject.machine.repeats_s = (4.0,)
+    outcome = subject.run()
+    assert len(made["rate"]) == 1
+    assert made["geo"] == pytest.approx([4.0 * n for n in range(len(made["geo"]))], abs=0.2), outcome
+    assert len(made["geo"]) >= 4

@@ -13,7 +13,7 @@ from faultset.core.times import SECOND_NS as SECOND
 from tests.collector.plan_samples import PLAN
 
 
-def machine(onset_s: float = 95.0, repeat_s: float | None = None, mitigates: bool = False) -> EpisodeMachine:
+def machine(onset_s: float = 95.0, repeats_s: tuple[float, ...] = (), mitigates: bool = False) -> EpisodeMachine:
     draws = Draws(
         onset_s=onset_s,
         change_s=(30.0, 150.0),
@@ -21,7 +21,7 @@ def machine(onset_s: float = 95.0, repeat_s: float | None = None, mitigates: boo
         changes=np.random.default_rng(1),
         load_seed=7,
     )
-    return EpisodeMachine(plan=PLAN, draws=draws, repeat_s=repeat_s, mitigates=mitigates)
+    return EpisodeMachine(plan=PLAN, draws=draws, repeats_s=repeats_s, mitigates=mitigates)
 
 
 def drive(
@@ -74,7 +74,7 @@ def test_the_view_has_the_same_length_wherever_the_onset_falls(onset_s: float) -
 
 
 def test_a_repeated_fault_is_injected_until_the_recovery_and_not_after() -> None:
-    subject = machine(onset_s=100, repeat_s=30)
+    subject = machine(onset_s=100, repeats_s=(30,))
     injected = [at - subject.view_start_ns / SECOND for at, c in drive(subject) if c is Command.INJECT]
     assert injected == [100, 130, 160, 190]
 

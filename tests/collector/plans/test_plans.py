@@ -128,3 +128,82 @@ def test_code_in_a_folder_is_refused_where_services_cannot_find_it(tmp_path: Pat
     assert plan_campaign(request)
     with pytest.raises(UsageError, match="which services on platform kubernetes cannot find; build an image"):
         plan_campaign(replace(request, platform="kubernetes"))
+
+
+PAIRS = replace(REQUEST, concurrent=2)
+
+
+def test_two_faults_at_once_are_different_and_no_name_is_a_right_answer_for_both() -> None:
+    app = load_app("hotel")
+    for seed in range(5):
+        for plan in plan_campaign(replace(PAIRS, seed=seed)):
+            if plan.fault is None:
+                assert plan.faults == ()
+                continue
+            first, second = plan.faults
+            assert first.fault < second.fault
+            answers = [{one.target, *faults()[one.fault].also_accepted(app, one.target)} for one in (first, second)]
+            assert answers[0].isdisjoint(answers[1])
+            assert all(one.target in faults()[one.fault].targets(app) for one in plan.faults)
+
+
+def test_every_fault_is_in_as_many_pairs_as_asked_and_pairs_have_half_as_many_no_fault_episodes() -> None:
+    plans = plan_campaign(PAIRS)
+    counts = Counter(one.fault for plan in plans for one in plan.faults)
+    usable = [name for name, spec in faults().items() if spec.targets(load_app("hotel"))]
+    assert counts.keys() == set(usable)
+    assert min(counts.values()) == 2
+    injected = sum(plan.fault is not None for plan in plans)
+    assert len(usable) <= injected <= len(usable) + 2
+    assert len(plans) - injected == max(6, -(-injected // 2))
+
+
+def test_neither_of_two_targets_calls_the_other_where_there_is_a_choice() -> None:
+    request = replace(PAIRS, faults=("network-delay", "http-abort"), repeat=20)
+    calls = {"search": {"geo", "rate"}}
+    for plan in plan_campaign(request):
+        if plan.fault:
+            one, other = (fault.target for fault in plan.faults)
+            assert other not in calls.get(one, ())
+            assert one not in calls.get(other, ())
+
+
+def test_two_named_faults_are_one_episode_and_an_odd_one_gets_a_partner() -> None:
+    two = plan_campaign(replace(PAIRS, faults=("network-delay", "http-abort"), repeat=1, normal=0))
+    assert [plan.fault_name for plan in two] == ["http-abort + network-delay"]
+    three = replace(PAIRS, faults=("network-delay", "http-abort", "pod-kill"), repeat=1, normal=0)
+    counts = Counter(one.fault for plan in plan_campaign(three) for one in plan.faults)
+    assert sorted(counts.values()) == [1, 1, 2]
+
+
+def test_one_fault_at_a_time_is_planned_as_before_and_under_the_same_id() -> None:
+    assert campaign_id(replace(REQUEST, concurrent=1)) == campaign_id(REQUEST)
+    assert campaign_id(PAIRS) != campaign_id(REQUEST)
+    assert all("further" not in plan.to_json() for plan in plan_campaign(REQUEST))
+
+
+def test_a_plan_with_two_faults_survives_json_and_draws_for_each_by_itself() -> None:
+    plan = next(plan for plan in plan_campaign(PAIRS) if plan.further)
+    assert Plan.from_json(plan.to_json()) == plan
+    alone, both = draw(replace(plan, further=())), draw(plan)
+    assert (alone.onset_s, alone.load_seed, alone.change_s) == (both.onset_s, both.load_seed, both.change_s)
+    assert alone.fault.random() == both.fault.random()
+    (further,) = both.further
+    assert further.random() != draw(plan).fault.random()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"concurrent": 3}, "--concurrent must be from 1 to 2, but is 3"),
+        ({"faults": ("pod-kill",)}, "injects two different faults at once, but of --faults only pod-kill is for hotel"),
+        (
+            {"faults": ("pod-kill", "network-loss"), "targets": ("geo",)},
+            "fault network-loss can be together with none of the others on another target in hotel",
+        ),
+        ({"faults": ("pod-kill", "revoke-auth"), "targets": ("geo", "mongodb-geo")}, "can be together with none"),
+    ],
+)
+def test_faults_that_cannot_be_together_are_refused_in_one_sentence(change: dict, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        plan_campaign(replace(PAIRS, **change))

@@ -32,15 +32,15 @@ def requests(slow_from_s: float, slow_to_s: float, endpoints: tuple[str, ...] = 
     )
 
 
-def reason(frame: pd.DataFrame, target: str | None) -> str:
+def reason(frame: pd.DataFrame, *faulty: str) -> str:
     seen = as_seen_at(frame, END)
     tests = sli_tests(seen, start_ns=START, reference_end_ns=REFERENCE_END, onset_ns=ONSET, end_ns=END)
-    return void_reason(frame, tests, target=target, services_reached=REACHED, start_ns=START, onset_ns=ONSET)
+    return void_reason(frame, tests, faulty=faulty, services_reached=REACHED, start_ns=START, onset_ns=ONSET)
 
 
 def test_a_quiet_episode_is_valid() -> None:
     assert reason(requests(0, 0), "geo") == ""
-    assert reason(requests(0, 0), None) == ""
+    assert reason(requests(0, 0)) == ""
 
 
 def test_requests_that_move_after_the_injection_are_valid_when_they_can_reach_the_target() -> None:
@@ -58,7 +58,7 @@ def test_requests_that_moved_shortly_before_the_injection_make_the_episode_void(
 
 
 def test_a_no_fault_episode_in_which_requests_moved_before_its_onset_is_void() -> None:
-    assert "before the injection" in reason(requests(20, 90), None)
+    assert "before the injection" in reason(requests(20, 90))
 
 
 def test_moved_requests_that_cannot_reach_the_target_make_the_episode_void() -> None:

@@ -156,7 +156,9 @@ def _collect(
         notify(sentence)
     jobs = _jobs(plans, host, jobs, notify)
     unsupported = _unsupported_faults(plans, host, request, notify)
-    plans = tuple(plan for plan in plans if plan.fault not in unsupported)
+    for fault in _only_with(unsupported, plans):
+        notify(f"left out: {fault}, which was planned together with faults that cannot be injected here")
+    plans = tuple(plan for plan in plans if unsupported.keys().isdisjoint(one.fault for one in plan.faults))
     code = requested_code(request)
     if changed := ", ".join(code_changes(root, request, code)):
         notify(f"the code of {changed} has changed since the last such campaign: all its episodes are new")
@@ -234,13 +236,20 @@ def _unsupported_faults(
     plans: Sequence[Plan], host: PlatformHost | WorkerHosts, request: CampaignRequest, notify: Callable[[str], None]
 ) -> dict[str, str]:
     """Return the planned faults that the host cannot inject; raise PlatformError when one was requested by name."""
-    planned = {plan.fault: get_fault(plan.fault) for plan in plans if plan.fault}
+    planned = {one.fault: get_fault(one.fault) for plan in plans for one in plan.faults}
     unsupported = unsupported_faults(host, planned.values())
     for fault, reason in unsupported.items():
         if fault in request.faults:
             raise PlatformError(f"fault {fault} cannot be injected here: {reason}")
         notify(f"left out: {fault}, which cannot be injected here: {reason}")
     return unsupported
+
+
+def _only_with(unsupported: Mapping[str, str], plans: Sequence[Plan]) -> list[str]:
+    """Return the faults that have no episode without one that cannot be injected."""
+    names = [{one.fault for one in plan.faults} for plan in plans]
+    possible = {name for together in names if unsupported.keys().isdisjoint(together) for name in together}
+    return sorted(set().union(*names) - possible - unsupported.keys())
 
 
 def _provenance(

@@ -102,6 +102,11 @@ def plan_mitigations(plans: Sequence[Plan], orders: Callable[[Plan], Sequence[Re
     for plan in plans:
         if plan.fault is None or plan.target is None:
             raise UsageError(f"episode {plan.episode} has no fault to repair; name one with a fault")
+        if plan.further:
+            raise UsageError(
+                f"episode {plan.episode} has several faults at once ({plan.title}), and repairs are judged of one; "
+                "name an episode with one fault"
+            )
         base = campaign_code([get_fault(plan.fault)], (plan.app_file or plan.app,), plan.platform, plan.sources)
         for order in orders(plan):
             code = base | (order.mitigator.code if order.mitigator else {})

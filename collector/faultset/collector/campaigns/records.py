@@ -91,11 +91,10 @@ def write_campaign(
 
 def code_changes(root: Path, request: CampaignRequest, code: Mapping[str, str]) -> list[str]:
     """Name what has other code than in every campaign of the same request that the dataset has."""
-    wanted = json.loads(json.dumps(asdict(request)))
     earlier = [
         record["code"]
         for record in (_read(root, name) for name in campaign_ids(root))
-        if record["request"] == wanted and record.get("code")
+        if record.get("code") and checked(record["request"], CampaignRequest, "a request") == request
     ]
     if not earlier or dict(code) in earlier:
         return []

@@ -101,6 +101,13 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 )
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Episodes for each fault.")
 @click.option(
+    "--concurrent",
+    type=click.IntRange(1, 2),
+    default=1,
+    show_default=True,
+    help="Faults in each episode with a fault; 2 injects two different ones at once, on different targets.",
+)
+@click.option(
     "--normal",
     type=click.IntRange(min=0),
     help="Episodes without a fault; by default half as many as with a fault, at least 6.",
@@ -164,6 +171,7 @@ def collect(
     scheduler: str | None,
     seed: int,
     repeat: int,
+    concurrent: int,
     normal: int | None,
     profile: str,
     rate: float | None,
@@ -208,6 +216,7 @@ def collect(
         platform=platform,
         seed=seed,
         repeat=repeat,
+        concurrent=concurrent,
         normal=normal,
         profile=profile,
         rate_rps=rate,
@@ -252,8 +261,8 @@ def _show_plans(plans: Sequence[Plan], as_json: bool) -> None:
             "number": number,
             "episode": plan.episode,
             "app": plan.app,
-            "fault": plan.fault or f"none ({plan.no_fault_kind})",
-            "target": plan.target or "",
+            "fault": plan.fault_name or f"none ({plan.no_fault_kind})",
+            "target": plan.target_name,
             "onset_s": round(draw(plan).onset_s, 1),
             "view_s": plan.phases.view_s,
             "rate_rps": plan.rate_rps,

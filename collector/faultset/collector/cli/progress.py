@@ -92,7 +92,7 @@ def _bars() -> Iterator[Callable[[CampaignProgress], None]]:
             if name not in tasks:
                 length = plan.phases.warmup_s + plan.phases.view_s + plan.phases.cooldown_s + 10
                 tasks[name] = bars.add_task(
-                    f"{plan.fault or 'no fault'} {plan.target or plan.no_fault_kind}", total=length, state=""
+                    f"{plan.fault_name or 'no fault'} {plan.target_name or plan.no_fault_kind}", total=length, state=""
                 )
             bars.update(tasks[name], completed=time.monotonic() - episode.started, state=episode.phase)
 

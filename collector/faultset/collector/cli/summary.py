@@ -23,14 +23,16 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     ended = {one.episode: one for one in result.episodes}
     labels = {name: read_label(result.root / "episodes" / name) for name, one in ended.items() if not one.failure}
     rows = []
-    for plan in sorted(result.plans, key=lambda p: (p.fault is None, p.fault or p.no_fault_kind or "", p.target or "")):
+    for plan in sorted(
+        result.plans, key=lambda p: (p.fault is None, p.fault_name or p.no_fault_kind or "", p.target_name)
+    ):
         label, one = labels.get(plan.episode), ended.get(plan.episode)
         failure = one.failure if one else "not run"
         rows.append(
             {
                 "episode": plan.episode,
-                "fault": plan.fault or "none",
-                "target": plan.target or plan.no_fault_kind,
+                "fault": plan.fault_name or "none",
+                "target": plan.target_name or plan.no_fault_kind,
                 "verdict": "failed" if failure else label and label.verdict,
                 "manifest after s": label and _seconds(label.first_manifest_ns, label.inject_start_ns),
                 "healthy again after s": label and _seconds(label.healthy_again_ns, label.recover_start_ns),

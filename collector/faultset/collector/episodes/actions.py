@@ -22,10 +22,9 @@ from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.live_faults import live_fault
 from faultset.collector.episodes.recording.contexts import LiveRecording
 from faultset.collector.episodes.recording.writer import write_episode
-from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
+from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.episodes.state_machine import EpisodeMachine, Phase
 from faultset.collector.episodes.watchdog import EpisodeWatchdog
-from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.mitigation.messages import MitigationResult
 from faultset.collector.plans.plan import Draws
 from faultset.collector.platforms.api.capabilities import host_load
@@ -143,44 +142,50 @@ class EpisodeActions:
         self.journal.note("change", **harmless_changes.harmless_change(self.platform, self.draws.changes))
 
     def inject(self) -> None:
-        """Inject the fault, once more with every repetition, or make the change of an episode without a fault."""
+        """Inject the faults, again those that repeat, or make the change of an episode without a fault."""
         record = self.record
         if self._attempt and record.inject_start_ns is None:
             self._attempt.note_healthy()
-        if record.fault and self.plan.target and record.inject_start_ns is None:
-            record.before = record.fault.state_before(self.platform, self.plan.target)
+        for one in record.faults:
+            if not one.injections:
+                one.before = one.spec.state_before(self.platform, one.target)
         record.inject_start_ns = record.inject_start_ns or self._clock.time_ns()
-        if record.fault is None:
+        if not record.faults:
             changes = {"disturbed": harmless_changes.disturb, "sham": harmless_changes.imitate_fault}
             change = changes.get(self.plan.no_fault_kind or "")
-            record.parameters = change(self.platform, self.draws.fault) if change else {}
-        else:
-            assert self.plan.target is not None
-            # every repetition draws the same, and what the first one did is what the label says
-            rng = copy.deepcopy(self.draws.fault)
-            parameters = dict(record.fault.inject(self.platform, self.plan.target, rng))
-            record.parameters = record.parameters or parameters
+            record.change = change(self.platform, self.draws.fault) if change else {}
+        for one in record.faults:
+            if one.is_due(self._clock.time_ns(), self.machine.onset_ns):
+                self._inject(one)
         if record.inject_done_ns is None:
             record.inject_done_ns = self._clock.time_ns()
             _log.info("injected: %s", self.plan.title)
         self.confirm()
 
+    def _inject(self, one: FaultRecord) -> None:
+        one.inject_start_ns = one.inject_start_ns or self._clock.time_ns()
+        # every repetition draws the same, and what the first one did is what the label says
+        parameters = dict(one.spec.inject(self.platform, one.target, copy.deepcopy(one.rng)))
+        one.parameters = one.parameters or parameters
+        one.injections += 1
+        one.inject_done_ns = one.inject_done_ns or self._clock.time_ns()
+
     def confirm(self) -> None:
-        """Look whether the fault is in effect, unless that is known."""
-        record, target = self.record, self.plan.target
-        if record.fault is None or record.effective_ns or target is None:
-            return
-        seen = record.fault.check(self.platform, target, record.parameters, record.before)
-        if seen:
-            record.effective_ns = self._clock.time_ns()
-            record.add_evidence("injection", target, True, seen)
-            _log.info("the fault is in effect: %s", seen)
+        """Look whether the faults are in effect, unless that is known."""
+        for one in self.record.unconfirmed:
+            if not one.injections:
+                continue
+            seen = one.spec.check(self.platform, one.target, one.parameters, one.before)
+            if seen:
+                one.effective_ns = self._clock.time_ns()
+                self.record.add_evidence("injection", one.target, True, seen)
+                _log.info("%s on %s is in effect: %s", one.spec.name, one.target, seen)
 
     def mitigate(self) -> None:
         """Carry out the repair, and judge whether the application is healthy for good."""
         assert self._attempt is not None
-        if self.record.fault and not self.record.effective_ns:
-            raise self._unconfirmed(self.record.fault)
+        if self.record.unconfirmed:
+            raise self._unconfirmed(self.record.unconfirmed[0])
         recording = LiveRecording(self.plan, self.platform, self._bounds, self.journal.path.parent)
         live = live_fault(
             self.record,
@@ -205,18 +210,16 @@ class EpisodeActions:
         record.recover_start_ns = self._clock.time_ns()
         if self.machine.phase is Phase.RECOVER:
             self.confirm()
-            if record.fault and not record.effective_ns:
-                record.add_evidence(
-                    "injection", self.plan.target or "", False, "nothing showed that the fault took effect"
-                )
+            for one in record.unconfirmed:
+                record.add_evidence("injection", one.target, False, "nothing showed that the fault took effect")
         self.platform.step_load(1.0)
         self.platform.undo()
         record.recover_done_ns = self._clock.time_ns()
         _log.info("undone")
         if self.machine.phase is not Phase.RECOVER:
             return
-        if record.fault and was_injected and not record.effective_ns:
-            raise self._unconfirmed(record.fault)
+        if record.unconfirmed and was_injected:
+            raise self._unconfirmed(record.unconfirmed[0])
         self._await_recovery()
         if self._attempt:
             self._attempt.check_restored()
@@ -226,10 +229,11 @@ class EpisodeActions:
             start_ns=self.machine.view_start_ns, reference_end_ns=self.machine.reference_end_ns, end_ns=end_ns
         )
 
-    def _unconfirmed(self, fault: FaultSpec) -> FaultNotConfirmed:
+    def _unconfirmed(self, one: FaultRecord) -> FaultNotConfirmed:
+        beside = ", or choose --targets of which no other fault keeps requests away" if self.plan.further else ""
         return FaultNotConfirmed(
-            f"fault {fault.name} on {self.plan.target} could not be confirmed: its check found nothing in "
-            f"{self.plan.phases.fault_s:g} s; give it more time with --fault, or correct the check"
+            f"fault {one.spec.name} on {one.target} could not be confirmed: its check found nothing in "
+            f"{self.plan.phases.fault_s:g} s; give it more time with --fault, or correct the check{beside}"
         )
 
     def _await_recovery(self) -> None:
@@ -257,7 +261,7 @@ class EpisodeActions:
         self.record.healthy_again_ns = self._clock.time_ns()
         _log.info("%s is healthy again", self.plan.app)
         self.record.add_evidence(
-            "recovery", self.plan.target or self.plan.app, True, "ready, and client requests succeed"
+            "recovery", self.plan.target_name or self.plan.app, True, "ready, and client requests succeed"
         )
 
     def collect(self) -> None:

@@ -41,8 +41,7 @@ def live_fault(
     recording
         Of the episode so far.
     """
-    assert record.fault is not None
-    assert record.plan.target is not None
+    (fault,) = record.faults
     assert record.inject_start_ns is not None
     end_ns = min(clock.time_ns(), machine.view_end_ns)
     tests = sli_tests(
@@ -52,7 +51,7 @@ def live_fault(
         onset_ns=record.inject_start_ns,
         end_ns=end_ns,
     )
-    repetition = _Repetition(clock, record.fault.repeat_s)
+    repetition = _Repetition(clock, fault.spec.repeat_s)
 
     def sleep(seconds: float) -> None:
         until_ns = clock.monotonic_ns() + round(seconds * SECOND_NS)
@@ -73,10 +72,10 @@ def live_fault(
 
     return LiveFault(
         run=record.plan.episode,
-        fault=record.fault,
-        target=record.plan.target,
-        parameters=record.parameters,
-        before=record.before,
+        fault=fault.spec,
+        target=fault.target,
+        parameters=fault.parameters,
+        before=fault.before,
         onset_ns=record.inject_start_ns,
         manifest=any(test.fires for test in tests),
         unhealthy_requests=lambda start_ns, end_ns: unhealthy_requests(

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.plans.plan import Plan
+from faultset.core.times import SECOND_NS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +22,42 @@ class ViewBounds:
     end_ns: int
 
 
+@dataclass(kw_only=True)
+class FaultRecord:
+    """What happened of one fault, and when.
+
+    Attributes
+    ----------
+    target
+        Service that it is applied to.
+    rng
+        What its injection draws from; every repetition draws the same.
+    before
+        What its `observe` returned before the injection.
+    parameters
+        What the first injection returned.
+    injections
+        How often it was injected.
+    """
+
+    spec: FaultSpec
+    target: str
+    rng: np.random.Generator
+    before: Any = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    injections: int = 0
+    inject_start_ns: int | None = None
+    inject_done_ns: int | None = None
+    effective_ns: int | None = None
+
+    def is_due(self, now_ns: int, onset_ns: int) -> bool:
+        """Tell whether it is to be injected, for the first time or again."""
+        if not self.injections:
+            return True
+        repeat_s = self.spec.repeat_s
+        return repeat_s is not None and now_ns >= onset_ns + self.injections * int(repeat_s * SECOND_NS)
+
+
 @dataclass
 class EpisodeRecord:
     """What happened in an episode, and when.
@@ -27,12 +66,12 @@ class EpisodeRecord:
 
     Attributes
     ----------
+    faults
+        In the order in which they are injected; none in an episode without a fault.
     parallel
         How many episodes the campaign runs at a time.
-    before
-        What the fault's `observe` returned before the injection.
-    parameters
-        What the injection returned.
+    change
+        What an episode without a fault has instead of one.
     durations_s
         Seconds spent on each command of the state machine.
     clock
@@ -40,19 +79,37 @@ class EpisodeRecord:
     """
 
     plan: Plan
-    fault: FaultSpec | None
+    faults: tuple[FaultRecord, ...] = ()
     parallel: int = 1
     inject_start_ns: int | None = None
     inject_done_ns: int | None = None
-    effective_ns: int | None = None
     recover_start_ns: int | None = None
     recover_done_ns: int | None = None
     healthy_again_ns: int | None = None
-    before: Any = None
-    parameters: dict[str, Any] = field(default_factory=dict)
+    change: dict[str, Any] = field(default_factory=dict)
     evidence: list[dict[str, Any]] = field(default_factory=list)
     durations_s: dict[str, float] = field(default_factory=dict)
     clock: EpisodeClock = SYSTEM_CLOCK
+
+    @property
+    def effective_ns(self) -> int | None:
+        """When the last of the faults was confirmed; None without one, and while one is not."""
+        seen = [one.effective_ns for one in self.faults if one.effective_ns is not None]
+        return max(seen) if seen and not self.unconfirmed else None
+
+    @property
+    def unconfirmed(self) -> tuple[FaultRecord, ...]:
+        """The faults of which nothing has shown yet that they are in effect."""
+        return tuple(one for one in self.faults if one.effective_ns is None)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of the fault, of several by target, or of the change that is there instead of one."""
+        if not self.faults:
+            return self.change
+        return (
+            self.faults[0].parameters if len(self.faults) == 1 else {one.target: one.parameters for one in self.faults}
+        )
 
     def add_evidence(self, check: str, subject: str, passed: bool, detail: str) -> None:
         """Add a row of evidence with the present time."""

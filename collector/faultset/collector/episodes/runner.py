@@ -12,7 +12,7 @@ from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.episodes.health import HostTooBusy
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.messages import EpisodeOutcome
-from faultset.collector.episodes.records import EpisodeRecord
+from faultset.collector.episodes.records import EpisodeRecord, FaultRecord
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
 from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.faults.registry import get_fault
@@ -70,10 +70,14 @@ class EpisodeRunner:
     ):
         self.plan, self.platform, self.journal = plan, platform, journal
         self.sources = sources or SourceRecorder((), root)
-        fault = get_fault(plan.fault) if plan.fault else None
         draws = draw(plan) if repair is None else draw(plan, harmless_changes=0)
-        self.record = EpisodeRecord(plan=plan, fault=fault, parallel=parallel, clock=clock)
-        self.machine = EpisodeMachine(plan=plan, draws=draws, repeat_s=fault.repeat_s if fault else None)
+        faults = tuple(
+            FaultRecord(spec=get_fault(one.fault), target=one.target, rng=rng)
+            for one, rng in zip(plan.faults, (draws.fault, *draws.further), strict=False)
+        )
+        self.record = EpisodeRecord(plan=plan, faults=faults, parallel=parallel, clock=clock)
+        repeats_s = tuple(one.spec.repeat_s for one in faults if one.spec.repeat_s is not None)
+        self.machine = EpisodeMachine(plan=plan, draws=draws, repeats_s=repeats_s)
         self.machine.mitigates = repair is not None
         self._report, self._interrupted, self._clock = report, interrupted, clock
         self._pressure = pressure or CpuPressure()

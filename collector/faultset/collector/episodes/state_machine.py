@@ -69,12 +69,14 @@ class EpisodeMachine:
     ----------
     phase
         Where the episode is.
+    repeats_s
+        Seconds after which faults are injected again, of those that are.
     warm_grace_s
         How long after the planned warm-up the application may take to become healthy, in seconds.
     mitigates
         Whether the application is to be repaired at the end of the view; such an episode is not written.
-    view_start_ns
-        Beginning of the view, known from the baseline on.
+    view_start_ns, onset_ns
+        Beginning of the view and of the fault, known from the baseline on.
     deadline_ns
         When the machine needs the next event at the latest; None while it waits for the result of a command.
     failure
@@ -83,11 +85,12 @@ class EpisodeMachine:
 
     plan: Plan
     draws: Draws
-    repeat_s: float | None = None
+    repeats_s: tuple[float, ...] = ()
     warm_grace_s: float = 60.0
     mitigates: bool = False
     phase: Phase = Phase.NEW
     view_start_ns: int = 0
+    onset_ns: int = 0
     deadline_ns: int | None = None
     failure: str = ""
     interrupted: bool = False
@@ -172,14 +175,13 @@ class EpisodeMachine:
     def _begin_view(self, now_ns: int) -> None:
         self.phase = Phase.BASELINE
         self.view_start_ns = -(-now_ns // SECOND_NS) * SECOND_NS
-        onset_ns = self.view_start_ns + int(self.draws.onset_s * SECOND_NS)
+        self.onset_ns = onset_ns = self.view_start_ns + int(self.draws.onset_s * SECOND_NS)
         timed = [(self.view_start_ns + int(s * SECOND_NS), Command.CHANGE) for s in self.draws.change_s]
         timed += [(onset_ns - SECOND_NS, Command.CHECK_REFERENCE), (onset_ns, Command.INJECT)]
-        repeat_ns = onset_ns
-        while (
-            self.repeat_s and (repeat_ns := repeat_ns + int(self.repeat_s * SECOND_NS)) < self.view_end_ns - SECOND_NS
-        ):
-            timed.append((repeat_ns, Command.INJECT))
+        for repeat_s in self.repeats_s:
+            repeat_ns = onset_ns
+            while (repeat_ns := repeat_ns + int(repeat_s * SECOND_NS)) < self.view_end_ns - SECOND_NS:
+                timed.append((repeat_ns, Command.INJECT))
         self._scheduled = sorted(timed)
         self.deadline_ns = self._scheduled[0][0]
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 
 from faultset.collector.apps import is_path, load_app
-from faultset.collector.faults.registry import NOOP, FaultSpec
+from faultset.collector.faults.registry import NOOP
 from faultset.collector.load.schedule import mixes_of
 from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.code import campaign_code
+from faultset.collector.plans.fault_choice import faults_alone, faults_in_pairs
 from faultset.collector.plans.fault_selection import chosen_faults
-from faultset.collector.plans.plan import NoFaultKind, Plan
+from faultset.collector.plans.plan import NoFaultKind, Plan, PlannedFault
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, traffic_of
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.runtime.app_code import is_folder
@@ -25,37 +24,12 @@ from faultset.collector.sources.registry import check_together, load_source
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.json_text import canonical_json
-from faultset.core.suggestions import unknown_name
 
 _ALWAYS = object()
 NO_FAULT_KINDS: tuple[NoFaultKind, ...] = ("plain", "disturbed", "sham")
 FEWEST_NO_FAULT = 6
 
-_Draft = tuple[AppSpec, str | None, NoFaultKind | None, str | None]
-
-
-def _pick_targets(
-    specs: Sequence[FaultSpec], app: AppSpec, targets: Sequence[str], repeat: int, rng: np.random.Generator
-) -> list[tuple[FaultSpec, str]]:
-    for name in targets:
-        if name not in app.services:
-            raise unknown_name("target", name, app.services)
-    used: Counter[str] = Counter()
-    pairs = []
-    scarce_first = sorted(specs, key=lambda spec: (len(spec.targets(app)), spec.name))
-    for _ in range(repeat):
-        for spec in scarce_first:
-            possible = [name for name in spec.targets(app) if not targets or name in targets]
-            if not possible:
-                raise UsageError(
-                    f"fault {spec.name} cannot be applied to {' or '.join(targets)}; "
-                    f"its targets in {app.name} are {', '.join(spec.targets(app))}"
-                )
-            least = min(used[name] for name in possible)
-            target = str(rng.choice([name for name in possible if used[name] == least]))
-            used[target] += 1
-            pairs.append((spec, target))
-    return pairs
+_Draft = tuple[AppSpec, NoFaultKind | None, tuple[PlannedFault, ...]]
 
 
 def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]:
@@ -92,20 +66,23 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
                 "add --platform kubernetes"
             )
         mixes_of(request.mix or app.default_mix, app)
-        pairs = _pick_targets(chosen_faults(request.faults, app), app, request.targets, request.repeat, rng)
-        drafts += [(app, spec.name, None, target) for spec, target in pairs]
+        chosen = chosen_faults(request.faults, app)
+        draw_faults = faults_in_pairs if request.concurrent > 1 else faults_alone
+        injected = draw_faults(chosen, app, request.targets, request.repeat, rng)
+        drafts += [(app, None, faults) for faults in injected]
         count = request.normal
         if count is None:
-            count = max(FEWEST_NO_FAULT, math.ceil(len(pairs) / 2))
+            count = max(FEWEST_NO_FAULT, math.ceil(len(injected) / 2))
         elif count == 0 and NOOP in request.faults:
             count = request.repeat
         for number in range(count):
-            drafts.append((app, None, NO_FAULT_KINDS[number % len(NO_FAULT_KINDS)], None))
+            drafts.append((app, NO_FAULT_KINDS[number % len(NO_FAULT_KINDS)], ()))
     if not drafts:
         raise UsageError("nothing to collect: name a fault with --faults, or no-fault episodes with --normal")
     plans, campaign = [], campaign_id(request)
     for index, position in enumerate(rng.permutation(len(drafts))):
-        app, fault, kind, target = drafts[position]
+        app, kind, faults = drafts[position]
+        first = faults[0] if faults else None
         seed = int(np.random.SeedSequence([request.seed, 2, index]).generate_state(1)[0])
         plans.append(
             Plan(
@@ -113,9 +90,9 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
                 app=app.name,
                 app_file=files.get(app.name),
                 platform=request.platform,
-                fault=fault,
+                fault=first.fault if first else None,
                 no_fault_kind=kind,
-                target=target,
+                target=first.target if first else None,
                 seed=seed,
                 phases=request.phases,
                 profile=request.profile,
@@ -125,6 +102,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
                 trace_sampling=request.trace_sampling,
                 sources=request.sources,
                 traffic=traffic,
+                further=faults[1:],
             )
         )
     return tuple(plans)
@@ -133,7 +111,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
 def campaign_id(request: CampaignRequest) -> str:
     """Return an id that the same request of the same code always gets, so that running it again resumes it."""
     # the text must never change, or campaigns that an earlier release began could not be resumed
-    later = {"sources": (), "load": CONSTANT, "regions": ""}
+    later = {"sources": (), "load": CONSTANT, "regions": "", "concurrent": 1}
     given = [one.name for one in fields(request) if getattr(request, one.name) != later.get(one.name, _ALWAYS)]
     values = ", ".join(f"{name}={getattr(request, name)!r}" for name in given)
     pattern = traffic_of(request).pattern

@@ -15,6 +15,7 @@ from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.core.reading.documents import STRICT, checked, parse_object
 from faultset.core.suggestions import unknown_name
+from faultset.datasets.format.labels import joined
 
 NoFaultKind = Literal["plain", "disturbed", "sham"]
 
@@ -31,6 +32,18 @@ def profile_phases(profile: str, platform: str) -> Phases:
     if profile not in profiles:
         raise unknown_name("profile", profile, profiles)
     return profiles[profile]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedFault:
+    """A fault and the service that it is applied to."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    fault: str
+    """Name of the fault."""
+    target: str
+    """Name of the service."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +84,25 @@ class Plan:
     """Names of the sources of telemetry that are added to those of the platform."""
     traffic: Traffic = CONSTANT_TRAFFIC
     """How the rate of requests moves, and from where they come."""
+    further: tuple[PlannedFault, ...] = ()
+    """Faults that are injected together with `fault`, on other targets."""
+
+    @property
+    def faults(self) -> tuple[PlannedFault, ...]:
+        """All faults in the order in which they are injected; none in an episode without a fault."""
+        if self.fault is None or self.target is None:
+            return ()
+        return (PlannedFault(fault=self.fault, target=self.target), *self.further)
+
+    @property
+    def fault_name(self) -> str:
+        """Names of all faults as one; empty without a fault."""
+        return joined(one.fault for one in self.faults)
+
+    @property
+    def target_name(self) -> str:
+        """Names of all targets as one; empty without a fault."""
+        return joined(one.target for one in self.faults)
 
     @property
     def least_rate_rps(self) -> float:
@@ -80,11 +112,14 @@ class Plan:
     @property
     def title(self) -> str:
         """What is injected, in a few words for people."""
-        return f"{self.fault} on {self.target}" if self.fault else f"no fault, {self.no_fault_kind}"
+        return " and ".join(f"{one.fault} on {one.target}" for one in self.faults) or f"no fault, {self.no_fault_kind}"
 
     def to_json(self) -> str:
         """Write the plan as one line of JSON."""
-        return json.dumps(asdict(self), sort_keys=True)
+        record = asdict(self)
+        if not self.further:
+            del record["further"]  # releases that know one fault only can read it
+        return json.dumps(record, sort_keys=True)
 
     @staticmethod
     def from_json(text: str | Mapping[str, Any]) -> Plan:
@@ -102,6 +137,8 @@ class Draws:
         Beginning of the fault, or of what a no-fault episode does instead, in seconds after that of the view.
     change_s
         When the harmless changes are made, in seconds after the view's begin.
+    further
+        For each further fault what its injection draws from.
     """
 
     onset_s: float
@@ -109,6 +146,7 @@ class Draws:
     fault: np.random.Generator
     changes: np.random.Generator
     load_seed: int
+    further: tuple[np.random.Generator, ...] = ()
 
 
 def draw(plan: Plan, harmless_changes: int = 2) -> Draws:
@@ -117,7 +155,8 @@ def draw(plan: Plan, harmless_changes: int = 2) -> Draws:
     The onset is uniform within 20 % of the baseline's length around the baseline's end, so that neither the
     view's length nor any boundary tells it.
     """
-    onset, fault, changes, load = (np.random.default_rng(s) for s in np.random.SeedSequence(plan.seed).spawn(4))
+    streams = np.random.SeedSequence(plan.seed).spawn(4 + len(plan.further))
+    onset, fault, changes, load, *further = (np.random.default_rng(stream) for stream in streams)
     baseline_s = plan.phases.baseline_s
     times = sorted(float(t) for t in changes.uniform(0.02, 0.98, harmless_changes) * plan.phases.view_s)
     return Draws(
@@ -126,4 +165,5 @@ def draw(plan: Plan, harmless_changes: int = 2) -> Draws:
         fault=fault,
         changes=changes,
         load_seed=int(load.integers(2**31)),
+        further=tuple(further),
     )

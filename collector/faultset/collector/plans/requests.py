@@ -17,6 +17,7 @@ from faultset.collector.platforms.api.profiles import Phases
 from faultset.core.errors import UsageError
 
 DEFAULT_RATE_RPS = 20.0
+MOST_CONCURRENT = 2
 LOADS = {"standard": "bursty", "long": "bursty"}
 """Load of a profile that has another than a constant one."""
 
@@ -59,6 +60,8 @@ class CampaignRequest:
         How the rate of requests moves, as `faultset.collector.load.workloads.patterns` writes it.
     regions
         From where requests come, as `faultset.collector.load.workloads.regions` writes it.
+    concurrent
+        Faults that are injected together in each episode with a fault.
     """
 
     faults: tuple[str, ...]
@@ -77,6 +80,7 @@ class CampaignRequest:
     sources: tuple[str, ...] = ()
     load: str = CONSTANT
     regions: str = ""
+    concurrent: int = 1
 
 
 def make_request(
@@ -100,6 +104,7 @@ def make_request(
     sources: Sequence[str] = (),
     load: str | None = None,
     regions: str = "",
+    concurrent: int = 1,
 ) -> CampaignRequest:
     """Return a request for a campaign; see `CampaignRequest` for what is not described here.
 
@@ -147,6 +152,7 @@ def make_request(
         sources=tuple(dict.fromkeys(sources)),
         load=load,
         regions=regions,
+        concurrent=concurrent,
     )
 
 
@@ -177,6 +183,7 @@ def check_numbers(request: CampaignRequest) -> None:
         ("--seed", request.seed, 0, 2**63 - 1),
         ("--repeat", request.repeat, 1, 100_000),
         ("--normal", request.normal or 0, 0, 100_000),
+        ("--concurrent", request.concurrent, 1, MOST_CONCURRENT),
         *((f"--{name.removesuffix('_s')}", length, 0.0, 86_400.0) for name, length in lengths),
     ):
         if not least <= found <= most:

@@ -39,7 +39,7 @@ def void_reason(
     requests: pd.DataFrame,
     tests: Sequence[SliTest],
     *,
-    target: str | None,
+    faulty: Sequence[str],
     services_reached: Mapping[str, frozenset[str]],
     start_ns: int,
     onset_ns: int,
@@ -50,8 +50,8 @@ def void_reason(
     ----------
     tests
         Those of the time after the injection.
-    target
-        Service that the fault was applied to; None without a fault.
+    faulty
+        Services that a fault was applied to; none without one.
     services_reached
         For each endpoint the services that its requests can reach; one that is missing may reach all.
     """
@@ -59,11 +59,11 @@ def void_reason(
     if before:
         return before
     moved = [test for test in tests if test.fires]
-    if target is None or not moved:
+    if not faulty or not moved:
         return ""
-    if any(target in services_reached.get(test.endpoint, {target}) for test in moved):
+    if any(not services_reached.get(test.endpoint, {*faulty}).isdisjoint(faulty) for test in moved):
         return ""
-    return f"client requests moved that cannot reach {target}: {_named(moved[0])}"
+    return f"client requests moved that cannot reach {' or '.join(faulty)}: {_named(moved[0])}"
 
 
 def _named(test: SliTest) -> str:

@@ -45,7 +45,7 @@ def judge(
     wide: pd.DataFrame,
     *,
     targets: Sequence[str],
-    target: str | None = None,
+    faulty: Sequence[str] = (),
     services_reached: Mapping[str, frozenset[str]] | None = None,
     start_ns: int,
     reference_end_ns: int,
@@ -60,8 +60,8 @@ def judge(
     ----------
     targets
         Services whose own telemetry decides between latent and silent; in a no-fault episode all services.
-    target
-        Service that the fault was applied to; None without a fault.
+    faulty
+        Services that a fault was applied to; none without one.
     services_reached
         For each endpoint the services that its requests can reach; one that is missing may reach all.
     limit
@@ -112,7 +112,7 @@ def judge(
         void_reason=void_reason(
             requests,
             tests,
-            target=target,
+            faulty=faulty,
             services_reached=services_reached or {},
             start_ns=start_ns,
             onset_ns=onset_ns,

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from faultset.collector.episodes.harmless_changes import clients_may_notice
 from faultset.collector.episodes.health import void_by_host
-from faultset.collector.episodes.recording.contexts import episode_context, finished, recorded_rows, workload
+from faultset.collector.episodes.recording.contexts import episode_context, finished, recorded_rows
+from faultset.collector.episodes.recording.labels import label_of
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows
@@ -107,8 +107,8 @@ def write_episode(
         judgement = judge(
             requests.to_pandas(),
             _measured_by_platform(view.wide(plan.step_s), added),
-            targets=(plan.target,) if plan.target else tuple(app.services),
-            target=plan.target,
+            targets=[one.target for one in record.faults] or tuple(app.services),
+            faulty=[one.target for one in record.faults],
             services_reached=services_reached(app),
             start_ns=bounds.start_ns,
             reference_end_ns=bounds.reference_end_ns,
@@ -118,7 +118,7 @@ def write_episode(
             load_varies=not plan.traffic.pattern.is_constant,
         )
         _must_be_valid(plan, judgement, is_busy=is_busy, made=record.parameters)
-        label = _label(record, bounds, platform, judgement)
+        label = label_of(record, bounds, platform, judgement)
         digest = run_digest(times, view_start_ns=bounds.start_ns, inject_start_ns=label["inject_start"])
         journal.note(WRITTEN, digest=digest)
         writer.write_truth(label, [*record.evidence, *judgement.evidence], journal.path)
@@ -134,46 +134,3 @@ def _must_be_valid(plan: Plan, judgement: Judgement, *, is_busy: bool, made: Map
         reason = "client requests moved without a fault while the host was short of CPU"
     if reason:
         raise void_by_host(plan.title, reason)
-
-
-def _label(
-    record: EpisodeRecord, bounds: ViewBounds, platform: EpisodePlatform, judgement: Judgement
-) -> dict[str, Any]:
-    plan, fault = record.plan, record.fault
-    causes: list[dict[str, Any]] = []
-    if fault and plan.target:
-        accepted = [plan.target, *fault.also_accepted(platform.app, plan.target)]
-        cause = {"kind": fault.root_cause_kind, "name": plan.target, "service": plan.target, "accepted": accepted}
-        causes = [cause]
-    instants = {
-        "inject_start": record.inject_start_ns,
-        "inject_done": record.inject_done_ns,
-        "effective": record.effective_ns,
-        "recover_start": record.recover_start_ns,
-        "recover_done": record.recover_done_ns,
-        "healthy_again": record.healthy_again_ns,
-        "first_manifest": judgement.first_manifest_ns,
-    }
-    if fault is None:
-        instants = dict.fromkeys(instants)
-    return {
-        "fault": plan.fault,
-        "no_fault_kind": plan.no_fault_kind,
-        "targets": [plan.target] if plan.target else [],
-        "root_causes": causes,
-        "system_level": fault.system_level if fault else None,
-        "fault_type": fault.fault_type if fault else None,
-        "paper_number": fault.paper_number if fault else None,
-        "category": fault.category if fault else None,
-        "parameters": record.parameters,
-        **instants,
-        "view_start": bounds.start_ns,
-        "view_end": bounds.end_ns,
-        "reference_end": bounds.reference_end_ns,
-        "verdict": judgement.verdict if fault else "none",
-        "profile": plan.profile,
-        "workload": workload(plan),
-        "seed": plan.seed,
-        "host": {**host_load(platform).as_record(), "parallel": record.parallel, "durations_s": record.durations_s},
-        "clock_offsets": {table: round(1e9 * offset_s) for table, offset_s in platform.clock_offsets_s().items()},
-    }

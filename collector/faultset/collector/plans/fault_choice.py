@@ -1,0 +1,131 @@
+"""Which faults the episodes of a campaign inject, and on which services: balanced over services, alone or together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from faultset.collector.faults.registry import FaultSpec
+from faultset.collector.plans.plan import PlannedFault
+from faultset.collector.spec.app import AppSpec
+from faultset.core.errors import UsageError
+from faultset.core.suggestions import unknown_name
+
+_Targets = tuple[str, str]
+
+
+def faults_alone(
+    specs: Sequence[FaultSpec], app: AppSpec, targets: Sequence[str], repeat: int, rng: np.random.Generator
+) -> list[tuple[PlannedFault, ...]]:
+    """Return every fault `repeat` times, on targets that are used about equally often.
+
+    Raises
+    ------
+    UsageError
+        One of `targets` is no service, or a fault cannot be applied to any of them.
+    """
+    used: Counter[str] = Counter()
+    possible = {spec.name: _possible_targets(spec, app, targets) for spec in specs}
+    drawn: list[tuple[PlannedFault, ...]] = []
+    for _ in range(repeat):
+        for spec in _scarce_first(specs, app):
+            names = possible[spec.name]
+            least = min(used[name] for name in names)
+            target = str(rng.choice([name for name in names if used[name] == least]))
+            used[target] += 1
+            drawn.append((PlannedFault(fault=spec.name, target=target),))
+    return drawn
+
+
+def faults_in_pairs(
+    specs: Sequence[FaultSpec], app: AppSpec, targets: Sequence[str], repeat: int, rng: np.random.Generator
+) -> list[tuple[PlannedFault, ...]]:
+    """Return pairs of different faults in which every fault is `repeat` times at least, each pair on two targets.
+
+    No name is a right answer for both faults of a pair. Where there is a choice, neither target calls the other,
+    directly or through others, and targets are used about equally often. An odd fault gets a partner that others had.
+
+    Raises
+    ------
+    UsageError
+        There is one fault only, or one that can be together with no other; or as `faults_alone` does.
+    """
+    if len(specs) == 1:
+        raise UsageError(
+            f"--concurrent 2 injects two different faults at once, but of --faults only {specs[0].name} is for "
+            f"{app.name}; name another one"
+        )
+    possible = {spec.name: _possible_targets(spec, app, targets) for spec in specs}
+    called = {name: _called_by(app, name) for name in app.services}
+
+    @cache
+    def places(first: FaultSpec, second: FaultSpec) -> list[_Targets]:
+        return [
+            (one, other)
+            for one in possible[first.name]
+            for other in possible[second.name]
+            if _answers(first, app, one).isdisjoint(_answers(second, app, other))
+        ]
+
+    def rank(pair: _Targets) -> tuple[bool, int]:
+        one, other = pair
+        return other in called[one] or one in called[other], used[one] + used[other]
+
+    used: Counter[str] = Counter()
+    drawn: list[tuple[PlannedFault, ...]] = []
+    for _ in range(repeat):
+        left = _scarce_first(specs, app)
+        while left:
+            first = left.pop(0)
+            partners = [spec for spec in left if places(first, spec)]
+            partners = partners or [spec for spec in specs if spec is not first and places(first, spec)]
+            if not partners:
+                raise UsageError(
+                    f"fault {first.name} can be together with none of the others on another target in {app.name}; "
+                    "name more with --faults or --targets, or leave it out"
+                )
+            second = partners[int(rng.integers(len(partners)))]
+            left = [spec for spec in left if spec is not second]
+            ranks = [rank(pair) for pair in places(first, second)]
+            best = [pair for pair, found in zip(places(first, second), ranks, strict=True) if found == min(ranks)]
+            chosen = best[int(rng.integers(len(best)))]
+            used.update(chosen)
+            pair = [PlannedFault(fault=s.name, target=t) for s, t in zip((first, second), chosen, strict=True)]
+            drawn.append(tuple(sorted(pair, key=lambda one: one.fault)))
+    return drawn
+
+
+def _scarce_first(specs: Sequence[FaultSpec], app: AppSpec) -> list[FaultSpec]:
+    return sorted(specs, key=lambda spec: (len(spec.targets(app)), spec.name))
+
+
+def _possible_targets(spec: FaultSpec, app: AppSpec, targets: Sequence[str]) -> list[str]:
+    for name in targets:
+        if name not in app.services:
+            raise unknown_name("target", name, app.services)
+    possible = [name for name in spec.targets(app) if not targets or name in targets]
+    if not possible:
+        raise UsageError(
+            f"fault {spec.name} cannot be applied to {' or '.join(targets)}; "
+            f"its targets in {app.name} are {', '.join(spec.targets(app))}"
+        )
+    return possible
+
+
+def _answers(spec: FaultSpec, app: AppSpec, target: str) -> frozenset[str]:
+    return frozenset((target, *spec.also_accepted(app, target)))
+
+
+def _called_by(app: AppSpec, service: str) -> frozenset[str]:
+    """Return the services that a service calls, directly or through others."""
+    found: set[str] = set()
+    left = [service]
+    while left:
+        caller = left.pop()
+        callees = {callee for one, callee in app.calls if one == caller} - found
+        found |= callees
+        left += callees
+    return frozenset(found)
