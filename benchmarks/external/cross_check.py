@@ -15,12 +15,12 @@ import json
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from package_environment import install
 from scipy.stats import kendalltau
 
 from faultset.baselines.features.windows import localization_windows
@@ -58,25 +58,6 @@ NOTES = {
 SEEDS = range(10)
 ROOT = 3
 Case = dict[str, np.ndarray]
-
-
-def install(folder: Path) -> dict[str, str]:
-    """Install every package, each on its own; what pip said where it failed, "" where it did not."""
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-    found: dict[str, str] = {}
-    for name, steps in PACKAGES.items():
-        found[name] = ""
-        for requirements in steps:
-            done = subprocess.run(
-                [python, "-m", "pip", "install", "-q", *requirements], capture_output=True, text=True, check=False
-            )
-            if done.returncode:
-                lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
-                found[name] = lines[-1]
-                break
-    return found
 
 
 def chain(seed: int, *, shift: float = 6.0, reference: int = 300, values: int = 300, checks: Sequence[str]) -> Case:
@@ -308,7 +289,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         environment = arguments.environment or Path(folder)
-        installed = install(environment)
+        installed = install(environment, PACKAGES)
         cases = make_cases()
         answers = ask(environment / "bin" / "python", cases)
     report: dict[str, dict[str, str]] = {check: {} for check in COMPARISONS}

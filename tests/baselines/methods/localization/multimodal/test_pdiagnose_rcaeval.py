@@ -51,3 +51,7 @@ def test_published_form_counts_raw_exceedances() -> None:
     }
     assert trace == {"cart": 2, "front": 2, "db": 3}
     assert totals([metric, log, trace]) == {"cart": 35, "front": 25, "db": 15}
+
+
+def test_a_series_that_never_moves_counts_with_every_sample() -> None:
+    assert metric_counts(np.full((8, 1), 5.0), np.full((4, 1), 5.0), ["cart"]) == {"cart": 4}

@@ -1,7 +1,7 @@
 """PDiagnose as RCAEval implements it: raw counts of exceedances, added up.
 
 Kept to show what the differences to the method of `pdiagnose` amount to. It sees nothing that drops, counts error
-lines of the healthy time too, and a constant operation counts with every span.
+lines of the healthy time too, and what is constant counts with every sample and every span.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def upper_limits(reference: Matrix) -> Matrix:
 
 
 def metric_counts(reference: Matrix, values: Matrix, services: Sequence[str]) -> Counts:
-    """Samples above the limit of their series, per service."""
-    above = (values > upper_limits(reference)).sum(axis=0)
+    """Samples at or above the limit of their series, per service; of a series that never moves that is every sample."""
+    above = (values >= upper_limits(reference)).sum(axis=0)
     return _per_service(services, above)
 
 
