@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -411,6 +412,10 @@ def test_two_faults_are_injected_confirmed_and_labelled_each_by_itself(tmp_path:
     assert label.fault_type == "Misconfiguration + Operation Error"
     first, second = label.faults
     assert [(one.fault, one.target) for one in label.faults] == [("target-port", "geo"), ("scale-to-zero", "rate")]
+    for one in label.faults:
+        (interval,) = one.intervals
+        assert (interval.begin_ns, interval.end_ns) == (one.inject_start_ns, label.recover_start_ns)
+        assert (interval.first_intensity, interval.last_intensity) == (1.0, 1.0)
     assert dict(label.parameters) == {"geo": dict(first.parameters), "rate": dict(second.parameters)}
     assert first.effective_ns is not None
     assert second.effective_ns is not None
@@ -480,3 +485,23 @@ def test_each_of_two_faults_is_repeated_in_its_own_time(tmp_path: Path) -> None:
     assert len(made["rate"]) == 1
     assert made["geo"] == pytest.approx([4.0 * n for n in range(len(made["geo"]))], abs=0.2), outcome
     assert len(made["geo"]) >= 4
+
+
+def test_the_label_says_when_an_intermittent_fault_was_there(tmp_path: Path) -> None:
+    subject = runner(tmp_path)
+    (one,) = subject.record.faults
+    one.spec = replace(
+        one.spec,
+        inject=lambda *arguments: {"on_s": 0.3, "off_s": 0.2},
+        check=lambda *arguments: "seen",
+        has_course=True,
+    )
+    assert subject.run().failure == ""
+    label = read_label(tmp_path / "data" / "episodes" / "abc")
+    (fault,) = label.faults
+    assert len(fault.intervals) > 2
+    assert fault.intervals[0].begin_ns == fault.inject_done_ns
+    lengths = {round((one.end_ns - one.begin_ns) / SECOND, 6) for one in fault.intervals[:-1]}
+    gaps = {round((b.begin_ns - a.end_ns) / SECOND, 6) for a, b in pairwise(fault.intervals)}
+    assert (lengths, gaps) == ({0.3}, {0.2})
+    assert list(label_problems(EpisodeView(tmp_path / "data" / "episodes" / "abc").context, label)) == []

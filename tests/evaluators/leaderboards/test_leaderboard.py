@@ -50,6 +50,35 @@ def test_delays_count_from_the_onset_and_from_the_first_impact(make):
     assert (one.delay_s, one.delay_from_manifest_s) == (6.0, 4.0)
 
 
+PAUSES = ((65, 75), (80, 100))
+
+
+@pytest.mark.parametrize(
+    ("flagged", "expected"),
+    [
+        (range(62, 64), (1.0, 1, 1, 3.0)),
+        (range(67, 70), (0.0, 0, 0, math.inf)),
+        (range(67, 78), (1.0, 1, 1, 15.0)),
+        ([*range(67, 70), 76, 77], (1.0, 1, 1, 17.0)),
+        (range(50, 70), (0.0, 1, 0, math.inf)),
+    ],
+    ids=["while it is there", "in a pause", "still raised when it is back", "raised again", "before the onset"],
+)
+def test_an_alarm_in_a_pause_of_the_fault_is_neither_false_nor_a_detection(make, flagged, expected):
+    start = make.truth().view_start_ns
+    truth = make.truth(pauses=tuple((start + a * SECOND, start + b * SECOND) for a, b in PAUSES))
+    one = detection_facts([make.detection(truth, flagged)])
+    assert (one.detected, one.alarms, one.true_alarms, one.delay_s) == expected
+
+
+def test_samples_of_a_pause_are_not_judged(make):
+    start = make.truth().view_start_ns
+    pauses = tuple((start + a * SECOND, start + b * SECOND) for a, b in PAUSES)
+    flagged = [*range(61, 66), *range(76, 81)]
+    assert detection_facts([make.detection(make.truth(pauses=pauses), flagged)]).average_precision == 1.0
+    assert detection_facts([make.detection(make.truth(), flagged)]).average_precision < 1.0
+
+
 def test_a_failed_detector_is_wrong_with_and_without_a_fault(make):
     broken = {"status": "error", "alarm_ns": None, "answer": {}, "task": "detection"}
     assert detection_facts([make.row(make.truth(), **broken)]).raised_alarm == 0.0

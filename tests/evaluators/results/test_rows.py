@@ -72,10 +72,13 @@ def test_rows_of_a_later_version_are_refused(make, tmp_path: Path):
 
 def test_every_fault_of_an_episode_is_stored_and_files_without_that_are_read(make, tmp_path: Path):
     faults = (FaultTruth("crash", "b", "Application", "Code Defect"), FaultTruth("loss", "c", None, None))
-    truth = make.truth(fault="crash + loss", targets=("b", "c"), causes=(("b",), ("c",)), faults=faults)
+    truth = make.truth(
+        fault="crash + loss", targets=("b", "c"), causes=(("b",), ("c",)), faults=faults, pauses=((3, 5), (7, 9))
+    )
     write_rows([make.row(truth)], tmp_path / "results.parquet")
     (row,) = read_rows(tmp_path / "results.parquet")
     assert row.truth == truth
-    table = pq.read_table(tmp_path / "results.parquet").drop_columns(["faults"])
+    table = pq.read_table(tmp_path / "results.parquet").drop_columns(["faults", "pauses"])
     pq.write_table(table.replace_schema_metadata({"faultset.rows": "4"}), tmp_path / "older.parquet")
-    assert read_rows(tmp_path / "older.parquet")[0].truth.faults == ()
+    older = read_rows(tmp_path / "older.parquet")[0].truth
+    assert (older.faults, older.pauses) == ((), ())

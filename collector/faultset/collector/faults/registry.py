@@ -80,6 +80,8 @@ class FaultSpec:
         Seconds after which the injection is made again, until the recovery; None when once is enough.
     also_accepted
         Names besides the target that count as right answers.
+    has_course
+        Whether its parameters say how strongly it acts over time, as `Course` does; it is constant otherwise.
     needs
         What the platform must be able to do; see `Capability`.
     """
@@ -98,6 +100,7 @@ class FaultSpec:
     check_sees: Sight
     repeat_s: float | None
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]]
+    has_course: bool
     needs: frozenset[Capability]
 
     def state_before(self, platform: Platform, target: str) -> Any:
@@ -126,6 +129,7 @@ def fault(
     root_cause_kind: str = "Deployment",
     repeat_s: float | None = None,
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]] = lambda app, target: (),
+    has_course: bool = False,
     needs: tuple[Capability, ...] = (),
 ) -> Callable[[Inject], Inject]:
     """Register the decorated function as a fault; see `FaultSpec` for the parameters.
@@ -167,6 +171,7 @@ def fault(
             check_sees=check_sees,
             repeat_s=repeat_s,
             also_accepted=also_accepted,
+            has_course=has_course,
             needs=frozenset(needs),
         )
         return inject

@@ -37,6 +37,22 @@ class RootCause:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelledInterval:
+    """A time in which a fault acted."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    begin_ns: TimeNs
+    """Its begin."""
+    end_ns: TimeNs
+    """Its end, half-open."""
+    first_intensity: Annotated[float, Field(ge=0.0, le=1.0)]
+    """Share of the fault's full strength at the begin."""
+    last_intensity: Annotated[float, Field(ge=0.0, le=1.0)]
+    """The same at the end; in between it is linear."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabelledFault:
     """One of the faults of an episode."""
 
@@ -62,6 +78,8 @@ class LabelledFault:
     """All its changes are made."""
     effective_ns: TimeNs | None = None
     """First confirmed sign of it."""
+    intervals: tuple[LabelledInterval, ...] = ()
+    """When it acted, and how strongly; between them it did not. Empty where that is not recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +184,7 @@ class Label:
             A field is not what it must be; `origin` names the file.
         """
         fields = _with_suffix(row, LABEL_TIMES)
-        fields["faults"] = [_with_suffix(one, FAULT_TIMES) for one in row.get("faults") or ()]
+        fields["faults"] = [_fault_fields(one) for one in row.get("faults") or ()]
         for cause in row["root_causes"] or ():
             if isinstance(cause, dict) and cause.get("accepted") is None:
                 cause["accepted"] = []
@@ -177,7 +195,7 @@ class Label:
     def as_row(self) -> dict[str, Any]:
         """Return the label under the names of the table's columns, as `EpisodeWriter.write_truth` takes it."""
         row = _without_suffix(asdict(self), LABEL_TIMES)
-        row["faults"] = [_without_suffix(one, FAULT_TIMES) for one in row["faults"]] or None
+        row["faults"] = [_fault_row(one) for one in row["faults"]] or None
         return row
 
 
@@ -188,6 +206,16 @@ def joined(names: Iterable[str]) -> str:
     'Application + Operating System'
     """
     return " + ".join(dict.fromkeys(names))
+
+
+def _fault_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    intervals = [_with_suffix(one, INTERVAL_TIMES) for one in row.get("intervals") or ()]
+    return _with_suffix(row, FAULT_TIMES) | {"intervals": intervals}
+
+
+def _fault_row(fields: Mapping[str, Any]) -> dict[str, Any]:
+    intervals = [_without_suffix(one, INTERVAL_TIMES) for one in fields["intervals"]]
+    return _without_suffix(fields, FAULT_TIMES) | {"intervals": intervals or None}
 
 
 def _with_suffix(row: Mapping[str, Any], times: frozenset[str]) -> dict[str, Any]:
@@ -206,3 +234,5 @@ LABEL_TIMES = _times_of(Label)
 """Columns of the table that are times; their fields end in `_ns`."""
 FAULT_TIMES = _times_of(LabelledFault)
 """The same of every fault in it."""
+INTERVAL_TIMES = _times_of(LabelledInterval)
+"""The same of its intervals."""

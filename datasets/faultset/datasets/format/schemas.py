@@ -17,9 +17,9 @@ from faultset.core.errors import DataError
 from faultset.core.reading.documents import STRICT
 from faultset.datasets.format.names import Name
 
-SCHEMA_VERSION = 3
-"""What is written; version 2 added `objects.data`, version 3 `label.faults`."""
-READ_VERSIONS = (1, 2, 3)
+SCHEMA_VERSION = 4
+"""What is written; version 2 added `objects.data`, version 3 `label.faults`, version 4 `intervals` of each of them."""
+READ_VERSIONS = (1, 2, 3, 4)
 
 TIME = pa.timestamp("ns", tz="UTC")
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -137,6 +137,13 @@ _ROOT_CAUSE = pa.struct([
     pa.field("metric", pa.string()),
 ])  # fmt: skip
 
+_INTERVAL = pa.struct([
+    pa.field("begin", TIME),
+    pa.field("end", TIME),
+    pa.field("first_intensity", pa.float64()),
+    pa.field("last_intensity", pa.float64()),
+])  # fmt: skip
+
 _FAULT = pa.struct([
     pa.field("fault", pa.string()),
     pa.field("target", pa.string()),
@@ -148,6 +155,7 @@ _FAULT = pa.struct([
     pa.field("inject_start", TIME),
     pa.field("inject_done", TIME),
     pa.field("effective", TIME),
+    pa.field("intervals", pa.list_(_INTERVAL)),
 ])  # fmt: skip
 
 LABEL = pa.schema([

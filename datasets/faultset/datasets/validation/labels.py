@@ -59,6 +59,9 @@ def _of_each(label: Label) -> Iterator[str]:
         instants = [at_ns for at_ns in (one.inject_start_ns, one.inject_done_ns, one.effective_ns) if at_ns is not None]
         if instants != sorted(instants):
             yield f"times of {quoted(one.fault)} are not in order"
+        bounds = [bound for interval in one.intervals for bound in (interval.begin_ns, interval.end_ns)]
+        if bounds != sorted(bounds) or (bounds and bounds[0] < (one.inject_start_ns or 0)):
+            yield f"the intervals of {quoted(one.fault)} are not in order, or begin before its injection"
 
 
 def _cause_services(label: Label) -> set[str]:

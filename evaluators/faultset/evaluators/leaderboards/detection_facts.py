@@ -12,7 +12,7 @@ import numpy as np
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
-from faultset.evaluators.scoring.alarms import Range, events, join, true_alarms
+from faultset.evaluators.scoring.alarms import Range, events, join, outside, true_alarms
 from faultset.evaluators.scoring.points import average_precision, vus_pr
 
 GAP_S = 30
@@ -77,7 +77,7 @@ class DetectionFacts:
     def _areas(self) -> tuple[float, float]:
         if not self.by_own_threshold or self.truth.onset_ns is None:
             return math.nan, math.nan
-        areas = [_areas_of(row, self.truth.onset_ns) for row in self.rows]
+        areas = [_areas_of(row, self.truth.onset_ns, self.truth.pauses) for row in self.rows]
         return float(np.mean([area for area, _ in areas])), float(np.mean([volume for _, volume in areas]))
 
 
@@ -85,7 +85,8 @@ def alarms_of(row: ResultRow, threshold: float | None = None) -> list[Range]:
     """All alarms of a row: runs of as many flags as its detector needs, joined across short gaps.
 
     The onset of an alarm is when it was raised, so that a run of three flags of which two are needed begins at the
-    second. With a threshold, scores above it are the flags.
+    second. With a threshold, scores above it are the flags. A run that begins while an intermittent fault pauses counts
+    from when the fault is back, if it lasts so long.
     """
     answer = row.answer
     if row.alarm_ns is None and threshold is None:
@@ -99,11 +100,11 @@ def alarms_of(row: ResultRow, threshold: float | None = None) -> list[Range]:
         flags = np.frombuffer(answer.get("flags", "").encode(), dtype=np.uint8) == ord("1")
         if needed is None or len(times) == 0:
             assert row.alarm_ns is not None
-            return [(row.alarm_ns, row.alarm_ns + 1)]
+            return outside([(row.alarm_ns, row.alarm_ns + 1)], row.truth.pauses)
     step = int(np.median(np.diff(times))) if len(times) > 1 else 1
     ends = np.append(times[1:], times[-1:] + step)
     runs = [(int(times[a + needed - 1]), int(ends[b - 1])) for a, b in events(flags) if b - a >= needed]
-    return join(runs, GAP_S * SECOND_NS)
+    return join(outside(runs, row.truth.pauses), GAP_S * SECOND_NS)
 
 
 def detection_facts(rows: Sequence[ResultRow], thresholds: Sequence[float] | None = None) -> DetectionFacts:
@@ -180,7 +181,7 @@ def _delay(true: Sequence[Range], since_ns: int | None) -> float:
     return max(0.0, (true[0][0] - since_ns) / SECOND_NS)
 
 
-def _areas_of(row: ResultRow, onset_ns: int) -> tuple[float, float]:
+def _areas_of(row: ResultRow, onset_ns: int, pauses: Sequence[Range]) -> tuple[float, float]:
     if row.status == "ok" and "times_ns" not in row.answer:
         # an alarm that was raised elsewhere, whose scores nobody knows
         return math.nan, math.nan
@@ -188,8 +189,11 @@ def _areas_of(row: ResultRow, onset_ns: int) -> tuple[float, float]:
     if row.status != "ok" or len(times) == 0:
         # no sample was ranked: nothing was detected at any threshold
         return 0.0, 0.0
-    inside = times > onset_ns
-    scores = np.asarray(row.answer["scores"], dtype=float)
+    judged = np.ones(len(times), dtype=bool)
+    for since_ns, until_ns in pauses:
+        judged &= (times <= since_ns) | (times > until_ns)
+    inside = (times > onset_ns)[judged]
+    scores = np.asarray(row.answer["scores"], dtype=float)[judged]
     return average_precision(inside, scores), vus_pr(inside, scores, buffer_samples(times))
 
 

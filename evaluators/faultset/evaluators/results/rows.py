@@ -42,9 +42,9 @@ NO_FAILURES: frozenset[Status] = frozenset({"ok", "no_alarm", CANNOT})
 TASKS: tuple[Task, ...] = get_args(Task)
 PROTOCOLS: tuple[Protocol, ...] = ("detected", "oracle")
 """Protocols that have tables, in their order."""
-ROWS_VERSION = 5
+ROWS_VERSION = 6
 """Version 2 renamed three columns of version 1, version 3 added `method_code`, version 4 `evidence_s`, version 5
-`faults`; `read_rows` reads all of them."""
+`faults`, version 6 `pauses`; `read_rows` reads all of them."""
 _OLD_NAMES = {"told_ns": "given_alarm_ns", "told_by": "alarm_source", "usual": "majority_label"}
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -88,6 +88,7 @@ RESULTS = pa.schema(
         pa.field("system_level", _NAME),
         pa.field("fault_type", _NAME),
         pa.field("faults", pa.list_(pa.list_(pa.string()))),
+        pa.field("pauses", pa.list_(pa.list_(pa.int64()))),
         pa.field("verdict", _NAME, nullable=False),
         pa.field("profile", _NAME, nullable=False),
         pa.field("view_start_ns", pa.int64(), nullable=False),
@@ -230,7 +231,7 @@ def read_rows(path: Path) -> list[ResultRow]:
     found = (table.schema.metadata or {}).get(b"faultset.rows", b"none").decode()
     if found == "1":
         table = table.rename_columns([_OLD_NAMES.get(name, name) for name in table.column_names])
-    elif found not in ("2", "3", "4", str(ROWS_VERSION)):
+    elif found not in ("2", "3", "4", "5", str(ROWS_VERSION)):
         raise DataError(
             f"{path} holds results in layout {found}, this release reads 1 to {ROWS_VERSION}; run evaluate again"
         )
@@ -245,7 +246,7 @@ def read_rows(path: Path) -> list[ResultRow]:
 _GROUP_ROWS = 4096
 _TRUTH_FIELDS = tuple(f.name for f in dataclasses.fields(Truth))
 _TRUTH_LISTS = ("targets", "candidates", "pod_causes")
-_TRUTH_PAIRS = ("causes", "metric_causes", "calls")
+_TRUTH_PAIRS = ("causes", "metric_causes", "calls", "pauses")
 _ROW_FIELDS = tuple(f.name for f in dataclasses.fields(ResultRow) if f.name != "truth")
 OWN_COLUMNS = pa.schema(
     [RESULTS.field(name) for name in RESULTS.names if name not in _TRUTH_FIELDS or name == "episode"]

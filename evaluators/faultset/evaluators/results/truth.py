@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,6 +57,8 @@ class Truth:
     """What kind of fault it is; None without one."""
     faults: tuple[FaultTruth, ...] = ()
     """Every fault by itself, where there are several and the label tells them apart."""
+    pauses: tuple[tuple[int, int], ...] = ()
+    """Times after the onset in which no fault acted, as (begin, end) in UTC nanoseconds."""
     verdict: str
     """manifest, latent, silent, unknown or none."""
     profile: str
@@ -127,6 +129,7 @@ def truth_of(label: Label, context: EpisodeContext) -> Truth:
             for one in label.faults
             if len(label.faults) > 1
         ),
+        pauses=tuple(_pauses(label)),
         verdict=_verdict(label, context),
         profile=label.profile,
         view_start_ns=context.view_start_ns,
@@ -136,6 +139,18 @@ def truth_of(label: Label, context: EpisodeContext) -> Truth:
         manifest_ns=label.first_manifest_ns if fault is not None else None,
         alarm_place=label.alarm_place,
     )
+
+
+def _pauses(label: Label) -> Iterator[tuple[int, int]]:
+    """Yield the times between the onset and the end of the view in which none of the faults acted."""
+    if label.inject_start_ns is None or not label.faults or not all(one.intervals for one in label.faults):
+        return
+    times = sorted((one.begin_ns, one.end_ns) for fault in label.faults for one in fault.intervals)
+    until_ns = times[0][0]
+    for begin_ns, end_ns in [*times, (label.view_end_ns, label.view_end_ns)]:
+        if until_ns < min(begin_ns, label.view_end_ns):
+            yield until_ns, min(begin_ns, label.view_end_ns)
+        until_ns = max(until_ns, end_ns)
 
 
 def _verdict(label: Label, context: EpisodeContext) -> str:

@@ -38,6 +38,22 @@ def join(runs: Sequence[Range], gap: int) -> list[Range]:
     return joined
 
 
+def outside(runs: Sequence[Range], pauses: Sequence[Range]) -> list[Range]:
+    """Set aside what begins while a fault pauses: a run begins when the pause ends, or is none if it ends before.
+
+    Examples
+    --------
+    >>> outside([(2, 4), (6, 12), (13, 15)], [(5, 10), (12, 20)])
+    [(2, 4), (10, 12)]
+    """
+    kept = []
+    for start, end in runs:
+        begin = next((until for since, until in pauses if since <= start < until), start)
+        if begin < end:
+            kept.append((begin, end))
+    return kept
+
+
 def timed_alarms(times_ns: npt.ArrayLike, flags: npt.ArrayLike, gap_ns: int) -> list[Range]:
     """Alarms in nanoseconds: from the first flagged sample to the sample after the last one.
 

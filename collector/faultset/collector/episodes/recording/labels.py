@@ -7,6 +7,7 @@ from typing import Any
 from faultset.collector.episodes.recording.contexts import workload
 from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.platforms.api.capabilities import host_load
+from faultset.collector.platforms.api.courses import Course, course_of
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.verdicts.verdict import Judgement
@@ -48,7 +49,7 @@ def label_of(
         "seed": plan.seed,
         "host": {**host_load(platform).as_record(), "parallel": record.parallel, "durations_s": record.durations_s},
         "clock_offsets": {table: round(1e9 * offset_s) for table, offset_s in platform.clock_offsets_s().items()},
-        "faults": [_labelled(one) for one in faults] or None,
+        "faults": [_labelled(one, record.recover_start_ns or bounds.end_ns) for one in faults] or None,
     }
 
 
@@ -57,7 +58,9 @@ def _cause(one: FaultRecord, app: AppSpec) -> dict[str, Any]:
     return {"kind": one.spec.root_cause_kind, "name": one.target, "service": one.target, "accepted": accepted}
 
 
-def _labelled(one: FaultRecord) -> dict[str, Any]:
+def _labelled(one: FaultRecord, end_ns: int) -> dict[str, Any]:
+    course = course_of(one.parameters) if one.spec.has_course else Course()
+    begin_ns = one.inject_done_ns if one.spec.has_course else one.inject_start_ns
     return {
         "fault": one.spec.name,
         "target": one.target,
@@ -69,4 +72,13 @@ def _labelled(one: FaultRecord) -> dict[str, Any]:
         "inject_start": one.inject_start_ns,
         "inject_done": one.inject_done_ns,
         "effective": one.effective_ns,
+        "intervals": [
+            {
+                "begin": interval.begin_ns,
+                "end": interval.end_ns,
+                "first_intensity": interval.first_intensity,
+                "last_intensity": interval.last_intensity,
+            }
+            for interval in course.intervals(begin_ns or end_ns, end_ns)
+        ],
     }

@@ -24,6 +24,7 @@ from faultset.collector.platforms.api.platform import Platform
     targets=called_services,
     check=is_impaired,
     root_cause_kind="Pod",
+    has_course=True,
     needs=("hold",),
 )
 def slow_answers(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

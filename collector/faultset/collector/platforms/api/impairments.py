@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from faultset.collector.ipc.messages import Message
+from faultset.collector.platforms.api.courses import Course
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Bandwidth(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OfRequests(Message):
+class _OfRequests(Course):
     """A share of the HTTP requests to a pod.
 
     Attributes
@@ -46,18 +47,11 @@ class _OfRequests(Message):
         Only those of this service; of all when empty.
     path
         Only those to this path; to all when empty.
-    rise_s
-        Time over which the share rises from zero; at once when zero.
-    on_s, off_s
-        How long it comes and goes; it stays when one of them is zero.
     """
 
     share: float
     caller: str = ""
     path: str = ""
-    rise_s: float = 0.0
-    on_s: float = 0.0
-    off_s: float = 0.0
 
     def share_at(self, elapsed_s: float) -> float:
         """Return the share so many seconds after the begin.
@@ -65,9 +59,7 @@ class _OfRequests(Message):
         >>> Abort(share=0.4, rise_s=10.0).share_at(5.0)
         0.2
         """
-        if self.on_s and self.off_s and elapsed_s % (self.on_s + self.off_s) >= self.on_s:
-            return 0.0
-        return self.share * min(1.0, elapsed_s / self.rise_s) if self.rise_s else self.share
+        return self.share * self.intensity_at(elapsed_s)
 
 
 @dataclass(frozen=True, kw_only=True)
