@@ -99,7 +99,9 @@ def write_large_episode(root: Path, seed: int = 0, name: str = "large") -> Path:
         }.items():
             schema = pa.schema([field for field in TABLES[table] if field.name != "episode"])
             columns = make(rng)
-            writer.write_table(table, [pa.table([_array(columns[f.name], f.type) for f in schema], schema=schema)])
+            unknown = [None] * len(next(iter(columns.values())))
+            arrays = [_array(columns.get(field.name, unknown), field.type) for field in schema]
+            writer.write_table(table, [pa.table(arrays, schema=schema)])
         writer.write_context(
             EpisodeContext(
                 episode=name,
