@@ -19,7 +19,8 @@ from typing import Any
 
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.credentials import credential_secrets
+from faultset.collector.spec.credentials import credential_secrets, decoded, secrets_of_spec
+from faultset.collector.spec.features.configuration import config_data
 from faultset.collector.spec.features.flags import set_variant, write_flags
 from faultset.collector.spec.files import write
 
@@ -86,6 +87,11 @@ class WarmParent:
         self._answers.close()
 
 
+def _texts(secret: dict[str, Any]) -> dict[str, str]:
+    """Return the texts of a Secret by key."""
+    return {key: decoded(text) for key, text in secret["data"].items()}
+
+
 class Stage:
     """Addresses, a hosts file and the programs that were started."""
 
@@ -99,8 +105,12 @@ class Stage:
         self.write_hosts(self.addresses)
         (folder / "app.yaml").write_text(write(app))
         shared, *own = credential_secrets(app)
-        self._shared = shared["stringData"]
-        self._own = {one["metadata"]["name"].removesuffix("-credentials"): one["stringData"] for one in own}
+        self._shared = _texts(shared)
+        self._own = {one["metadata"]["name"].removesuffix("-credentials"): _texts(one) for one in own}
+        self._configuration: dict[Any, dict[Any, str]] = {
+            ("ConfigMap", key): config_data(texts) for key, texts in app.configs.items()
+        }
+        self._configuration |= {("Secret", one["metadata"]["name"]): _texts(one) for one in secrets_of_spec(app)}
         self._started: list[Process] = []
 
     def write_hosts(self, addresses: dict[str, str]) -> None:
@@ -127,12 +137,24 @@ class Stage:
             "FAULTSET_CREDENTIALS": str(credentials),
             "FAULTSET_BUILD": build,
         }
+        mounts = {}
         if self.app.flags is not None:
             flags = self.folder / "flags"
             if not flags.exists():
                 flags.mkdir()
                 (flags / self.app.flags.file).write_text(write_flags(self.app.flags))
-            given["FAULTSET_MOUNTS"] = json.dumps({self.app.flags.folder: str(flags)})
+            mounts[self.app.flags.folder] = str(flags)
+        service = self.app.services.get(name)
+        for number, (path, mounted) in enumerate(service.files.items() if service else ()):
+            folder = self.folder / "files" / name / str(number)
+            folder.mkdir(parents=True, exist_ok=True)
+            texts = self._configuration[mounted.kind, mounted.source]
+            for key, file in (mounted.items or {key: key for key in texts}).items():
+                (folder / file).write_text(texts[key])
+            mounts[path] = str(folder)
+        given["FAULTSET_MOUNTS"] = json.dumps(mounts)
+        for variable, origin in (service.environment if service else {}).items():
+            given[variable] = origin.value or self._configuration[origin.kind, origin.source][origin.key]
         return given | ({"OTEL_EXPORTER_OTLP_ENDPOINT": self.telemetry} if self.telemetry else {})
 
     def start(self, name: str, *, build: str = "1.0.0", argv: list[str] | None = None) -> Process:

@@ -62,7 +62,7 @@ def test_how_pods_are_replaced_and_what_the_cluster_assigns_is_free(
             "spec.template.metadata.annotations.mine is 1, was nothing",
         ),
         ("Service", "geo", {"spec": {"selector": {"tier": "v2"}}}, "spec.selector.tier is v2, was nothing"),
-        ("Secret", "hotel-store-accounts", {"stringData": {"mongodb-geo": "x"}}, "stringData.mongodb-geo is ..., was"),
+        ("Secret", "hotel-store-accounts", {"data": {"mongodb-geo": "eA=="}}, "data.mongodb-geo is ..., was"),
     ],
 )
 def test_everything_else_is_a_change_with_its_place(

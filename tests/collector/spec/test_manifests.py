@@ -9,6 +9,7 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.runtime.app_code import read_app
+from faultset.collector.spec.credentials import decoded
 from faultset.collector.spec.manifests import manifests
 
 
@@ -69,7 +70,7 @@ def test_the_spec_travels_in_a_config_map(objects: list[dict[str, Any]]) -> None
 def test_passwords_are_new_each_time_and_only_in_secrets(objects: list[dict[str, Any]]) -> None:
     again = manifests(load_app("hotel"), telemetry_endpoint="http://telemetry:4318")
     passwords = [
-        {word for one in made if one["kind"] == "Secret" for word in one["stringData"].values()}
+        {decoded(word) for one in made if one["kind"] == "Secret" for word in one["data"].values()}
         for made in (objects, again)
     ]
     assert len(passwords[0]) == 2 * 9
@@ -79,7 +80,7 @@ def test_passwords_are_new_each_time_and_only_in_secrets(objects: list[dict[str,
 
 
 def test_an_administrators_password_is_in_the_pod_of_its_store_only(objects: list[dict[str, Any]]) -> None:
-    secrets = {one["metadata"]["name"]: one["stringData"] for one in objects if one["kind"] == "Secret"}
+    secrets = {one["metadata"]["name"]: one["data"] for one in objects if one["kind"] == "Secret"}
     for deployment in (one for one in objects if one["kind"] == "Deployment"):
         mounted = [
             v["secret"]["secretName"] for v in deployment["spec"]["template"]["spec"]["volumes"] if "secret" in v

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from faultset.collector.runtime.builds import installed_build
+from faultset.collector.spec.app import ServiceSpec
 from faultset.collector.spec.containers import SPEC_PATH
 
 
@@ -86,6 +87,13 @@ def _number(variables: Mapping[str, str], name: str) -> float:
     with contextlib.suppress(ValueError):
         return max(0.0, float(variables.get(name) or 0))
     return 0.0
+
+
+def absent_variables(service: ServiceSpec, variables: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the variables that steps of a service cannot do without and that are not set."""
+    found = os.environ if variables is None else variables
+    needed = dict.fromkeys(name for _, step in service.steps() for name in step.variables_read())
+    return tuple(name for name in needed if name not in found)
 
 
 def allow_many_files() -> None:

@@ -21,8 +21,8 @@ from faultset.collector.runtime.signals.tracing import SpanStyle
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 
 Event = Literal[
-    "starting", "opening-store", "store-opened", "login-failed", "filling-failed", "store-ready", "connecting",
-    "serving", "index-unreadable", "port-taken", "registering", "registered", "registration-failed",
+    "starting", "setting-missing", "opening-store", "store-opened", "login-failed", "filling-failed", "store-ready",
+    "connecting", "serving", "index-unreadable", "port-taken", "registering", "registered", "registration-failed",
 ]  # fmt: skip
 """What happens while a service starts, in this order where nothing fails."""
 
@@ -71,6 +71,7 @@ class Registration:
 
 _LINES: dict[Event, tuple[Line, ...]] = {
     "starting": (Line("info", "{service}", "starting"),),
+    "setting-missing": (Line("fatal", "{service}", "the environment variable {variable} is not set"),),
     "opening-store": (Line("info", "{service}", "connecting to store {store} on port {store_port}"),),
     "login-failed": (Line("fatal", "{service}", "cannot log in to store {store}: {error}"),),
     "filling-failed": (Line("fatal", "{service}", "cannot fill store {store}: {error}"),),

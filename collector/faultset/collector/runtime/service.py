@@ -24,7 +24,7 @@ from faultset.collector.runtime.background.tasks import run_task
 from faultset.collector.runtime.builds import defects
 from faultset.collector.runtime.context import ServiceContext
 from faultset.collector.runtime.defects import with_defects
-from faultset.collector.runtime.environment import Environment, allow_many_files, environment
+from faultset.collector.runtime.environment import Environment, absent_variables, allow_many_files, environment
 from faultset.collector.runtime.flags import FlagValues, follow_flags
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.connection_pools import ConnectionPool
@@ -125,6 +125,8 @@ class _RunningService:
         wrong = defects(given.build)
         await self._serve(METRICS_PORT, self._exposition)
         start_log.report("starting")
+        for variable in absent_variables(service):
+            start_log.report("setting-missing", variable=variable)
         if wrong.leak_mib_s:
             self.background.append(asyncio.create_task(self._leak(wrong.leak_mib_s)))
         clients = ClientContext(names=self.names, local=given.address, metrics=self.metrics, texts=self.persona)

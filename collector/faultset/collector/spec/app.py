@@ -10,6 +10,8 @@ from pydantic import BeforeValidator, Field
 
 from faultset.collector.spec.collections import Collection
 from faultset.collector.spec.features.background import BackgroundWork, Consumer, Task
+from faultset.collector.spec.features.configuration import ConfigTexts, SecretTexts
+from faultset.collector.spec.features.container_fields import ContainerFields
 from faultset.collector.spec.features.flags import FlagSettings
 from faultset.collector.spec.features.operators import OperatorSettings
 from faultset.collector.spec.features.pods import Probe, Storage
@@ -94,11 +96,12 @@ class LoadSpec(FrozenModel):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-class ServiceSpec(FrozenModel):
+class ServiceSpec(ContainerFields):
     """One service: what runs in its container, and what that program does.
 
     Of a service that somebody else has deployed only name, kind and relations are given. Its name is the value of the
-    application's label; `objects` gives the names of its Deployment and Service where they differ.
+    application's label; `objects` gives the names of its Deployment and Service where they differ. `ContainerFields`
+    says what its container is given.
 
     Attributes
     ----------
@@ -125,8 +128,6 @@ class ServiceSpec(FrozenModel):
         Name under which it registers with the application's registry.
     connect_timeout_s
         Of a database: how many seconds its clients try to reach it; as many as its driver says when left out.
-    cpu_request, memory_request_mib
-        What a node must have left for a pod.
     """
 
     name: str
@@ -142,7 +143,6 @@ class ServiceSpec(FrozenModel):
     readiness: Probe | None = None
     liveness: Probe | None = None
     callees: tuple[str, ...] = ()
-    image: str | None = None
     location: str = ""
     registry_name: str | None = None
     stores: tuple[str, ...] = ()
@@ -156,10 +156,6 @@ class ServiceSpec(FrozenModel):
     operations: dict[str, Operation] = Field(default_factory=dict)
     consumers: dict[str, Consumer] = Field(default_factory=dict)
     tasks: dict[str, Task] = Field(default_factory=dict)
-    cpu_limit: float = Field(default=1.0, ge=0.001, le=1024.0, allow_inf_nan=False)
-    memory_limit_mib: int = Field(default=256, gt=0, le=1 << 20)
-    cpu_request: float = Field(default=0.005, ge=0.001, le=1024.0, allow_inf_nan=False)
-    memory_request_mib: int = Field(default=32, gt=0, le=1 << 20)
 
     @cached_property
     def calls(self) -> tuple[str, ...]:
@@ -230,6 +226,8 @@ class AppSpec(FrozenModel):
         Feature flags that its steps read; none when left out.
     operator
         An operator that makes some of its services from a custom resource; none when left out.
+    configs, secrets
+        ConfigMaps and Secrets by name, which services refer to in `environment` and `files`.
     """
 
     name: str
@@ -244,6 +242,8 @@ class AppSpec(FrozenModel):
     registry: str | None = None
     flags: FlagSettings | None = None
     operator: OperatorSettings | None = None
+    configs: dict[str, ConfigTexts] = Field(default_factory=dict)
+    secrets: dict[str, SecretTexts] = Field(default_factory=dict)
     load: LoadSpec = LoadSpec()
     entry: AppEntry
     services: Annotated[dict[str, ServiceSpec], BeforeValidator(_named)]

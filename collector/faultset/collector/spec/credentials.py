@@ -1,4 +1,4 @@
-"""Secrets of an application: passwords of its stores, drawn anew for each episode.
+"""Secrets of an application: those of its spec, and passwords of its stores, drawn anew for each episode.
 
 Every store has a Secret of its own with both passwords. The application's services share one that holds the passwords
 of their accounts and no administrator's. Containers find them as files: neither the environment nor the arguments of a
@@ -7,12 +7,14 @@ process hold a password.
 
 from __future__ import annotations
 
+import base64
 import secrets
 from collections.abc import Callable
 from typing import Any
 
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, CREDENTIALS_PATH
+from faultset.collector.spec.features.configuration import secret_data
 
 _PASSWORD_BYTES = 24
 _VOLUME = "credentials"
@@ -39,6 +41,11 @@ def credential_secrets(app: AppSpec, draw: Callable[[], str] = new_password) -> 
     return [_secret(_shared_name(app), passwords), *own]
 
 
+def secrets_of_spec(app: AppSpec, draw: Callable[[], str] = new_password) -> list[dict[str, Any]]:
+    """Return the Secrets that the spec gives; `draw` makes the values that it leaves out."""
+    return [_secret(name, secret_data(texts, draw)) for name, texts in app.secrets.items()]
+
+
 def credential_volume(app: AppSpec, service: ServiceSpec) -> dict[str, Any] | None:
     """Return the volume with the passwords that a service's container may know; None when it needs none."""
     if service.store_driver is not None:
@@ -62,5 +69,20 @@ def _shared_name(app: AppSpec) -> str:
     return f"{app.name}-store-accounts"
 
 
-def _secret(name: str, passwords: dict[str, str]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque", "stringData": passwords}
+def _secret(name: str, texts: dict[str, str]) -> dict[str, Any]:
+    data = {key: encoded(text) for key, text in texts.items()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque", "data": data}
+
+
+def encoded(text: str) -> str:
+    """Return a text as it stands in the data of a Secret."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def decoded(text: str) -> str:
+    """Return what stands in the data of a Secret.
+
+    >>> decoded(encoded("word"))
+    'word'
+    """
+    return base64.b64decode(text).decode()

@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.consistency import problems
+from faultset.collector.spec.rules.consistency import problems
 from faultset.collector.spec.steps import StepTypes, first_problem
 from faultset.core.errors import UsageError
 from faultset.core.reading.yaml_documents import parse_yaml

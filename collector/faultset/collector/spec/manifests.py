@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from faultset.collector.spec.app import AppSpec, ServiceSpec
-from faultset.collector.spec.containers import DATA_PATH, METRICS_PORT, SPEC_PATH
-from faultset.collector.spec.credentials import credential_mount, credential_secrets, credential_volume
+from faultset.collector.spec.credentials import credential_secrets, secrets_of_spec
 from faultset.collector.spec.custom_resources import custom_resources, operator_manifests
+from faultset.collector.spec.features.configuration import config_data
 from faultset.collector.spec.features.flags import write_flags
 from faultset.collector.spec.files import write
+from faultset.collector.spec.pod_manifests import config_name, pod_template
 
 Manifest = dict[str, Any]
 
@@ -32,17 +33,14 @@ def manifests(app: AppSpec, *, telemetry_endpoint: str, image_pull: str = "IfNot
         *(_claim(app, service) for service in claims),
         _config(app),
         *flag_manifests(app),
+        *config_manifests(app),
         *credential_secrets(app),
+        *secrets_of_spec(app),
         *operator_manifests(app),
         *(front for service in own for front in service_manifests(app, service)),
         *(workload(app, service, telemetry_endpoint, image_pull) for service in own),
         *custom_resources(app),
     ]
-
-
-def config_name(app: AppSpec) -> str:
-    """Name of the ConfigMap with the spec."""
-    return f"{app.name}-config"
 
 
 def _labels(app: AppSpec, service: ServiceSpec) -> dict[str, str]:
@@ -113,11 +111,12 @@ def flag_manifests(app: AppSpec) -> list[Manifest]:
     ]
 
 
-def _reads_flags(app: AppSpec, service: ServiceSpec) -> bool:
-    """Say whether a service mounts the file of flags: the one that answers the others, or every one without it."""
-    if app.flags is None or service.program[:1] != ("faultset-service",):
-        return False
-    return app.flags.provider in (None, service.name)
+def config_manifests(app: AppSpec) -> list[Manifest]:
+    """Return the ConfigMaps that the spec gives."""
+    return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": config_data(texts)}
+        for name, texts in app.configs.items()
+    ]
 
 
 def service_manifests(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
@@ -148,16 +147,7 @@ def workload(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_
             "replicas": service.replicas,
             "selector": {"matchLabels": _labels(app, service)},
             **own,
-            "template": {
-                "metadata": {"labels": _labels(app, service), "annotations": _annotations(service)},
-                "spec": {
-                    "restartPolicy": "Always",
-                    "enableServiceLinks": False,
-                    "containers": [_container(app, service, telemetry_endpoint, image_pull)],
-                    "volumes": _volumes(app, service),
-                    **_account(app, service),
-                },
-            },
+            "template": pod_template(app, service, telemetry_endpoint, image_pull),
         },
     }
 
@@ -171,82 +161,3 @@ def _stateful(service: ServiceSpec) -> Manifest:
             spec["storageClassName"] = service.storage.storage_class
         made["volumeClaimTemplates"] = [{"metadata": {"name": service.storage.name}, "spec": spec}]
     return made
-
-
-def _account(app: AppSpec, service: ServiceSpec) -> Manifest:
-    """Return what lets an operator's pod speak to the API server."""
-    return {"serviceAccountName": service.name} if app.operator and app.operator.service == service.name else {}
-
-
-def _probes(service: ServiceSpec) -> Manifest:
-    made: Manifest = {}
-    for field, probe in (("readinessProbe", service.readiness), ("livenessProbe", service.liveness)):
-        if probe is not None:
-            port: Manifest = {"port": probe.port or service.port}
-            action = {"tcpSocket": port} if probe.path is None else {"httpGet": {"path": probe.path, **port}}
-            made[field] = {
-                **action,
-                "initialDelaySeconds": probe.delay_s,
-                "periodSeconds": probe.every_s,
-                "timeoutSeconds": probe.timeout_s,
-                "failureThreshold": probe.failures,
-                "successThreshold": probe.successes,
-            }
-    return made
-
-
-def _annotations(service: ServiceSpec) -> dict[str, str]:
-    if not service.exports_metrics:
-        return {}
-    return {
-        "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(METRICS_PORT),
-        "prometheus.io/path": "/metrics",
-    }
-
-
-def _container(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str) -> Manifest:
-    mounts = [{"name": "config", "mountPath": SPEC_PATH.rpartition("/")[0], "readOnly": True}]
-    if service.claim or service.storage:
-        mounts.append({"name": service.storage.name if service.storage else "data", "mountPath": DATA_PATH})
-    if credential_volume(app, service):
-        mounts.append(credential_mount())
-    if app.flags is not None and _reads_flags(app, service):
-        mounts.append({"name": "flags", "mountPath": app.flags.folder, "readOnly": True})
-    return {
-        "name": service.container,
-        "image": service.image or app.image,
-        "imagePullPolicy": image_pull,
-        "command": list(service.program),
-        "ports": [{"containerPort": service.port, "protocol": "TCP"}] if service.port else [],
-        "env": [
-            *(
-                [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}]
-                if _account(app, service)
-                else []
-            ),
-            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-            {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": telemetry_endpoint},
-        ],
-        "resources": {
-            "requests": {
-                "cpu": f"{round(1000 * service.cpu_request)}m",
-                "memory": f"{service.memory_request_mib}Mi",
-            },
-            "limits": {"cpu": f"{round(1000 * service.cpu_limit)}m", "memory": f"{service.memory_limit_mib}Mi"},
-        },
-        "volumeMounts": mounts,
-        **_probes(service),
-    }
-
-
-def _volumes(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
-    volumes: list[Manifest] = [{"name": "config", "configMap": {"name": config_name(app)}}]
-    if service.claim:
-        volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": service.claim}})
-    if credentials := credential_volume(app, service):
-        volumes.append(credentials)
-    if app.flags is not None and _reads_flags(app, service):
-        volumes.append({"name": "flags", "configMap": {"name": app.flags.config_map}})
-    return volumes

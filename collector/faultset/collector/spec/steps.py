@@ -54,6 +54,14 @@ class StepModel(FrozenModel):
         """Return the feature flags that the step reads."""
         return ()
 
+    def variables_read(self) -> tuple[str, ...]:
+        """Return the environment variables that the step cannot do without."""
+        return ()
+
+    def files_read(self) -> tuple[str, ...]:
+        """Return the mounted files that the step reads."""
+        return ()
+
     def brokers_used(self) -> tuple[str, ...]:
         """Return those of the stores used that must be brokers of messages."""
         return ()

@@ -14,6 +14,7 @@ import pytest
 from faultset.collector.mitigation.kubectl.front import Kubectl, check_line
 from faultset.collector.mitigation.kubectl.session import KubectlSession
 from faultset.collector.platforms.fake import FakePlatform
+from faultset.collector.spec.credentials import decoded
 from faultset.datasets.kubectl.errors import CommandError
 
 WRITES = {
@@ -96,7 +97,8 @@ def test_what_is_not_there_fails_with_the_servers_words(kubectl: Kubectl) -> Non
 
 
 def test_secrets_are_never_printed(kubectl: Kubectl, platform: FakePlatform) -> None:
-    secrets = [value for found in platform.list("Secret") for value in (found.get("stringData") or {}).values()]
+    secrets = [value for found in platform.list("Secret") for value in found["data"].values()]
+    secrets += [decoded(value) for value in secrets]
     assert secrets
     shown = [kubectl.run(f"kubectl {verb}").output for verb in ("get secrets -o yaml", "get secrets -o json")]
     shown.append(kubectl.run("kubectl describe secrets").output)

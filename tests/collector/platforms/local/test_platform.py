@@ -20,6 +20,7 @@ from faultset.collector.platforms.local.api_server.object_store import ObjectNot
 from faultset.collector.platforms.local.platform import LocalPlatform
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.runtime.stores.server import admin_command
+from faultset.collector.spec.credentials import decoded
 from faultset.core.errors import PlatformError
 
 SHOP = """
@@ -89,7 +90,7 @@ class Shop:
     def store(self, *words: str) -> str:
         """Ask the database as its administrator; nothing when it is refused."""
         address = self.platform.get("Service", "cart-db")["spec"]["clusterIP"]
-        password = self.platform.get("Secret", "cart-db-credentials")["stringData"]["administrator"]
+        password = decoded(self.platform.get("Secret", "cart-db-credentials")["data"]["administrator"])
         try:
             with socket.create_connection((address, 27017), timeout=5) as connection:
                 connection.sendall(f"AUTH root {password}\r\n{' '.join(words)}\r\nQUIT\r\n".encode())

@@ -27,6 +27,7 @@ _WORDS: dict[Level, str] = {
 _LINES: dict[Event, tuple[Line, ...]] = {
     "login-failed": (Line("fatal", "{location}", "cannot use {store}: {error}"),),
     "filling-failed": (Line("fatal", "{location}", "cannot use {store}: {error}"),),
+    "setting-missing": (Line("fatal", "{location}", 'Environment Variable Not Set: "{variable}"'),),
     "serving": (Line("info", "{location}", "service {service} listens on port {port}"),),
     "port-taken": (Line("fatal", "{location}", "cannot listen on port {taken_port}: {error}"),),
 }

@@ -9,6 +9,7 @@ from faultset.collector.runtime.steps.flags import Chance, ReadFlag, ReadFlags
 from faultset.collector.runtime.steps.flow import ForEach, Parallel, When
 from faultset.collector.runtime.steps.messaging import Publish
 from faultset.collector.runtime.steps.outcomes import Fail, Wait, WriteLine
+from faultset.collector.runtime.steps.settings import ReadSetting
 from faultset.collector.runtime.steps.sorted_sets import PushSorted, RangeSorted
 from faultset.collector.runtime.steps.step import Step
 from faultset.collector.runtime.steps.telemetry import Annotate, Count, OpenSpan
@@ -30,6 +31,7 @@ GENERIC_STEPS: tuple[type[Step], ...] = (
     PushSorted,
     RangeSorted,
     Publish,
+    ReadSetting,
     ReadFlag,
     ReadFlags,
     Chance,

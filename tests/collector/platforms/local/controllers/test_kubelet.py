@@ -202,7 +202,8 @@ def test_a_config_map_is_mounted_as_files(bench, configured):
 def test_a_missing_config_map_keeps_the_container_from_being_created(bench, configured):
     bench.apply(configured)
     assert bench.container("geo")["state"]["waiting"]["reason"] == "ContainerCreating"
-    assert 'configmap "settings" not found' in bench.messages("FailedMount")[0]
+    message = 'MountVolume.SetUp failed for volume "config" : configmap "settings" not found'
+    assert bench.messages("FailedMount")[0] == message
     bench.apply(config(a="1"))
     bench.advance(10)
     assert bench.container("geo")["state"]["running"]
@@ -255,6 +256,56 @@ def test_a_missing_reference_in_the_environment_is_a_config_error(bench, manifes
     assert bench.messages("Failed")[0] == 'Error: configmap "settings" not found'
     bench.apply(config(a="1"))
     bench.advance(11)
+    assert bench.container("geo")["state"]["running"]
+
+
+def test_a_missing_key_is_a_config_error_and_its_variable_is_fixed_at_the_start(bench, manifest):
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"}, "stringData": {"word": "hush"}}
+    env = [
+        {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "a"}}},
+        {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "login", "key": "word"}}},
+    ]
+    origin = [{"prefix": "SET_", "configMapRef": {"name": "settings"}}]
+    bench.apply(config(a="1"), secret, manifest.deployment("geo", container={"env": env, "envFrom": origin}))
+    assert bench.starts()[0].env == {"A": "1", "WORD": "hush", "SET_a": "1"}
+    bench.patch("ConfigMap", "settings", {"data": {"a": None, "b": "1"}})
+    bench.advance(120)
+    assert bench.container("geo")["state"]["running"]
+    bench.delete("Pod", bench.name("geo"), grace_period_s=0)
+    waiting = bench.container("geo")["state"]["waiting"]
+    message = "couldn't find key a in ConfigMap shop/settings"
+    assert waiting == {"reason": "CreateContainerConfigError", "message": message}
+    assert bench.messages("Failed") == [f"Error: {message}"]
+    bench.patch("Secret", "login", {"data": {"word": "bG91ZA=="}})
+    bench.patch("ConfigMap", "settings", {"data": {"a": "2"}})
+    bench.advance(11)
+    assert bench.starts()[-1].env == {"A": "2", "WORD": "loud", "SET_a": "2", "SET_b": "1"}
+
+
+@pytest.mark.parametrize(
+    ("volume", "message"),
+    [
+        (
+            {"configMap": {"name": "settings", "items": [{"key": "b", "path": "b"}]}},
+            'volume "config" : configmap references non-existent config key: b',
+        ),
+        (
+            {"secret": {"secretName": "login", "items": [{"key": "b", "path": "b"}]}},
+            'volume "config" : references non-existent secret key: b',
+        ),
+        ({"secret": {"secretName": "none"}}, 'volume "config" : secret "none" not found'),
+    ],
+)
+def test_a_missing_file_keeps_the_container_from_being_created(bench, configured, volume, message):
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"}, "data": {"a": "MQ=="}}
+    configured["spec"]["template"]["spec"]["volumes"] = [{"name": "config", **volume}]
+    bench.apply(config(a="1"), secret, configured)
+    assert bench.container("geo")["state"] == {"waiting": {"reason": "ContainerCreating"}}
+    assert bench.messages("FailedMount")[0] == f"MountVolume.SetUp failed for {message}"
+    assert bench.pod("geo")["status"]["phase"] == "Pending"
+    (of_kind,) = volume.values()
+    volume = {next(iter(volume)): {**of_kind, "optional": True}}
+    bench.patch("Deployment", "geo", {"spec": {"template": {"spec": {"volumes": [{"name": "config", **volume}]}}}})
     assert bench.container("geo")["state"]["running"]
 
 

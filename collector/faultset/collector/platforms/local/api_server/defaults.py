@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 
 def with_defaults(made: dict[str, Any]) -> dict[str, Any]:
     """Fill in an object's defaults in place and return it."""
+    if made["kind"] == "Secret":
+        _secret(made)
     spec = made.get("spec")
     if isinstance(spec, dict) and made["kind"] in _DEFAULTS:
         _DEFAULTS[made["kind"]](spec)
     return made
+
+
+def _secret(made: dict[str, Any]) -> None:
+    """Move the texts that a client may give in place of the encoded values to where they are kept."""
+    texts = made.pop("stringData", None) or {}
+    encoded = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
+    if encoded:
+        made["data"] = {**(made.get("data") or {}), **encoded}
 
 
 def _pod(spec: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ class PodMounts:
             state.mount_wait_s = min(LONGEST_MOUNT_RETRY_S, 2 * state.mount_wait_s)
             state.mount_retry_ns = context.now_ns + context.scaled_ns(state.mount_wait_s)
             context.requeue(state.mount_retry_ns)
-            message = f"MountVolume.SetUp failed for volume: {missing}"
+            message = f"MountVolume.SetUp failed for {missing}"
             context.events.warning(state.pod, "FailedMount", message)
             return False
         return True

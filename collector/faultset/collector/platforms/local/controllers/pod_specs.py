@@ -61,36 +61,45 @@ def mounts(store: ObjectStore, pod: Object, container: dict[str, Any]) -> tuple[
 
 def _mount(store: ObjectStore, pod: Object, volume: dict[str, Any], path: str) -> Mount:
     if "configMap" in volume:
-        return Mount(path=path, files=_files(store, "ConfigMap", volume["configMap"]["name"], volume["configMap"]))
+        return Mount(path=path, files=_volume_files(store, "ConfigMap", volume["configMap"]["name"], volume))
     if "secret" in volume:
-        return Mount(path=path, files=_files(store, "Secret", volume["secret"]["secretName"], volume["secret"]))
+        return Mount(path=path, files=_volume_files(store, "Secret", volume["secret"]["secretName"], volume))
     if "persistentVolumeClaim" in volume:
         claim = store.get("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"])
         return Mount(path=path, volume=claim["spec"]["volumeName"])
     return Mount(path=path, volume=f"pod/{pod['metadata']['uid']}/{volume['name']}")
 
 
-def _files(store: ObjectStore, kind: str, name: str, source: dict[str, Any]) -> dict[str, str]:
-    found = store.find(kind, name)
-    if found is None:
-        if source.get("optional"):
-            return {}
-        raise MissingReference(f'{kind.lower()} "{name}" not found')
-    data = contents(found)
-    if "items" not in source:
-        return data
+def _volume_files(store: ObjectStore, kind: str, name: str, volume: dict[str, Any]) -> dict[str, str]:
+    source = volume["configMap" if kind == "ConfigMap" else "secret"]
+    where = f'volume "{volume["name"]}" : '
     try:
-        return {item["path"]: data[item["key"]] for item in source["items"]}
-    except KeyError as missing:
-        raise MissingReference(f"references non-existent config key: {missing.args[0]}") from None
+        data = _texts(store, kind, name, is_optional=bool(source.get("optional")))
+    except MissingReference as missing:
+        raise MissingReference(f"{where}{missing}") from None
+    if not source.get("items"):
+        return data
+    absent = [item["key"] for item in source["items"] if item["key"] not in data]
+    if absent and not source.get("optional"):
+        what = "configmap references non-existent config" if kind == "ConfigMap" else "references non-existent secret"
+        raise MissingReference(f"{where}{what} key: {absent[0]}")
+    return {item["path"]: data[item["key"]] for item in source["items"] if item["key"] in data}
+
+
+def _texts(store: ObjectStore, kind: str, name: str, *, is_optional: bool) -> dict[str, str]:
+    found = store.find(kind, name)
+    if found is not None:
+        return contents(found)
+    if is_optional:
+        return {}
+    raise MissingReference(f'{kind.lower()} "{name}" not found')
 
 
 def contents(found: Object) -> dict[str, str]:
     """Return the texts of a ConfigMap or Secret by key."""
     if found["kind"] == "ConfigMap":
         return dict(found.get("data") or {})
-    decoded = {key: base64.b64decode(value).decode() for key, value in (found.get("data") or {}).items()}
-    return {**decoded, **(found.get("stringData") or {})}
+    return {key: base64.b64decode(value).decode() for key, value in (found.get("data") or {}).items()}
 
 
 def environment(store: ObjectStore, pod: Object, container: dict[str, Any], address: str) -> dict[str, str]:
@@ -104,7 +113,9 @@ def environment(store: ObjectStore, pod: Object, container: dict[str, Any], addr
     made: dict[str, str] = {}
     for source in container.get("envFrom") or []:
         kind, reference = ("ConfigMap", "configMapRef") if "configMapRef" in source else ("Secret", "secretRef")
-        made |= _files(store, kind, source[reference]["name"], {"optional": source[reference].get("optional")})
+        wanted, prefix = source[reference], source.get("prefix") or ""
+        texts = _texts(store, kind, wanted["name"], is_optional=bool(wanted.get("optional")))
+        made |= {f"{prefix}{key}": text for key, text in texts.items()}
     for variable in container.get("env") or []:
         origin = variable.get("valueFrom")
         value = variable.get("value", "") if origin is None else _resolve(store, pod, origin, address)
@@ -119,10 +130,11 @@ def _resolve(store: ObjectStore, pod: Object, origin: dict[str, Any], address: s
     kind, reference = (
         ("ConfigMap", origin["configMapKeyRef"]) if "configMapKeyRef" in origin else ("Secret", origin["secretKeyRef"])
     )
-    data = _files(store, kind, reference["name"], reference)
+    data = _texts(store, kind, reference["name"], is_optional=bool(reference.get("optional")))
     if reference["key"] in data or reference.get("optional"):
         return data.get(reference["key"])
-    raise MissingReference(f"couldn't find key {reference['key']} in {kind} {reference['name']}")
+    place = f"{pod['metadata']['namespace']}/{reference['name']}"
+    raise MissingReference(f"couldn't find key {reference['key']} in {kind} {place}")
 
 
 def _field(pod: Object, path: str, address: str) -> str:

@@ -10,6 +10,12 @@ from typing import NamedTuple
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.containers import METRICS_PORT
 from faultset.collector.spec.routes import find_route
+from faultset.collector.spec.rules.configuration import (
+    configuration_problems,
+    container_problems,
+    files_of,
+    variables_of,
+)
 from faultset.collector.spec.steps import Place, all_steps
 
 PROGRAMS = ("faultset-service", "faultset-store")
@@ -27,6 +33,8 @@ def problems(app: AppSpec) -> Iterator[Problem]:
     """Yield what is inconsistent in a spec, the most basic first."""
     yield from _top_level(app)
     for service in app.services.values():
+        if app.deployed is None:
+            yield from (Problem(*one) for one in container_problems(app, service, ("services", service.name)))
         yield from _relations(app, service)
         if app.deployed is None:
             yield from _workload(app, service)
@@ -52,6 +60,7 @@ def _top_level(app: AppSpec) -> Iterator[Problem]:
         yield from _unknown(("registry",), app.registry, app.services)
     yield from _flags(app)
     yield from _operator(app)
+    yield from (Problem(*found) for found in configuration_problems(app))
     for name, mix in app.mixes.items():
         for request in mix.shares:
             yield from _unknown(("mixes", name, "shares"), request, app.requests)
@@ -103,6 +112,10 @@ def _relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
             yield from _unknown(inner, index, service.indexes)
         for flag in step.flags_read():
             yield from _unknown(inner, flag, app.flags.flags if app.flags else ())
+        for variable in step.variables_read():
+            yield from _unknown(inner, variable, variables_of(app, service))
+        for file in step.files_read():
+            yield from _unknown(inner, file, files_of(app, service))
         for call in step.operations_called():
             yield from _unknown(inner, call.service, app.services)
             if call.service in app.services:

@@ -1,0 +1,184 @@
+"""Pods in the manifests of an application: containers, what they are given, and their volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from faultset.collector.spec.app import AppSpec, ServiceSpec
+from faultset.collector.spec.containers import DATA_PATH, METRICS_PORT, SPEC_PATH
+from faultset.collector.spec.credentials import credential_mount, credential_volume
+from faultset.collector.spec.features.configuration import ConfigurationSource, MountedFiles, Variable
+from faultset.collector.spec.features.container_fields import ContainerFields
+
+Manifest = dict[str, Any]
+
+
+def config_name(app: AppSpec) -> str:
+    """Name of the ConfigMap with the spec."""
+    return f"{app.name}-config"
+
+
+def pod_template(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str) -> Manifest:
+    """Return the template of a service's pods; see `manifests.manifests` for the parameters."""
+    files = _file_volumes([service])
+    return {
+        "metadata": {"labels": {app.label_key: service.name}, "annotations": _annotations(service)},
+        "spec": {
+            "restartPolicy": "Always",
+            "enableServiceLinks": False,
+            "containers": [_container(app, service, files, telemetry_endpoint, image_pull)],
+            "volumes": [*_volumes(app, service), *({"name": name, **volume} for name, volume in files)],
+            **_account(app, service),
+        },
+    }
+
+
+def _reads_flags(app: AppSpec, service: ServiceSpec) -> bool:
+    """Say whether a service mounts the file of flags: the one that answers the others, or every one without it."""
+    if app.flags is None or service.program[:1] != ("faultset-service",):
+        return False
+    return app.flags.provider in (None, service.name)
+
+
+def _account(app: AppSpec, service: ServiceSpec) -> Manifest:
+    """Return what lets an operator's pod speak to the API server."""
+    return {"serviceAccountName": service.name} if app.operator and app.operator.service == service.name else {}
+
+
+def _probes(service: ServiceSpec) -> Manifest:
+    made: Manifest = {}
+    for field, probe in (("readinessProbe", service.readiness), ("livenessProbe", service.liveness)):
+        if probe is not None:
+            port: Manifest = {"port": probe.port or service.port}
+            action = {"tcpSocket": port} if probe.path is None else {"httpGet": {"path": probe.path, **port}}
+            made[field] = {
+                **action,
+                "initialDelaySeconds": probe.delay_s,
+                "periodSeconds": probe.every_s,
+                "timeoutSeconds": probe.timeout_s,
+                "failureThreshold": probe.failures,
+                "successThreshold": probe.successes,
+            }
+    return made
+
+
+def _annotations(service: ServiceSpec) -> dict[str, str]:
+    if not service.exports_metrics:
+        return {}
+    return {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(METRICS_PORT),
+        "prometheus.io/path": "/metrics",
+    }
+
+
+def _container(
+    app: AppSpec, service: ServiceSpec, files: Iterable[tuple[str, Manifest]], telemetry_endpoint: str, image_pull: str
+) -> Manifest:
+    mounts = [{"name": "config", "mountPath": SPEC_PATH.rpartition("/")[0], "readOnly": True}]
+    if service.claim or service.storage:
+        mounts.append({"name": service.storage.name if service.storage else "data", "mountPath": DATA_PATH})
+    if credential_volume(app, service):
+        mounts.append(credential_mount())
+    if app.flags is not None and _reads_flags(app, service):
+        mounts.append({"name": "flags", "mountPath": app.flags.folder, "readOnly": True})
+    return {
+        "name": service.container,
+        "image": service.image or app.image,
+        "imagePullPolicy": image_pull,
+        "command": list(service.program),
+        "ports": [{"containerPort": service.port, "protocol": "TCP"}] if service.port else [],
+        **_environment_from(service),
+        "env": [
+            *(
+                [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}]
+                if _account(app, service)
+                else []
+            ),
+            *_POD_VARIABLES,
+            {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": telemetry_endpoint},
+            *_environment(service),
+        ],
+        "resources": _resources(service),
+        "volumeMounts": [*mounts, *_file_mounts(service, files)],
+        **_probes(service),
+    }
+
+
+_POD_VARIABLES = (
+    {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+)
+
+
+def _environment(container: ContainerFields) -> Iterator[Manifest]:
+    for name, variable in container.environment.items():
+        yield {"name": name, **_value(variable)}
+
+
+def _value(variable: Variable) -> Manifest:
+    if variable.source is None:
+        return {"value": variable.value}
+    reference = {"name": variable.source, "key": variable.key, **_optional(variable)}
+    return {"valueFrom": {f"{_REFERENCES[variable.kind]}KeyRef": reference}}
+
+
+def _environment_from(container: ContainerFields) -> Manifest:
+    groups = [
+        {
+            **({"prefix": group.prefix} if group.prefix else {}),
+            f"{_REFERENCES[group.kind]}Ref": {"name": group.source, **_optional(group)},
+        }
+        for group in container.environment_from
+    ]
+    return {"envFrom": groups} if groups else {}
+
+
+def _file_volumes(containers: Iterable[ContainerFields]) -> list[tuple[str, Manifest]]:
+    """Return the volumes of ConfigMaps and Secrets that containers mount, each with its name."""
+    volumes: list[Manifest] = []
+    for container in containers:
+        volumes += [made for made in map(_file_volume, container.files.values()) if made not in volumes]
+    return [(f"files-{number}", volume) for number, volume in enumerate(volumes)]
+
+
+def _file_volume(mounted: MountedFiles) -> Manifest:
+    name = {"name": mounted.source} if mounted.kind == "ConfigMap" else {"secretName": mounted.source}
+    items = [{"key": key, "path": path} for key, path in mounted.items.items()]
+    made = {**name, **({"items": items} if items else {}), **_optional(mounted)}
+    return {_REFERENCES[mounted.kind]: made}
+
+
+def _file_mounts(container: ContainerFields, files: Iterable[tuple[str, Manifest]]) -> Iterator[Manifest]:
+    for path, mounted in container.files.items():
+        name = next(name for name, volume in files if volume == _file_volume(mounted))
+        yield {"name": name, "mountPath": path, "readOnly": True}
+
+
+_REFERENCES = {"ConfigMap": "configMap", "Secret": "secret"}
+
+
+def _optional(source: ConfigurationSource) -> Manifest:
+    return {"optional": True} if source.optional else {}
+
+
+def _resources(container: ContainerFields) -> Manifest:
+    return {
+        "requests": {
+            "cpu": f"{round(1000 * container.cpu_request)}m",
+            "memory": f"{container.memory_request_mib}Mi",
+        },
+        "limits": {"cpu": f"{round(1000 * container.cpu_limit)}m", "memory": f"{container.memory_limit_mib}Mi"},
+    }
+
+
+def _volumes(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
+    volumes: list[Manifest] = [{"name": "config", "configMap": {"name": config_name(app)}}]
+    if service.claim:
+        volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": service.claim}})
+    if credentials := credential_volume(app, service):
+        volumes.append(credentials)
+    if app.flags is not None and _reads_flags(app, service):
+        volumes.append({"name": "flags", "configMap": {"name": app.flags.config_map}})
+    return volumes

@@ -1,0 +1,149 @@
+"""ConfigMaps and Secrets of a spec: what manifests they make, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from faultset.collector.runtime.app_code import read_app
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.credentials import decoded
+from faultset.collector.spec.files import write
+from faultset.collector.spec.manifests import manifests
+from faultset.core.errors import UsageError
+from tests.collector.spec.edits import changed
+
+SHOP = """
+name: shop
+title: A shop
+version: "1"
+entry: [web, 8080]
+configs:
+  settings: {currency: EUR, offers.json: {tea: 3}}
+secrets:
+  mail: {user: shop, password: null}
+services:
+  web:
+    kind: frontend
+    container: web
+    program: [faultset-service, web]
+    port: 8080
+    environment:
+      CURRENCY: {config: settings, key: currency}
+      MAIL_PASSWORD: {secret: mail, key: password}
+      WORKERS: 4
+      HINT: {config: hints, key: any, optional: true}
+    environment_from:
+      - {config: settings, prefix: SHOP_}
+    files:
+      /etc/shop: {config: settings, items: {offers.json: today.json}}
+      /etc/mail: {secret: mail}
+    operations:
+      /offer:
+        steps:
+          - setting: {variable: CURRENCY, save: currency}
+          - setting: {variable: SHOP_currency, save: same}
+          - setting: {file: /etc/shop/today.json, json: true, save: offers}
+          - setting: {file: /etc/mail/user, save: user}
+          - respond: {json: {price: $offers.tea, currency: $currency}}
+requests:
+  look: {method: GET, path: /offer}
+mixes: {only: {title: one kind, shares: {look: 1.0}}}
+default_mix: only
+"""
+WEB = ("services", "web")
+
+
+@pytest.fixture(scope="module")
+def shop() -> AppSpec:
+    return read_app(SHOP, "shop.yaml")
+
+
+@pytest.fixture(scope="module")
+def objects(shop: AppSpec) -> dict[tuple[str, str], dict[str, Any]]:
+    made = manifests(shop, telemetry_endpoint="http://telemetry:4318")
+    return {(one["kind"], one["metadata"]["name"]): one for one in made}
+
+
+def test_a_spec_with_configuration_is_written_as_it_was_read(shop: AppSpec) -> None:
+    assert read_app(write(shop), "written") == shop
+
+
+def test_config_maps_hold_texts_and_secrets_new_values_where_none_is_given(
+    shop: AppSpec, objects: dict[tuple[str, str], dict[str, Any]]
+) -> None:
+    assert objects["ConfigMap", "settings"]["data"] == {"currency": "EUR", "offers.json": '{\n  "tea": 3\n}'}
+    data = objects["Secret", "mail"]["data"]
+    assert decoded(data["user"]) == "shop"
+    again = {one["metadata"]["name"]: one for one in manifests(shop, telemetry_endpoint="http://telemetry:4318")}
+    assert len(decoded(data["password"])) > 20
+    assert again["mail"]["data"]["password"] != data["password"]
+
+
+def test_containers_refer_to_them_as_kubernetes_writes_it(objects: dict[tuple[str, str], dict[str, Any]]) -> None:
+    pod = objects["Deployment", "web"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["env"][-4:] == [
+        {"name": "CURRENCY", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "currency"}}},
+        {"name": "MAIL_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "mail", "key": "password"}}},
+        {"name": "WORKERS", "value": "4"},
+        {"name": "HINT", "valueFrom": {"configMapKeyRef": {"name": "hints", "key": "any", "optional": True}}},
+    ]
+    assert container["envFrom"] == [{"prefix": "SHOP_", "configMapRef": {"name": "settings"}}]
+    items = [{"key": "offers.json", "path": "today.json"}]
+    assert pod["volumes"][-2:] == [
+        {"name": "files-0", "configMap": {"name": "settings", "items": items}},
+        {"name": "files-1", "secret": {"secretName": "mail"}},
+    ]
+    assert container["volumeMounts"][-2:] == [
+        {"name": "files-0", "mountPath": "/etc/shop", "readOnly": True},
+        {"name": "files-1", "mountPath": "/etc/mail", "readOnly": True},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ((*WEB, "environment", "CURRENCY", "config"), "setings", "ConfigMap 'setings', which is not among settings"),
+        ((*WEB, "environment", "CURRENCY", "key"), "money", "the key 'money' of ConfigMap settings, which has c"),
+        ((*WEB, "environment", "POD_IP"), "1", "POD_IP is set by the platform"),
+        ((*WEB, "environment", "A B"), "1", "a variable has letters"),
+        ((*WEB, "environment", "DEBUG"), True, "a text; put true into quotes"),
+        ((*WEB, "environment", "DEBUG"), {"value": "1", "config": "settings"}, "one of value, config and secret"),
+        ((*WEB, "environment", "DEBUG"), {"config": "settings"}, "need the key"),
+        ((*WEB, "environment_from", 0, "config"), "none", "the ConfigMap 'none'"),
+        ((*WEB, "files", "/etc/mail", "secret"), "post", "the Secret 'post', which is not among mail"),
+        ((*WEB, "files", "/etc/shop", "items"), {"offer": "x"}, "the key 'offer' of ConfigMap settings"),
+        ((*WEB, "files", "/etc/shop", "items"), {"currency": "/x"}, "a path inside its folder"),
+        ((*WEB, "files", "etc"), {"secret": "mail"}, "an absolute path; found 'etc'"),
+        ((*WEB, "files", "/etc/faultset/x"), {"secret": "mail"}, "overlaps /etc/faultset"),
+        ((*WEB, "files", "/etc/shop/more"), {"secret": "mail"}, "overlaps /etc/shop"),
+        (("configs", "shop-config"), {}, "the object with the spec"),
+        (("configs", "Big"), {}, "lower-case letters"),
+        (("configs", "settings", "a/b"), "x", "a key has letters"),
+        (
+            (*WEB, "operations", "/offer", "steps", 0, "setting", "variable"),
+            "COUNTRY",
+            "it names 'COUNTRY', which is not among CURRENCY, HINT, MAIL_PASSWORD, SHOP_currency",
+        ),
+        (
+            (*WEB, "operations", "/offer", "steps", 2, "setting", "file"),
+            "/etc/shop/offers.json",
+            "not among /etc/mail/password, /etc/mail/user, /etc/shop/today.json",
+        ),
+        (
+            (*WEB, "operations", "/offer", "steps", 2, "setting", "variable"),
+            "CURRENCY",
+            "either the variable or the file",
+        ),
+    ],
+)
+def test_what_a_container_cannot_refer_to_is_refused(path: tuple[Any, ...], value: Any, sentence: str) -> None:
+    with pytest.raises(UsageError, match=rf"^shop\.yaml, line \d+, is wrong at .*{sentence}"):
+        read_app(changed(SHOP, *path, value=value), "shop.yaml")
+
+
+def test_the_line_of_a_wrong_reference_is_named() -> None:
+    with pytest.raises(UsageError, match=r"line 17, is wrong at services\.web\.environment\.CURRENCY"):
+        read_app(SHOP.replace("config: settings, key: currency", "config: settings, key: money"), "shop.yaml")
