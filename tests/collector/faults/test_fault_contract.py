@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -114,6 +115,24 @@ def one_pod_runs_the_new_image(platform: FakePlatform, target: str, parameters: 
     status["image"], status["state"] = parameters["image"], {"running": {}}
 
 
+def wants_a_key(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+    """The new pod waits for a variable or a file, or ends without a variable; without a folder's file it runs."""
+    pod, status = pods_of(platform, target)[-1], status_of(platform, target)
+    if parameters["use"] == "variable":
+        status["state"] = {"waiting": {"reason": "CreateContainerConfigError"}}
+    elif parameters["use"] == "file":
+        status["state"] = {"waiting": {"reason": "ContainerCreating"}}
+        event = {"time": time.time_ns(), "type": "Warning", "reason": "FailedMount", "kind": "Pod", "count": 1}
+        about = {"name": pod["metadata"]["name"], "service": target, "message": "MountVolume.SetUp failed"}
+        platform.rows["events"].append({**event, **about})
+
+
+def has_ended_since(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+    status = status_of(platform, target)
+    status["restartCount"] += 1
+    status["lastState"] = {"terminated": {"exitCode": 2, "reason": "Error"}}
+
+
 EFFECTS: dict[str, Effect] = {
     "auth-missing": a_consumer_has_ended,
     "buggy-image": has_ended("Error"),
@@ -134,6 +153,8 @@ EFFECTS: dict[str, Effect] = {
     "slow-build": runs_the_new_image,
     "revoke-auth": a_consumer_has_ended,
     "user-unregistered": a_consumer_has_ended,
+    "wrong-config-key": wants_a_key,
+    "wrong-secret": has_ended_since,
 }
 """What pods show once a fault has acted; the checks of the other faults look at what the injection itself changes."""
 FITTING = [

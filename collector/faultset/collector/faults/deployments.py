@@ -3,15 +3,47 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from faultset.collector.faults.pods import container_status, pods_of
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.observation.timestamps import rfc3339
 
 RECREATE: dict[str, Any] = {"type": "Recreate", "rollingUpdate": None}
 """Strategy under which the old pod goes first, as when an operator deletes and applies a Deployment."""
+
+
+_RESTARTED = "kubectl.kubernetes.io/restartedAt"
+
+
+def order_restart(platform: Platform, deployment: str, *, recreate: bool = False) -> None:
+    """Replace a Deployment's pods as `kubectl rollout restart` does, now and when that is undone.
+
+    A fault that changes what pods read at their start orders the restart first: its undo comes last then, and the new
+    pods read what was there before.
+
+    Parameters
+    ----------
+    recreate
+        Whether the old pods go before the new ones come, which may not become ready.
+    """
+    annotations = {_RESTARTED: rfc3339(time.time_ns())}
+    change: dict[str, Any] = {"template": {"metadata": {"annotations": annotations}}}
+    if recreate:
+        change["strategy"] = RECREATE
+    platform.patch("Deployment", deployment, {"spec": change})
+
+
+def is_restarted(platform: Platform, deployment: str) -> bool:
+    """Say whether a restart was ordered, and no pod of before is left."""
+    wanted = platform.get("Deployment", deployment)["spec"]["template"]["metadata"].get("annotations", {})
+    pods = platform.list("Pod", {platform.app.label_key: deployment})
+    return bool(wanted.get(_RESTARTED)) and all(
+        (pod["metadata"].get("annotations") or {}).get(_RESTARTED) == wanted[_RESTARTED] for pod in pods
+    )
 
 
 def changed_containers(deployment: Object, **fields: Any) -> list[dict[str, Any]]:

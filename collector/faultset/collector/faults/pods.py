@@ -47,6 +47,15 @@ def last_error_line(platform: Platform, pod: str, *, window_s: float = 60.0) -> 
     return max(errors, key=lambda line: line["time"])["message"] if errors else None
 
 
+def last_event(platform: Platform, pod: str, reason: str, *, window_s: float = 180.0) -> str | None:
+    """Return the message of the newest event with a reason about a pod; None when there is none lately."""
+    end_ns = time.time_ns()
+    batches = platform.sources["events"].snapshot(end_ns - int(window_s * 1e9), end_ns)
+    rows = [row for batch in batches for row in batch.select(["time", "name", "reason", "message"]).to_pylist()]
+    found = [row for row in rows if row["name"] == pod and row["reason"] == reason]
+    return max(found, key=lambda row: row["time"])["message"] if found else None
+
+
 def last_end(status: dict[str, Any]) -> dict[str, Any]:
     """Return how a container ended last (exit code, reason), or an empty dict when it never did."""
     return status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated") or {}

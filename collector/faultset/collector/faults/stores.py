@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,8 +61,8 @@ def restart_consumers(platform: Platform, store: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsumersBefore:
-    """What is known of a store's consumers from an instant on.
+class ServicesBefore:
+    """What is known of services from an instant on.
 
     Attributes
     ----------
@@ -76,34 +76,52 @@ class ConsumersBefore:
     failures: Mapping[str, tuple[int, int]]
 
 
-def consumers_before(platform: Platform, target: str) -> ConsumersBefore:
+def consumers_before(platform: Platform, target: str) -> ServicesBefore:
     """Return what a store's consumers are like at present."""
-    return ConsumersBefore(time_ns=time.time_ns(), failures=_failures(platform, target))
+    return _before(platform, platform.app.consumers(target))
 
 
-def _failures(platform: Platform, target: str) -> dict[str, tuple[int, int]]:
+def service_before(platform: Platform, target: str) -> ServicesBefore:
+    """Return what a service is like at present."""
+    return _before(platform, (target,))
+
+
+def _before(platform: Platform, services: Sequence[str]) -> ServicesBefore:
+    return ServicesBefore(time_ns=time.time_ns(), failures=_failures(platform, services))
+
+
+def _failures(platform: Platform, services: Sequence[str]) -> dict[str, tuple[int, int]]:
     return {
         pod["metadata"]["name"]: (status.get("restartCount", 0), last_end(status)["exitCode"])
-        for consumer in platform.app.consumers(target)
-        for pod in pods_of(platform, consumer)
+        for service in services
+        for pod in pods_of(platform, service)
         for status in pod.get("status", {}).get("containerStatuses", [])
         if last_end(status).get("exitCode")
     }
 
 
 def consumer_fails(
-    platform: Platform, target: str, parameters: Mapping[str, Any], before: ConsumersBefore
+    platform: Platform, target: str, parameters: Mapping[str, Any], before: ServicesBefore
 ) -> str | None:
     """See whether a consumer of a store has exited with an error since an instant, or logs errors.
 
     The injection has made the pods of consumers anew, so that what they log is about their start, or comes after it.
     """
-    for pod, (restarts, exit_code) in _failures(platform, target).items():
+    return _fails(platform, platform.app.consumers(target), parameters["restarted"], before)
+
+
+def service_fails(platform: Platform, target: str, parameters: Mapping[str, Any], before: ServicesBefore) -> str | None:
+    """See whether a service that was restarted has exited with an error since an instant, or logs errors."""
+    return _fails(platform, (target,), (target,), before)
+
+
+def _fails(platform: Platform, services: Sequence[str], restarted: Sequence[str], before: ServicesBefore) -> str | None:
+    for pod, (restarts, exit_code) in _failures(platform, services).items():
         if pod not in before.failures or restarts > before.failures[pod][0]:
             return f"{pod} exited with code {exit_code}"
     window_s = (time.time_ns() - before.time_ns) / SECOND_NS
-    for consumer in parameters["restarted"]:
-        for pod in pods_of(platform, consumer):
+    for service in restarted:
+        for pod in pods_of(platform, service):
             line = last_error_line(platform, pod["metadata"]["name"], window_s=window_s)
             if line is not None:
                 return f"{pod['metadata']['name']} logs: {line}"

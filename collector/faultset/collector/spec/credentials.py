@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, CREDENTIALS_PATH
@@ -59,6 +59,23 @@ def credential_volume(app: AppSpec, service: ServiceSpec) -> dict[str, Any] | No
 def credential_mount() -> dict[str, Any]:
     """Return where a container mounts its volume with passwords."""
     return {"name": _VOLUME, "mountPath": CREDENTIALS_PATH, "readOnly": True}
+
+
+class SecretKey(NamedTuple):
+    """A key of a Secret."""
+
+    secret: str
+    key: str
+
+
+def password_key(app: AppSpec, store: str) -> SecretKey:
+    """Return where the services of an application find the password of their account in a store."""
+    return SecretKey(_shared_name(app), store)
+
+
+def store_password_key(app: AppSpec, store: str) -> SecretKey:
+    """Return where a store itself finds that password."""
+    return SecretKey(_name(app.services[store]), APPLICATION)
 
 
 def _name(store: ServiceSpec) -> str:

@@ -9,6 +9,8 @@ import pytest
 from span_receiver import ReceivedSpan, Receiver
 from stage import Process, Stage
 
+from faultset.collector.apps.astronomy.products import ADVERTISED
+
 ORDER = {"userId": "shopper-1", "userCurrency": "USD", "email": "shopper-1@example.com"}
 
 
@@ -109,3 +111,16 @@ def test_payment_at_a_bad_address_fails_orders_while_payment_is_well(shop: Stage
     assert "lookup badAddress: no such host" in body
     assert running["payment"].log.count("Charge request received") == charged
     assert "failed to charge card: could not charge the card: rpc error: code = Unavailable" in running["checkout"].log
+
+
+def test_the_catalogue_is_read_again_when_its_file_has_changed(shop: Stage, running: dict[str, Process]) -> None:
+    status, body = shop.ask("/api/products")
+    assert status == 200
+    names = {one["id"]: one["name"] for one in json.loads(body)}
+    assert names == {one["id"]: one["name"] for one in ADVERTISED}
+    (catalogue,) = (shop.folder / "files" / "product-catalog").rglob("products.json")
+    catalogue.rename(catalogue.with_suffix(".old"))
+    assert shop.ask("/api/products") == (200, "[]")
+    assert shop.ask("/api/products/66VCHSJNUP")[0] == 500
+    catalogue.with_suffix(".old").rename(catalogue)
+    assert shop.ask("/api/products/66VCHSJNUP")[0] == 200

@@ -10,6 +10,8 @@ import pytest
 from faultset.collector.platforms.api.objects import Object, ObjectNotFound
 from faultset.collector.platforms.api.pod_state import waits_in_back_off
 from faultset.collector.platforms.journal.undo import UndoExecutor
+from faultset.collector.platforms.journal.undo_operations import undo_of_secret
+from faultset.collector.spec.credentials import SecretKey
 from faultset.core.errors import PlatformError
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:09Z"}
@@ -142,3 +144,17 @@ def test_only_pods_in_question_that_wait_in_a_back_off_are_replaced() -> None:
 def test_a_pod_without_containers_or_with_an_empty_state_does_not_wait() -> None:
     assert not waits_in_back_off({"metadata": {}})
     assert not waits_in_back_off({"status": {"containerStatuses": [{"state": {"waiting": None}}]}})
+
+
+def secret(name: str, **data: str) -> Object:
+    return {"kind": "Secret", "metadata": {"name": name}, "data": data}
+
+
+def test_a_secrets_text_comes_back_from_another_secret() -> None:
+    objects = Objects(secret("clients", shop="wrong"), secret("store", application="right"))
+    (undo,) = undo_of_secret(SecretKey("clients", "shop"), SecretKey("store", "application"))
+    assert "right" not in str(undo)
+    objects.execute(undo)
+    assert objects.done == [("Secret", "clients", {"data": {"shop": "right"}})]
+    with pytest.raises(PlatformError, match="Secret gone has no key application"):
+        objects.execute({**undo, "from": ["gone", "application"]})

@@ -10,7 +10,7 @@ import time
 import uuid
 from typing import Any
 
-from faultset.collector.apps.astronomy.products import PRODUCTS, RATES
+from faultset.collector.apps.astronomy.products import ADVERTISED, RATES
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
 from faultset.collector.runtime.expressions import getter
 from faultset.collector.runtime.http.names import UnknownHostError
@@ -24,33 +24,44 @@ _RECOMMENDED = 5
 
 
 class ListProducts(Step):
-    """Give all products."""
+    """Give all products of a catalogue, and how many they are."""
 
     keyword = "products"
+    catalogue: Any
     save: str
+    save_count: str
+
+    def names_saved(self) -> tuple[str, ...]:
+        """Return the names of products and number."""
+        return (self.save, self.save_count)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves a list."""
+        """Return a function that saves both."""
+        catalogue_of = getter(self.catalogue)
 
         def handle(request: RequestContext) -> None:
-            request.values[self.save] = list(PRODUCTS.values())
+            products = catalogue_of(request.values)["products"]
+            request.values.update({self.save: products, self.save_count: len(products)})
 
         return handle
 
 
 class FindProduct(Step):
-    """Give one product; nothing is saved as that when there is none of the identity."""
+    """Give one product of a catalogue; nothing is saved as that when there is none of the identity."""
 
     keyword = "product"
+    catalogue: Any
     id: Any
     save: str
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that saves a mapping."""
-        id_of = getter(self.id)
+        catalogue_of, id_of = getter(self.catalogue), getter(self.id)
 
         def handle(request: RequestContext) -> None:
-            request.values[self.save] = PRODUCTS.get(str(id_of(request.values)))
+            wanted = str(id_of(request.values))
+            products = catalogue_of(request.values)["products"]
+            request.values[self.save] = next((one for one in products if one["id"] == wanted), None)
 
         return handle
 
@@ -128,8 +139,8 @@ class Advertise(Step):
 
         def handle(request: RequestContext) -> None:
             wanted = set(categories_of(request.values) or ())
-            found = [one for one in PRODUCTS.values() if wanted & set(one["categories"])]
-            chosen = found or random.sample(list(PRODUCTS.values()), 2)
+            found = [one for one in ADVERTISED if wanted & set(one["categories"])]
+            chosen = found or random.sample(ADVERTISED, 2)
             request.values[self.save] = [
                 {"redirect_url": f"/product/{one['id']}", "text": f"{one['name']} for sale."} for one in chosen
             ]
@@ -164,7 +175,7 @@ class Recommend(Step):
                     cached.extend(one["id"] for one in products_of(values) or ())
                     # texts of their own, as each answer of the catalogue brings them
                     cached.extend("".join((one, " "))[:-1] for one in cached[: len(cached) // 4])
-                offered = set(cached) or set(PRODUCTS)
+                offered = set(cached) or {one["id"] for one in products_of(values) or ()}
             else:
                 offered = {one["id"] for one in products_of(values) or ()}
             candidates = sorted(offered - known)

@@ -1,27 +1,22 @@
-"""The catalogue: ten products, by which the original's requests are made."""
+"""Advertisements by product, and currencies. The catalogue itself is a ConfigMap."""
 
 from __future__ import annotations
 
 from typing import Any
 
-_ROWS = (
-    ("OLJCESPC7Z", "National Park Foundation Explorascope", 101.96, ("telescopes",)),
-    ("66VCHSJNUP", "Starsense Explorer Refractor Telescope", 349.95, ("telescopes",)),
-    ("1YMWWN1N4O", "Eclipsmart Travel Refractor Telescope", 129.95, ("telescopes", "travel")),
-    ("L9ECAV7KIM", "Lens Cleaning Kit", 21.95, ("accessories",)),
-    ("2ZYFJ3GM2N", "Roof Binoculars", 209.95, ("binoculars",)),
-    ("0PUK6V6EV0", "Solar System Color Imager", 175.0, ("accessories", "telescopes")),
-    ("LS4PSXUNUM", "Red Flashlight", 57.08, ("accessories", "flashlights")),
-    ("9SIQT8TOJO", "Optical Tube Assembly", 3599.0, ("accessories", "telescopes", "assembly")),
-    ("6E92ZMYYFZ", "Solar Filter", 69.95, ("accessories", "telescopes")),
-    ("HQTGWGPNH4", "The Comet Book", 0.99, ("books",)),
+ADVERTISED: tuple[dict[str, Any], ...] = (
+    {"id": "OLJCESPC7Z", "name": "National Park Foundation Explorascope", "categories": ("telescopes",)},
+    {"id": "66VCHSJNUP", "name": "Starsense Explorer Refractor Telescope", "categories": ("telescopes",)},
+    {"id": "1YMWWN1N4O", "name": "Eclipsmart Travel Refractor Telescope", "categories": ("telescopes", "travel")},
+    {"id": "L9ECAV7KIM", "name": "Lens Cleaning Kit", "categories": ("accessories",)},
+    {"id": "2ZYFJ3GM2N", "name": "Roof Binoculars", "categories": ("binoculars",)},
+    {"id": "0PUK6V6EV0", "name": "Solar System Color Imager", "categories": ("accessories", "telescopes")},
+    {"id": "LS4PSXUNUM", "name": "Red Flashlight", "categories": ("accessories", "flashlights")},
+    {"id": "9SIQT8TOJO", "name": "Optical Tube Assembly", "categories": ("accessories", "telescopes", "assembly")},
+    {"id": "6E92ZMYYFZ", "name": "Solar Filter", "categories": ("accessories", "telescopes")},
+    {"id": "HQTGWGPNH4", "name": "The Comet Book", "categories": ("books",)},
 )
-
-PRODUCTS: dict[str, dict[str, Any]] = {
-    identity: {"id": identity, "name": name, "picture": f"{identity}.jpg", "price": price, "categories": categories}
-    for identity, name, price, categories in _ROWS
-}
-"""Products by their identity; prices in dollars."""
+"""The products that are advertised, with the categories under which they are."""
 
 RATES = {"USD": 1.1305, "EUR": 1.0, "JPY": 126.4, "GBP": 0.85970, "CHF": 1.1360, "CAD": 1.5128, "INR": 79.4320}
 """What a euro costs in other currencies."""

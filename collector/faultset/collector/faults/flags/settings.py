@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from faultset.collector.faults.deployments import is_restarted, order_restart
 from faultset.collector.faults.registry import Check
 from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.platforms.observation.timestamps import rfc3339
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.features.flags import FlagSettings, set_variant, values_in
 from faultset.core.errors import PlatformError
-
-_RESTARTED = "kubectl.kubernetes.io/restartedAt"
 
 
 def service_of_flag(name: str) -> Callable[[AppSpec], tuple[str, ...]]:
@@ -34,9 +31,7 @@ def turn_on(platform: Platform, name: str, variant: str) -> dict[str, Any]:
     """
     settings = _settings(platform)
     if settings.provider is not None:
-        annotations = {_RESTARTED: rfc3339(time.time_ns())}
-        change = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
-        platform.patch("Deployment", settings.provider, change)
+        order_restart(platform, settings.provider)
     data = platform.get("ConfigMap", settings.config_map).get("data") or {}
     try:
         text = set_variant(data.get(settings.file, ""), name, variant)
@@ -57,20 +52,9 @@ def is_on(platform: Platform, target: str, parameters: Mapping[str, Any], before
         value = values_in(text).get(name)
     except (ValueError, KeyError, TypeError):
         return None
-    if default != parameters["variant"] or not _is_restarted(platform, settings.provider):
+    if default != parameters["variant"] or not (settings.provider is None or is_restarted(platform, settings.provider)):
         return None
     return f"ConfigMap {settings.config_map} sets {name} to {default} ({value})"
-
-
-def _is_restarted(platform: Platform, provider: str | None) -> bool:
-    """Say whether the pods of the provider that carry the restart's annotation are all that there are, and run."""
-    if provider is None:
-        return True
-    wanted = platform.get("Deployment", provider)["spec"]["template"]["metadata"].get("annotations", {})
-    pods = platform.list("Pod", {platform.app.label_key: provider})
-    return bool(wanted.get(_RESTARTED)) and all(
-        (pod["metadata"].get("annotations") or {}).get(_RESTARTED) == wanted[_RESTARTED] for pod in pods
-    )
 
 
 def _settings(platform: Platform) -> FlagSettings:

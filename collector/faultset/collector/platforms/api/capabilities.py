@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from faultset.collector.platforms.api.impairments import Impairment
+from faultset.collector.spec.credentials import SecretKey
 from faultset.core.errors import PlatformError
 
 Capability = Literal[
@@ -59,6 +60,26 @@ class CommandExecutor(Protocol):
         ------
         PlatformError
             The command cannot be run, or it ends with a code other than 0.
+        """
+        ...
+
+
+@runtime_checkable
+class SecretEditor(Protocol):
+    """A platform that can change a Secret without its values in the journal."""
+
+    def change_secret(self, changed: SecretKey, text: str, *, copied_from: SecretKey) -> None:
+        """Give a key of a Secret another text, which only the Secret holds.
+
+        Parameters
+        ----------
+        copied_from
+            A key of another Secret with the text of before, from which the undo copies it.
+
+        Raises
+        ------
+        PlatformError
+            That key has another text, or there is none.
         """
         ...
 

@@ -14,12 +14,15 @@ from faultset.collector.platforms.journal.undo_operations import (
     undo_of_exec,
     undo_of_impairment,
     undo_of_patch,
+    undo_of_secret,
 )
 from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.credentials import SecretKey, encoded
+from faultset.core.errors import PlatformError
 
 
 class JournaledObjects(ABC):
-    """Patches and deletes objects.
+    """Patches and deletes objects, and changes Secrets.
 
     Parameters
     ----------
@@ -59,6 +62,23 @@ class JournaledObjects(ABC):
         args = {"kind": kind, "name": name, "grace_period_s": grace_period_s}
         with self._journal.operation("delete", args, undo_of_delete(current), [name, *_leaves(current.get("spec"))]):
             self._delete(kind, name, grace_period_s)
+
+    def change_secret(self, changed: SecretKey, text: str, *, copied_from: SecretKey) -> None:
+        """Give a key of a Secret another text; see `SecretEditor`. The journal holds the names and no text."""
+        if self._secret_text(changed) != self._secret_text(copied_from):
+            raise PlatformError(
+                f"key {changed.key} of Secret {changed.secret} is not what key {copied_from.key} of Secret "
+                f"{copied_from.secret} is, so that it could not be brought back; name a key with the same text"
+            )
+        args = {"name": changed.secret, "key": changed.key}
+        with self._journal.operation("change-secret", args, undo_of_secret(changed, copied_from), [changed.secret]):
+            self._patch("Secret", changed.secret, {"data": {changed.key: encoded(text)}})
+
+    def _secret_text(self, place: SecretKey) -> str:
+        data = self.get("Secret", place.secret).get("data") or {}
+        if place.key not in data:
+            raise PlatformError(f"Secret {place.secret} has no key {place.key}; it has {', '.join(data) or 'none'}")
+        return data[place.key]
 
 
 class JournaledCommands(JournaledObjects):

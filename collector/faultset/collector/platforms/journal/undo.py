@@ -93,6 +93,8 @@ class UndoExecutor(ABC):
                 self._patch("PersistentVolume", operation["volume"], {"spec": {"claimRef": None}})
             case "exec":
                 self._run_in_newest(operation["labels"], operation["argv"])
+            case "copy-secret":
+                self._copy_secret(operation["name"], operation["key"], *operation["from"])
             case "lift":
                 self._lift(operation["pod"])
             case verb:
@@ -110,6 +112,13 @@ class UndoExecutor(ABC):
         except ObjectNotFound:
             if kind != "Pod":
                 raise
+
+    def _copy_secret(self, name: str, key: str, source: str, source_key: str) -> None:
+        """Give a key of a Secret the text of another one."""
+        text = ((self._find("Secret", source) or {}).get("data") or {}).get(source_key)
+        if text is None:
+            raise PlatformError(f"Secret {source} has no key {source_key} from which Secret {name} could be restored")
+        self._patch("Secret", name, {"data": {key: text}})
 
     def _create_again(self, wanted: Mapping[str, Any]) -> None:
         """Create an object unless it exists; one that is being deleted is waited for."""

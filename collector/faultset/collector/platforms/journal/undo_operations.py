@@ -6,6 +6,7 @@ An undo operation is a dict with a `verb`:
 - `{"verb": "apply", "object"}` create the object again unless one of that name exists
 - `{"verb": "release-claim", "volume"}` drop a PersistentVolume's claimRef, so that a new claim can bind it
 - `{"verb": "exec", "labels", "argv"}` run a command in the pod that carries the labels by then
+- `{"verb": "copy-secret", "name", "key", "from": [secret, key]}` give a key of a Secret the text of another one
 - `{"verb": "lift", "pod"}` end an impairment
 """
 
@@ -14,6 +15,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from faultset.collector.spec.credentials import SecretKey
 
 UndoOperation = dict[str, Any]
 
@@ -87,6 +90,11 @@ def undo_of_delete(current: Mapping[str, Any]) -> list[UndoOperation]:
 def undo_of_exec(labels: Mapping[str, str], argv: Sequence[str]) -> list[UndoOperation]:
     """Return the operation that runs `argv` in whichever pod carries `labels` when the undo comes."""
     return [{"verb": "exec", "labels": dict(labels), "argv": list(argv)}]
+
+
+def undo_of_secret(changed: SecretKey, copied_from: SecretKey) -> list[UndoOperation]:
+    """Return what gives a key of a Secret the text of another key, which no journal holds."""
+    return [{"verb": "copy-secret", "name": changed.secret, "key": changed.key, "from": [*copied_from]}]
 
 
 def undo_of_impairment(pod: str) -> list[UndoOperation]:
