@@ -78,3 +78,25 @@ def test_endpoints_name_three_addresses() -> None:
         "subsets": [{"addresses": [{"ip": f"10.0.0.{n}"} for n in range(5)], "ports": [{"port": 80}]}],
     }
     assert object_cells(found)["ENDPOINTS"] == "10.0.0.0:80,10.0.0.1:80,10.0.0.2:80 + 2 more..."
+
+
+@pytest.mark.parametrize(
+    ("states", "word"),
+    [
+        ([{"running": {}}, {"waiting": {"reason": "PodInitializing"}}], "Init:0/2"),
+        ([{"terminated": {"exitCode": 0, "reason": "Completed"}}, {"running": {}}], "Init:1/2"),
+        ([{"terminated": {"reason": "Completed"}}, {"terminated": {"exitCode": 1, "reason": "Error"}}], "Init:Error"),
+        ([{"terminated": {"exitCode": 9}}], "Init:ExitCode:9"),
+        ([{"waiting": {"reason": "CrashLoopBackOff"}}], "Init:CrashLoopBackOff"),
+        ([{"terminated": {"exitCode": 0}}], "PodInitializing"),
+    ],
+)
+def test_a_pod_whose_init_containers_have_not_ended_says_so(states: list[dict[str, Any]], word: str) -> None:
+    first = [{"state": state, "restartCount": 3} for state in states]
+    status = {
+        "initContainerStatuses": first,
+        "containerStatuses": [{"state": {"waiting": {"reason": "PodInitializing"}}, "restartCount": 0}],
+    }
+    pod = {"kind": "Pod", "metadata": {"name": "geo-1"}, "spec": {"containers": [{}]}, "status": status}
+    assert pod_status(pod) == word
+    assert object_cells(pod)["RESTARTS"] == (0 if word == "PodInitializing" else 3 * len(states))

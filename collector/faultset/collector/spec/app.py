@@ -13,6 +13,7 @@ from faultset.collector.spec.features.background import BackgroundWork, Consumer
 from faultset.collector.spec.features.configuration import ConfigTexts, SecretTexts
 from faultset.collector.spec.features.container_fields import ContainerFields
 from faultset.collector.spec.features.flags import FlagSettings
+from faultset.collector.spec.features.init_containers import InitContainer
 from faultset.collector.spec.features.operators import OperatorSettings
 from faultset.collector.spec.features.pods import Probe, Storage
 from faultset.collector.spec.steps import CalledOperation, FrozenModel, Place, StepModel, Steps, all_steps
@@ -120,6 +121,8 @@ class ServiceSpec(ContainerFields):
         By what the cluster sees whether a pod gets requests, and whether a container has to be started again.
     consumers, tasks
         Its work in the background.
+    init
+        What has to end well before its container starts, one after the other.
     runs
         Name of a program of the application's own code (`Persona.programs`) that takes the place of operations.
     location
@@ -142,6 +145,7 @@ class ServiceSpec(ContainerFields):
     storage: Storage | None = None
     readiness: Probe | None = None
     liveness: Probe | None = None
+    init: tuple[InitContainer, ...] = ()
     callees: tuple[str, ...] = ()
     location: str = ""
     registry_name: str | None = None

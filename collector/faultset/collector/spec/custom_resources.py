@@ -56,16 +56,15 @@ def custom_resources(app: AppSpec) -> list[Manifest]:
 
 
 def _component(app: AppSpec, service: ServiceSpec, spec: Manifest) -> Manifest:
-    requests = {"cpu": f"{round(1000 * service.cpu_request)}m", "memory": f"{service.memory_request_mib}Mi"}
+    resources = service.resources()
     made: Manifest = {
         **spec.get(service.name, {}),
         "image": service.image or app.image,
         "replicas": service.replicas,
-        "requests": requests,
-        "limits": {"cpu": f"{round(1000 * service.cpu_limit)}m", "memory": f"{service.memory_limit_mib}Mi"},
+        **resources,
     }
     if service.storage is not None:
-        requests["storage"] = service.storage.size
+        resources["requests"]["storage"] = service.storage.size
         if service.storage.storage_class is not None:
             made["storageClassName"] = service.storage.storage_class
     return made

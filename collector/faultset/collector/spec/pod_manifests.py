@@ -10,6 +10,7 @@ from faultset.collector.spec.containers import DATA_PATH, METRICS_PORT, SPEC_PAT
 from faultset.collector.spec.credentials import credential_mount, credential_volume
 from faultset.collector.spec.features.configuration import ConfigurationSource, MountedFiles, Variable
 from faultset.collector.spec.features.container_fields import ContainerFields
+from faultset.collector.spec.features.init_containers import InitContainer
 
 Manifest = dict[str, Any]
 
@@ -21,12 +22,14 @@ def config_name(app: AppSpec) -> str:
 
 def pod_template(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str) -> Manifest:
     """Return the template of a service's pods; see `manifests.manifests` for the parameters."""
-    files = _file_volumes([service])
+    files = _file_volumes([service, *service.init])
+    init = [_init_container(app, one, files, image_pull) for one in service.init]
     return {
         "metadata": {"labels": {app.label_key: service.name}, "annotations": _annotations(service)},
         "spec": {
             "restartPolicy": "Always",
             "enableServiceLinks": False,
+            **({"initContainers": init} if init else {}),
             "containers": [_container(app, service, files, telemetry_endpoint, image_pull)],
             "volumes": [*_volumes(app, service), *({"name": name, **volume} for name, volume in files)],
             **_account(app, service),
@@ -100,12 +103,30 @@ def _container(
             {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": telemetry_endpoint},
             *_environment(service),
         ],
-        "resources": _resources(service),
+        "resources": service.resources(),
         "volumeMounts": [*mounts, *_file_mounts(service, files)],
         **_probes(service),
     }
 
 
+def _init_container(
+    app: AppSpec, init: InitContainer, files: Iterable[tuple[str, Manifest]], image_pull: str
+) -> Manifest:
+    awaited = None if init.wait_for is None else app.services[init.wait_for]
+    return {
+        "name": init.name,
+        "image": init.image or app.image,
+        "imagePullPolicy": image_pull,
+        "command": list(init.program) if awaited is None else [_WAITING, f"{awaited.name}:{awaited.port}"],
+        **_environment_from(init),
+        "env": [*_POD_VARIABLES, *_environment(init)],
+        "resources": init.resources(),
+        "volumeMounts": list(_file_mounts(init, files)),
+    }
+
+
+_WAITING = "faultset-wait"
+"""The program that waits for a service."""
 _POD_VARIABLES = (
     {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -161,16 +182,6 @@ _REFERENCES = {"ConfigMap": "configMap", "Secret": "secret"}
 
 def _optional(source: ConfigurationSource) -> Manifest:
     return {"optional": True} if source.optional else {}
-
-
-def _resources(container: ContainerFields) -> Manifest:
-    return {
-        "requests": {
-            "cpu": f"{round(1000 * container.cpu_request)}m",
-            "memory": f"{container.memory_request_mib}Mi",
-        },
-        "limits": {"cpu": f"{round(1000 * container.cpu_limit)}m", "memory": f"{container.memory_limit_mib}Mi"},
-    }
 
 
 def _volumes(app: AppSpec, service: ServiceSpec) -> list[Manifest]:

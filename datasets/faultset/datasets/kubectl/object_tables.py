@@ -74,6 +74,8 @@ def pod_status(pod: Mapping[str, Any]) -> str:
     status = pod.get("status") or {}
     if pod["metadata"].get("deletionTimestamp"):
         return "Terminating"
+    if (word := _initializing(pod)) is not None:
+        return word
     for container in status.get("containerStatuses") or []:
         waiting, ended = ((container.get("state") or {}).get(name) for name in ("waiting", "terminated"))
         if waiting and waiting.get("reason"):
@@ -81,6 +83,21 @@ def pod_status(pod: Mapping[str, Any]) -> str:
         if ended is not None:
             return ended.get("reason") or f"ExitCode:{ended.get('exitCode')}"
     return status.get("reason") or status.get("phase") or "Pending"
+
+
+def _initializing(pod: Mapping[str, Any]) -> str | None:
+    """Return the word for a pod whose init containers have not all ended well; None when they have."""
+    statuses = (pod.get("status") or {}).get("initContainerStatuses") or []
+    for number, container in enumerate(statuses):
+        waiting, ended = ((container.get("state") or {}).get(name) for name in ("waiting", "terminated"))
+        if ended is not None and (ended.get("exitCode") == 0 or ended.get("reason") == "Completed"):
+            continue
+        if ended is not None:
+            return f"Init:{ended.get('reason') or 'ExitCode:' + str(ended.get('exitCode'))}"
+        if waiting and waiting.get("reason") and waiting["reason"] != "PodInitializing":
+            return f"Init:{waiting['reason']}"
+        return f"Init:{number}/{len(statuses)}"
+    return None
 
 
 def pairs(labels: Mapping[str, Any] | None) -> str:
@@ -98,7 +115,9 @@ def _pod(pod: Mapping[str, Any]) -> Cells:
     return {
         "READY": f"{sum(bool(one.get('ready')) for one in containers)}/{max(1, len(spec.get('containers') or []))}",
         "STATUS": pod_status(pod),
-        "RESTARTS": sum(one.get("restartCount", 0) for one in containers),
+        "RESTARTS": sum(one.get("restartCount", 0) for one in (status.get("initContainerStatuses") or containers))
+        if _initializing(pod)
+        else sum(one.get("restartCount", 0) for one in containers),
         "IP": status.get("podIP") or "<none>",
         "NODE": spec.get("nodeName") or "<none>",
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from faultset.collector.platforms.api.objects import Object
 
 BACK_OFF_REASONS = frozenset(
@@ -21,6 +23,12 @@ def is_ready(pod: Object) -> bool:
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
+def container_statuses(pod: Object) -> list[dict[str, Any]]:
+    """Return the statuses of a pod's containers, those of init containers first."""
+    status = pod.get("status", {})
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
 def waits_in_back_off(pod: Object) -> bool:
     """Say whether the kubelet waits before it tries a container of the pod again.
 
@@ -29,5 +37,6 @@ def waits_in_back_off(pod: Object) -> bool:
     >>> waits_in_back_off({"status": {"containerStatuses": [{"state": {"running": {}}}]}})
     False
     """
-    statuses = pod.get("status", {}).get("containerStatuses") or []
-    return any((one.get("state", {}).get("waiting") or {}).get("reason") in BACK_OFF_REASONS for one in statuses)
+    return any(
+        (one.get("state", {}).get("waiting") or {}).get("reason") in BACK_OFF_REASONS for one in container_statuses(pod)
+    )

@@ -121,6 +121,7 @@ def _deployment(found: Object) -> dict[str, Any]:
 def _pod(found: Object) -> dict[str, Any]:
     status = found.get("status", {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
+    first = status.get("initContainerStatuses") or []
     reason = conditions.get("PodScheduled", {}).get("reason")
     if found["metadata"].get("deletionTimestamp"):
         reason = "Terminating"
@@ -130,6 +131,7 @@ def _pod(found: Object) -> dict[str, Any]:
         "ready": conditions.get("Ready", {}).get("status") == "True",
         "reason": reason,
         "containers": [_container(container) for container in status.get("containerStatuses", [])],
+        **({"initContainers": [_container(one) for one in first]} if first else {}),
     }
 
 

@@ -42,7 +42,11 @@ def configuration_problems(app: AppSpec) -> Iterator[Found]:
 
 
 def container_problems(app: AppSpec, container: ContainerFields, place: Place) -> Iterator[Found]:
-    """Yield what is wrong with the variables and files of a container that stands at a place of the spec."""
+    """Yield what is wrong with what a container is given; it stands at a place of the spec."""
+    for request, limit in (("cpu_request", "cpu_limit"), ("memory_request_mib", "memory_limit_mib")):
+        wanted, most = getattr(container, request), getattr(container, limit)
+        if request in container.model_fields_set and wanted > most:
+            yield (*place, request), f"a container cannot request more than its {limit}, {most:g}; found {wanted:g}"
     for name, variable in container.environment.items():
         where = (*place, "environment", name)
         if not _VARIABLE.fullmatch(name):

@@ -34,13 +34,14 @@ def problems(app: AppSpec) -> Iterator[Problem]:
     yield from _top_level(app)
     for service in app.services.values():
         if app.deployed is None:
-            yield from (Problem(*one) for one in container_problems(app, service, ("services", service.name)))
+            yield from _containers(app, service)
         yield from _relations(app, service)
         if app.deployed is None:
             yield from _workload(app, service)
     if app.deployed is None:
         yield from _claimed_twice(app)
         yield from _call_cycle(app)
+        yield from _waiting_cycle(app)
         yield from _entry(app)
 
 
@@ -89,6 +90,35 @@ def _operator(app: AppSpec) -> Iterator[Problem]:
             yield Problem(place, f"{component} cannot make itself; name the services that it makes")
         elif component in app.services and not app.services[component].stateful:
             yield Problem(place, f"{component} must be stateful, since an operator makes StatefulSets")
+
+
+def _containers(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
+    place: Place = ("services", service.name)
+    yield from (Problem(*found) for found in container_problems(app, service, place))
+    names = {service.container}
+    for number, init in enumerate(service.init):
+        where = (*place, "init", number)
+        yield from (Problem(*found) for found in container_problems(app, init, where))
+        if not _NAME.fullmatch(init.name):
+            yield Problem(where, f"a name has lower-case letters, digits and hyphens, 53 at most; found {init.name!r}")
+        if init.name in names:
+            yield Problem(where, f"another container of {service.name} is called {init.name!r}; name one differently")
+        names.add(init.name)
+        if init.wait_for is not None:
+            yield from _waits_for(app, service, where, init.wait_for)
+        elif "/" not in init.program[0] and init.image is None:
+            yield Problem(
+                (*where, "program"),
+                f"{init.program[0]!r} is no program of the image; name one with an absolute path, or an image",
+            )
+
+
+def _waits_for(app: AppSpec, service: ServiceSpec, where: Place, awaited: str) -> Iterator[Problem]:
+    yield from _unknown((*where, "wait_for"), awaited, app.services)
+    if awaited == service.name:
+        yield Problem((*where, "wait_for"), f"{service.name} would wait for itself; name another service")
+    elif awaited in app.services and not app.services[awaited].port:
+        yield Problem((*where, "wait_for"), f"{awaited} has no port to which a connection could be made")
 
 
 def _relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
@@ -183,6 +213,19 @@ def _call_cycle(app: AppSpec) -> Iterator[Problem]:
         path = " calls ".join(f"{service} {operation}" for service, operation in circle)
         service, operation = circle[0]
         yield Problem(("services", service, "operations", operation), f"calls go round in a circle: {path}")
+
+
+def _waiting_cycle(app: AppSpec) -> Iterator[Problem]:
+    awaited = {
+        service.name: [init.wait_for for init in service.init if init.wait_for in app.services]
+        for service in app.services.values()
+    }
+    try:
+        graphlib.TopologicalSorter(awaited).prepare()
+    except graphlib.CycleError as error:
+        circle = error.args[1]
+        path = " for ".join(reversed(circle))
+        yield Problem(("services", circle[0], "init"), f"init containers wait in a circle, so that none starts: {path}")
 
 
 def _entry(app: AppSpec) -> Iterator[Problem]:

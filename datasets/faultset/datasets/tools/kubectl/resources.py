@@ -30,10 +30,11 @@ def resource(recording: Recording, kind: str, name: str, record: dict[str, Any])
 
 
 def _pod(state: dict[str, Any]) -> dict[str, Any]:
-    containers = state.get("containers", [])
+    containers, first = state.get("containers", []), state.get("initContainers", [])
     return {
         "spec": {
             **({"nodeName": state["node"]} if state.get("node") else {}),
+            **({"initContainers": [{"name": one["name"], "image": one["image"]} for one in first]} if first else {}),
             "containers": [{"name": one["name"], "image": one["image"]} for one in containers],
         },
         "status": {
@@ -41,6 +42,7 @@ def _pod(state: dict[str, Any]) -> dict[str, Any]:
             **({"reason": state["reason"]} if state.get("reason") else {}),
             **({"podIP": state["ip"]} if state.get("ip") else {}),
             "conditions": [{"type": "Ready", "status": "True" if state.get("ready") else "False"}],
+            **({"initContainerStatuses": [_container_status(one) for one in first]} if first else {}),
             "containerStatuses": [_container_status(one) for one in containers],
         },
     }

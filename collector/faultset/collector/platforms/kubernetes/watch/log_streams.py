@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.api.pod_state import container_statuses
 from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
 from faultset.collector.platforms.kubernetes.api.kinds import path_of
 from faultset.core.errors import PlatformError
@@ -30,7 +31,7 @@ class LogStreams:
         """Begin to follow containers that have started since the last call, and those that have ended already."""
         name = pod["metadata"]["name"]
         with self._lock:
-            for status in pod.get("status", {}).get("containerStatuses", []):
+            for status in container_statuses(pod):
                 restart, state = status["restartCount"], status.get("state", {})
                 if status.get("lastState", {}).get("terminated"):
                     # a container that waits in a back-off still counts as the run that ended
@@ -109,10 +110,10 @@ class _Stream:
     def _is_gone(self) -> bool:
         """Say whether the container of this run will print nothing more."""
         try:
-            status = self._api.get(self._where.removesuffix("/log")).get("status", {})
+            pod = self._api.get(self._where.removesuffix("/log"))
         except PlatformError:
             return not self._ended.wait(_PAUSE_S) and self._over.is_set()
-        for container in status.get("containerStatuses", []):
+        for container in container_statuses(pod):
             if container["name"] == self._container:
                 if container["restartCount"] > int(self._path.stem):
                     self._previous = True

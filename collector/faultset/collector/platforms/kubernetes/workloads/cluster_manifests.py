@@ -42,7 +42,7 @@ def _place_pods(deployment: Object, app: AppSpec) -> None:
     if not service.claim:
         spec["securityContext"] = {"runAsUser": USER_ID, "runAsGroup": USER_ID, "runAsNonRoot": True}
     spec["automountServiceAccountToken"] = False
-    for container in spec["containers"]:
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
         container["workingDir"] = WORKING_FOLDER
         container.setdefault("env", []).append(
             {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.pod_state import is_ready
+from faultset.collector.platforms.api.pod_state import container_statuses, is_ready
 
 _NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
 
@@ -16,7 +15,7 @@ def images_missing(pods: Iterable[Object]) -> tuple[str, ...]:
     missing = {
         status["image"]
         for pod in pods
-        for status in pod.get("status", {}).get("containerStatuses", [])
+        for status in container_statuses(pod)
         if (status.get("state", {}).get("waiting") or {}).get("reason") in _NO_IMAGE
     }
     return tuple(sorted(missing))
@@ -28,10 +27,10 @@ def unready(pods: Iterable[Object]) -> str:
     return "; ".join(said[:5]) + (f"; {len(said) - 5} more" if len(said) > 5 else "") if said else "all pods are ready"
 
 
-def _describe(pod: Mapping[str, Any]) -> str:
+def _describe(pod: Object) -> str:
     name, status = pod["metadata"]["name"], pod.get("status", {})
     words = []
-    for container in status.get("containerStatuses", []):
+    for container in container_statuses(pod):
         waiting = container.get("state", {}).get("waiting") or {}
         last = container.get("lastState", {}).get("terminated") or {}
         if waiting:

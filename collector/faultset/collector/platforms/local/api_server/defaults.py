@@ -27,7 +27,7 @@ def _secret(made: dict[str, Any]) -> None:
 def _pod(spec: dict[str, Any]) -> None:
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
-    for container in spec.get("containers", []):
+    for container in (*(spec.get("initContainers") or ()), *spec.get("containers", [])):
         container.setdefault("imagePullPolicy", "IfNotPresent")
         container.setdefault("resources", {})
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.observation.quantities import quantity
 from faultset.core.errors import PlatformError
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -56,8 +57,20 @@ def _pod(spec: dict[str, Any], path: str = "spec") -> Iterator[str]:
         yield from _one_of(f"{place}.operator", toleration.get("operator", "Equal"), _OPERATORS)
         yield from _one_of(f"{place}.effect", toleration.get("effect") or _EFFECTS[0], _EFFECTS)
     yield from _ids(f"{path}.securityContext", spec.get("securityContext") or {})
-    for number, container in enumerate(spec.get("containers") or ()):
-        yield from _ids(f"{path}.containers[{number}].securityContext", container.get("securityContext") or {})
+    for field in ("initContainers", "containers"):
+        for number, container in enumerate(spec.get(field) or ()):
+            yield from _container(f"{path}.{field}[{number}]", container)
+
+
+def _container(path: str, container: dict[str, Any]) -> Iterator[str]:
+    yield from _ids(f"{path}.securityContext", container.get("securityContext") or {})
+    resources = container.get("resources") or {}
+    requests, limits = (resources.get(field) or {} for field in ("requests", "limits"))
+    for resource in ("cpu", "memory"):
+        wanted, most = requests.get(resource), limits.get(resource)
+        if wanted is not None and most is not None and quantity(wanted) > quantity(most):
+            reason = f"must be less than or equal to {resource} limit of {most}"
+            yield f'{path}.resources.requests: Invalid value: "{wanted}": {reason}'
 
 
 def _ids(path: str, context: dict[str, Any]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from faultset.collector.ipc.helper_processes import tail
 from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.pod_state import is_ready
+from faultset.collector.platforms.api.pod_state import container_statuses, is_ready
 from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 
 LogFile = Callable[[str, str], Path]
@@ -29,7 +29,7 @@ def unready(store: ObjectStore, log_file: LogFile) -> str:
 def describe(pod: Object, log_file: LogFile) -> str:
     """Return what is known about one pod in a few words."""
     name, status = pod["metadata"]["name"], pod.get("status", {})
-    statuses = status.get("containerStatuses", [])
+    statuses = container_statuses(pod)
     if not statuses:
         scheduled = [found for found in status.get("conditions", []) if found["type"] == "PodScheduled"]
         why = scheduled[0].get("message", "") if scheduled else ""

@@ -28,7 +28,7 @@ from faultset.collector.platforms.local.controllers.pod_specs import (
     environment,
     limits,
 )
-from faultset.collector.platforms.local.controllers.pod_states import ContainerState, PodState
+from faultset.collector.platforms.local.controllers.pod_states import ContainerState, PodState, init_specs
 from faultset.collector.platforms.local.controllers.probes import Probes, probe_of
 from faultset.collector.platforms.local.controllers.scheduler import NODE
 from faultset.collector.platforms.observation.timestamps import rfc3339
@@ -99,15 +99,17 @@ class Kubelet:
             container.waiting = {"reason": "RunContainerError", "message": message}
             self._context.events.warning(state.pod, "Failed", f"Error: {message}")
         else:
-            self._exited(container, report)
+            self._exited(state, container, report)
         if self._context.store.find("Pod", state.name) is not None:
             self._report(state)
 
-    def _exited(self, container: ContainerState, report: ContainerExited) -> None:
+    def _exited(self, state: PodState, container: ContainerState, report: ContainerExited) -> None:
         container.running, container.kill_at_ns, container.finished_ns = False, None, report.time_ns
         reason = "OOMKilled" if report.out_of_memory else "Completed" if report.exit_code == 0 else "Error"
         container.terminated = _terminated(report.exit_code, reason, container.started_ns, report.time_ns)
         container.terminated_shown = True
+        if report.exit_code == 0 and container.name in {spec["name"] for spec in init_specs(state.pod)}:
+            container.completed = True
         node = self._context.store.find("Node", NODE)
         if report.out_of_memory and node is not None:
             self._context.events.warning(node, "OOMKilling", report.detail)
@@ -122,8 +124,11 @@ class Kubelet:
         context = self._context
         state = PodState(uid=uid, pod=pod, address=context.pod_address(), started_ns=context.now_ns)
         state.refresh_at_ns = context.now_ns + context.scaled_ns(REFRESH_S)
-        for spec in pod["spec"]["containers"]:
-            state.containers[spec["name"]] = ContainerState(spec["name"], image=spec["image"])
+        first = init_specs(pod)
+        for spec in (*first, *pod["spec"]["containers"]):
+            container = state.containers[spec["name"]] = ContainerState(spec["name"], image=spec["image"])
+            if first:
+                container.waiting = {"reason": "PodInitializing"}
         self.pods[uid] = state
         return state
 
@@ -172,7 +177,7 @@ class Kubelet:
 
     def _sync(self, state: PodState, commands: list[Command]) -> None:
         commands += self._mounts.refresh(state)
-        for spec in state.pod["spec"]["containers"]:
+        for spec in self._wanted(state):
             container = state.containers.setdefault(spec["name"], ContainerState(spec["name"], image=spec["image"]))
             container.is_asked = probe_of(spec, "readiness") is not None
             if container.running:
@@ -184,6 +189,13 @@ class Kubelet:
                 and self._may_start(state, container, spec)
             ):
                 self._start(state, container, spec, commands)
+
+    def _wanted(self, state: PodState) -> list[dict[str, Any]]:
+        """Return the containers that are to run now: the init containers one after the other, then the others."""
+        for spec in init_specs(state.pod):
+            if not state.containers[spec["name"]].completed:
+                return [spec]
+        return state.pod["spec"]["containers"]
 
     def _keep(self, state: PodState, container: ContainerState, spec: dict[str, Any], commands: list[Command]) -> None:
         if container.definition != definition(spec):
@@ -199,10 +211,13 @@ class Kubelet:
     def _has_looked(self, state: PodState, container: ContainerState) -> bool:
         """Say whether the kubelet would know by now that a container has to be started."""
         context, times = self._context, self._context.start_times
-        if container.finished_ns is None:
-            at_ns = state.started_ns + context.scaled_ns(times.sandbox_s)
-        else:
+        before = [one.finished_ns for one in state.containers.values() if one.completed and one.finished_ns]
+        if container.finished_ns is not None:
             at_ns = container.finished_ns + context.scaled_ns(times.noticed_s)
+        elif before:
+            at_ns = max(before) + context.scaled_ns(times.noticed_s)
+        else:
+            at_ns = state.started_ns + context.scaled_ns(times.sandbox_s)
         if context.now_ns >= at_ns:
             return True
         context.requeue(at_ns)

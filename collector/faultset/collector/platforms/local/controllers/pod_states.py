@@ -30,12 +30,13 @@ class ContainerState:
     reported_ns: int = 0
     is_asked: bool = False
     answers: bool = False
+    completed: bool = False
     restart_why: str = ""
 
     @property
     def ready(self) -> bool:
-        """Whether it runs and, where it has a readiness probe, answers."""
-        return self.running and (self.answers or not self.is_asked)
+        """Whether it runs and, where it has a readiness probe, answers; of an init container, whether it ended well."""
+        return self.completed or (self.running and (self.answers or not self.is_asked))
 
     @property
     def ended(self) -> bool:
@@ -61,6 +62,11 @@ class ContainerState:
         if self.terminated:
             made["lastState"] = {"terminated": self.terminated}
         return made
+
+
+def init_specs(pod: Object) -> list[dict[str, Any]]:
+    """Return the init containers of a pod's spec."""
+    return pod["spec"].get("initContainers") or []
 
 
 def full_name(image: str) -> str:
@@ -103,18 +109,23 @@ class PodState:
     def status(self, now_ns: int) -> dict[str, Any]:
         """Return the pod's status as the API shows it."""
         before = self.pod.get("status", {})
+        first = [self.containers[spec["name"]] for spec in init_specs(self.pod)]
         known = [self.containers[spec["name"]] for spec in self.pod["spec"]["containers"]]
+        incomplete = [container.name for container in first if not container.completed]
         created = all(container.attempt >= 0 and not container.starting for container in known)
         ready = created and all(container.ready for container in known)
         conditions = [condition for condition in before.get("conditions", []) if condition["type"] == "PodScheduled"]
         old = {condition["type"]: condition for condition in before.get("conditions", [])}
-        for kind, holds in (("Initialized", True), ("ContainersReady", ready), ("Ready", ready)):
+        for kind, holds in (("Initialized", not incomplete), ("ContainersReady", ready), ("Ready", ready)):
             value = "True" if holds else "False"
             if old.get(kind, {}).get("status") == value:
                 conditions.append(old[kind])
                 continue
             condition = {"type": kind, "status": value, "lastTransitionTime": rfc3339(now_ns)}
-            if not holds:
+            if not holds and kind == "Initialized":
+                condition["reason"] = "ContainersNotInitialized"
+                condition["message"] = f"containers with incomplete status: [{' '.join(incomplete)}]"
+            elif not holds:
                 condition["reason"] = "ContainersNotReady"
             conditions.append(condition)
         return {
@@ -123,5 +134,6 @@ class PodState:
             "conditions": conditions,
             "podIP": self.address,
             "startTime": rfc3339(self.started_ns),
+            **({"initContainerStatuses": [container.status() for container in first]} if first else {}),
             "containerStatuses": [container.status() for container in known],
         }

@@ -93,9 +93,11 @@ def _shortage(context: Context, node: Object, pod: Object) -> str | None:
 
 
 def _requested(pod: Object, resource: str) -> float:
-    total = 0.0
-    for container in pod["spec"]["containers"]:
-        resources = container.get("resources") or {}
-        wanted = (resources.get("requests") or {}).get(resource, (resources.get("limits") or {}).get(resource, 0))
-        total += quantity(wanted)
-    return total
+    """Return what a pod needs: what its containers request together, or the init container that requests the most."""
+    first = (_wanted(container, resource) for container in pod["spec"].get("initContainers") or ())
+    return max(sum(_wanted(container, resource) for container in pod["spec"]["containers"]), *first, 0.0)
+
+
+def _wanted(container: Mapping[str, Any], resource: str) -> float:
+    resources = container.get("resources") or {}
+    return quantity((resources.get("requests") or {}).get(resource, (resources.get("limits") or {}).get(resource, 0)))

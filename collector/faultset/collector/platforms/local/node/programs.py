@@ -12,6 +12,7 @@ from pathlib import Path
 PROGRAMS: dict[str, str] = {
     "faultset-service": "faultset.collector.runtime.service:main",
     "faultset-store": "faultset.collector.runtime.stores.server:main",
+    "faultset-wait": "faultset.collector.runtime.http.waiting:main",
 }
 """Programs that a container's process becomes by forking a parent that has imported them already."""
 
@@ -21,6 +22,7 @@ SCRIPTS: dict[str, str] = {**PROGRAMS, "faultset-work": "faultset.collector.runt
 PRELOADED = (
     "faultset.collector.runtime.service",
     "faultset.collector.runtime.stores.server",
+    "faultset.collector.runtime.http.waiting",
     "faultset.collector.load.process",
 )
 
