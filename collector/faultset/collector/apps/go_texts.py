@@ -31,6 +31,10 @@ class GoErrorTexts(ErrorTexts):
             return "transport is closing"
         return f'connection error: desc = "transport: Error while dialing {reason}"'
 
+    def deadline_passed(self) -> str:
+        """Return the description that grpc-go gives."""
+        return "context deadline exceeded"
+
     def call_given_up(self) -> str:
         """Return the description that grpc-go gives."""
         return "context canceled"

@@ -33,6 +33,8 @@ class RequestContext:
         Context under which client spans are made.
     reply
         What the operation answers, once a step has said it.
+    deadline
+        Instant of the event loop's clock at which it is given up; none without.
     notes
         What steps leave for later ones beside the values, by keyword.
     """
@@ -40,6 +42,7 @@ class RequestContext:
     values: dict[str, Any]
     trace: Context
     reply: Any = None
+    deadline: float | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
 

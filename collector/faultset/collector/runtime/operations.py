@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext
+from faultset.collector.runtime.http.deadlines import earliest, now, within
 from faultset.collector.runtime.steps.basic import burn_cpu
 from faultset.collector.runtime.steps.step import compile_steps
 from faultset.collector.spec.app import Operation
@@ -49,9 +50,12 @@ def compile_operation(name: str, operation: Operation, service: ServiceContext) 
     steps = compile_steps(operation.steps, service, location)
 
     async def run(request: RequestContext) -> Any:
-        if operation.work_ms:
-            burn_cpu(operation.work_ms)
-        await steps(request)
+        if operation.deadline_s is not None:
+            request.deadline = earliest(request.deadline, now() + operation.deadline_s)
+        async with within(request.deadline, service.persona):
+            if operation.work_ms:
+                burn_cpu(operation.work_ms)
+            await steps(request)
         return request.reply
 
     return ServedOperation(

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from faultset.collector.runtime.context import RequestContext
+from faultset.collector.runtime.http.deadlines import now, time_left
 from faultset.collector.runtime.http.status import BadRequest, Code, RpcError, http_status, response_class
 from faultset.collector.runtime.operations import ServedOperation
 from faultset.collector.runtime.persona import Persona
@@ -44,15 +45,17 @@ def rpc_handler(
         served = operations.get(path)
         if served is None:
             return failed(Code.UNIMPLEMENTED, persona.unknown_operation(path))
-        body = await request.read()
+        body, deadline = await request.read(), _deadline(request)
         if not served.observed:
-            return await _unobserved(served, body)
+            return await _unobserved(served, body, deadline)
         span, context = tracing.server(served.span or path, request.headers, style.call)
         log.trace(served.location, f"{served.log} {ids_of(span)}")
         start, code, message = time.perf_counter(), Code.OK, ""
         active.inc()
         try:
-            return _json(200, await served.run(RequestContext(values=json.loads(body), trace=context)))
+            return _json(
+                200, await served.run(RequestContext(values=json.loads(body), trace=context, deadline=deadline))
+            )
         except RpcError as error:
             code, message = error.code, error.description
         except BadRequest as error:
@@ -110,7 +113,8 @@ def http_handler(
     ) -> web.Response:
         try:
             values = {**request.query, **await _body_values(request), **in_path}
-            return _json(200, await served.run(RequestContext(values=values, trace=context)))
+            deadline = _deadline(request)
+            return _json(200, await served.run(RequestContext(values=values, trace=context, deadline=deadline)))
         except BadRequest as error:
             return web.Response(status=error.status, text=f"{error}\n")
         except RpcError as error:
@@ -122,9 +126,16 @@ def http_handler(
     return handle
 
 
-async def _unobserved(served: ServedOperation, body: bytes) -> web.Response:
+def _deadline(request: web.BaseRequest) -> float | None:
+    """Return when a request's deadline is, if its caller has told one."""
+    left_s = time_left(request.headers)
+    return None if left_s is None else now() + left_s
+
+
+async def _unobserved(served: ServedOperation, body: bytes, deadline: float | None) -> web.Response:
     try:
-        return _json(200, await served.run(RequestContext(values=json.loads(body), trace=NO_PARENT)))
+        given = RequestContext(values=json.loads(body), trace=NO_PARENT, deadline=deadline)
+        return _json(200, await served.run(given))
     except RpcError as error:
         return _json(http_status(error.code), {"code": int(error.code), "message": error.description})
 

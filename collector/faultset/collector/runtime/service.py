@@ -27,6 +27,7 @@ from faultset.collector.runtime.defects import with_defects
 from faultset.collector.runtime.environment import Environment, absent_variables, allow_many_files, environment
 from faultset.collector.runtime.flags import FlagValues, follow_flags
 from faultset.collector.runtime.http.caller import Caller
+from faultset.collector.runtime.http.circuit_breakers import Breakers
 from faultset.collector.runtime.http.connection_pools import ConnectionPool
 from faultset.collector.runtime.http.names import Names
 from faultset.collector.runtime.operations import compile_operation
@@ -147,6 +148,7 @@ class _RunningService:
             pool=ConnectionPool(wrong.pool_size, kept_share=wrong.kept_share, kept_s=wrong.kept_s)
             if wrong.pool_size
             else None,
+            breakers=Breakers(service.breakers, self.metrics, self._tell_breaker),
         )
         context = ServiceContext(
             caller=caller,
@@ -166,6 +168,9 @@ class _RunningService:
             await self._listen(context)
         self._begin_background(context)
         await self._register()
+
+    def _tell_breaker(self, callee: str, state: str) -> None:
+        self.log.warning(self.service.location or self.service.name, self.persona.breaker_changed(callee, state))
 
     def _begin_background(self, context: ServiceContext) -> None:
         """Begin what no request asks for; it ends with the service."""

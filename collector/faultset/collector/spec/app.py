@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from faultset.collector.spec.collections import Collection
 from faultset.collector.spec.features.background import BackgroundWork, Consumer, Task
+from faultset.collector.spec.features.circuit_breakers import CircuitBreaker
 from faultset.collector.spec.features.configuration import ConfigTexts, SecretTexts
 from faultset.collector.spec.features.container_fields import ContainerFields
 from faultset.collector.spec.features.flags import FlagSettings
@@ -47,12 +48,15 @@ class Operation(FrozenModel):
         Name of the server's span; the operation's own name when left out, after the method for an HTTP endpoint.
     work_ms
         CPU time in milliseconds that it takes on top of what it costs anyway.
+    deadline_s
+        Within how many seconds a request must be answered; it fails then, as do the calls for it that are under way.
     """
 
     log: str = ""
     location: str = ""
     span: str | None = None
     work_ms: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    deadline_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     observed: bool = True
     steps: Steps
 
@@ -123,6 +127,8 @@ class ServiceSpec(ContainerFields):
         Its work in the background.
     init
         What has to end well before its container starts, one after the other.
+    breakers
+        Circuit breakers, by the service that it calls.
     runs
         Name of a program of the application's own code (`Persona.programs`) that takes the place of operations.
     location
@@ -146,6 +152,7 @@ class ServiceSpec(ContainerFields):
     readiness: Probe | None = None
     liveness: Probe | None = None
     init: tuple[InitContainer, ...] = ()
+    breakers: dict[str, CircuitBreaker] = Field(default_factory=dict)
     callees: tuple[str, ...] = ()
     location: str = ""
     registry_name: str | None = None

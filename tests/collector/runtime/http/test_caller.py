@@ -28,7 +28,8 @@ def with_caller(folder: Path, work: Callable[[Caller, Tracing], Awaitable[Any]],
     async def echo(request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/hang":
             await asyncio.sleep(60)
-        return web.json_response({"parent": request.headers.get("traceparent", "").split("-")[2]})
+        parent, timeout = request.headers.get("traceparent", "").split("-")[2], request.headers.get("grpc-timeout")
+        return web.json_response({"parent": parent, "timeout": timeout})
 
     async def run() -> Any:
         runner = web.ServerRunner(web.Server(echo), shutdown_timeout=0.1)

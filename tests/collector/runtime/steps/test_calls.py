@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from faultset.collector.runtime.context import RequestContext
-from faultset.collector.runtime.http.status import Code, FailedDial, RpcError
+from faultset.collector.runtime.http.deadlines import now
+from faultset.collector.runtime.http.status import CallRejectedError, Code, FailedDial, RpcError
 from faultset.collector.runtime.persona import Line, Persona
 from faultset.collector.runtime.steps.basic import Call
 
@@ -26,6 +27,7 @@ class Service:
     def __init__(self, *answers: Any, persona: Persona | None = None):
         self.caller, self.log, self.persona = self, self, persona or Persona()
         self.answers, self.given, self.lines = list(answers), [], []
+        self.begun = 0.0
 
     async def call(self, service: str, operation: str, body: Any, context: Any, **given: Any) -> Any:
         self.given.append(given)
@@ -40,18 +42,24 @@ class Service:
     def error(self, location: str, message: str) -> None:
         self.write("error", location, message)
 
-    def do(self, **fields: Any) -> dict[str, Any]:
-        request = RequestContext(values={}, trace=cast(Any, None))
-        step = Call(service="s", operation="/o", save="reply", back_off_s=0.01, **fields)
-        asyncio.run(step.compile(cast(Any, self), "here")(request))  # type: ignore[arg-type]
-        return request.values
+    def do(self, *, left_s: float | None = None, **fields: Any) -> dict[str, Any]:
+        step = Call(**{"service": "s", "operation": "/o", "save": "reply", "back_off_s": 0.01, **fields})
+
+        async def run() -> dict[str, Any]:
+            request = RequestContext(values={}, trace=cast(Any, None))
+            self.begun = now()
+            request.deadline = None if left_s is None else self.begun + left_s
+            await cast(Any, step.compile(cast(Any, self), "here")(request))
+            return request.values
+
+        return asyncio.run(run())
 
 
 def test_a_call_that_did_not_arrive_is_repeated() -> None:
     late = RpcError(Code.DEADLINE_EXCEEDED, "late")
     service = Service(REFUSED, late, {"x": 1})
     assert service.do(retries=2, timeout_s=0.5) == {"reply": {"x": 1}}
-    assert service.given == [{"span": "/o", "timeout_s": 0.5, "at": None}] * 3
+    assert service.given == [{"span": "/o", "timeout_s": 0.5, "at": None, "deadline": None}] * 3
     assert service.lines == []
 
 
@@ -82,3 +90,22 @@ def test_the_span_of_a_call_has_the_name_it_is_given_or_there_is_none() -> None:
     service.do(span="get_client")
     service.do(has_span=False)
     assert [given["span"] for given in service.given] == ["get_client", None]
+
+
+@pytest.mark.parametrize(("left_s", "deadline_s", "wanted_s"), [(None, 3.0, 3.0), (2.0, 3.0, 2.0), (2.0, None, 2.0)])
+def test_the_earlier_of_the_requests_and_the_calls_deadline_counts(
+    left_s: float | None, deadline_s: float | None, wanted_s: float
+) -> None:
+    service = Service({"x": 1})
+    service.do(left_s=left_s, deadline_s=deadline_s)
+    assert service.given[0]["deadline"] - service.begun == pytest.approx(wanted_s, abs=0.2)
+
+
+def test_a_call_is_not_repeated_when_no_time_is_left_or_a_breaker_is_open() -> None:
+    service = Service(REFUSED, {"x": 1})
+    with pytest.raises(RpcError, match="refused"):
+        service.do(retries=3, deadline_s=0.5, back_off_s=1.0)
+    rejected = Service(CallRejectedError(Code.UNAVAILABLE, "open"), {"x": 1})
+    with pytest.raises(RpcError, match="open"):
+        rejected.do(retries=3)
+    assert len(service.given) == len(rejected.given) == 1

@@ -12,11 +12,13 @@ import aiohttp
 from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
+from faultset.collector.runtime.http.circuit_breakers import Breakers
 from faultset.collector.runtime.http.connection_pools import ConnectionPool, PoolExhaustedError
 from faultset.collector.runtime.http.connections import MAX_AGE_S, Connections
+from faultset.collector.runtime.http.deadlines import HEADER, earliest, header_value, now
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names, UnknownHostError
-from faultset.collector.runtime.http.status import Code, FailedDial, RpcError, response_class
+from faultset.collector.runtime.http.status import CallRejectedError, Code, FailedDial, RpcError, response_class
 from faultset.collector.runtime.signals.metrics import NO_RESPONSE, Metrics
 from faultset.collector.runtime.signals.tracing import SpanStyle, Tracing, context_of, fail, headers_of
 
@@ -40,6 +42,8 @@ class Caller:
         How often a call that has not reached its callee or has got no answer in time is repeated at once.
     pool:
         Limits how many calls are under way at a time; any number without.
+    breakers:
+        Circuit breakers of callees.
     """
 
     def __init__(
@@ -56,7 +60,9 @@ class Caller:
         timeout_s: float | None = None,
         retries: int = 0,
         pool: ConnectionPool | None = None,
+        breakers: Breakers | None = None,
     ):
+        self._breakers = breakers or Breakers({}, metrics, lambda callee, state: None)
         self._timeout_s, self._retries, self._pool = timeout_s, retries, pool
         self._spans = spans or SpanStyle()
         self._texts = texts
@@ -81,6 +87,7 @@ class Caller:
         span: str | None = None,
         timeout_s: float | None = None,
         at: str | None = None,
+        deadline: float | None = None,
     ) -> Any:
         """Return the reply of an operation; raise RpcError.
 
@@ -94,15 +101,17 @@ class Caller:
             How long to wait for the answer; as long as the process is set to without.
         at
             `HOST:PORT` that is dialled in place of the service's own.
+        deadline
+            Instant of the event loop's clock at which the call is given up; the callee is told what is left.
         """
         given_s = self._timeout_s if timeout_s is None else timeout_s
         for _ in range(self._retries):
             try:
-                return await self._call(service, operation, body, context, span, given_s, at)
+                return await self._call(service, operation, body, context, span, given_s, at, deadline)
             except RpcError as error:
-                if error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+                if not may_repeat(error, deadline):
                     raise
-        return await self._call(service, operation, body, context, span, given_s, at)
+        return await self._call(service, operation, body, context, span, given_s, at, deadline)
 
     async def _call(
         self,
@@ -113,14 +122,17 @@ class Caller:
         span: str | None,
         timeout_s: float | None,
         at: str | None,
+        deadline: float | None,
     ) -> Any:
+        if not self._breakers.admits(service):
+            raise CallRejectedError(Code.UNAVAILABLE, self._texts.breaker_open(service))
         made = None
         if span is not None:
             made = self._tracing.client(span, context, {**self._spans.call, "peer.service": service})
         start, answered, code = time.perf_counter(), NO_RESPONSE, Code.OK
         try:
             headers = headers_of(context if made is None else context_of(made))
-            answered, text = await self._post_in_time(at or service, operation, body, headers, timeout_s)
+            answered, text = await self._post_in_time(at or service, operation, body, headers, timeout_s, deadline)
             if answered == "200":
                 return json.loads(text)
             raise _failure(text)
@@ -137,6 +149,7 @@ class Caller:
                 if self._spans.tell_outcome:
                     made.set_attributes({"response_code": int(code), "response_class": response_class(code)})
                 made.end()
+            self._breakers.ended(service, code)
             self._metrics.client(service, operation, "POST", answered).observe(time.perf_counter() - start)
 
     def _note_failure(self, span: Span | None, message: str) -> None:
@@ -144,11 +157,22 @@ class Caller:
             fail(span, message)
 
     async def _post_in_time(
-        self, service: str, operation: str, body: Any, headers: Mapping[str, str], timeout_s: float | None
+        self,
+        service: str,
+        operation: str,
+        body: Any,
+        headers: dict[str, str],
+        timeout_s: float | None,
+        deadline: float | None,
     ) -> tuple[str, str]:
-        deadline = asyncio.timeout(timeout_s)
+        given_up = None if timeout_s is None else now() + timeout_s
+        if deadline is not None:
+            if (left_s := deadline - now()) <= 0:
+                raise RpcError(Code.DEADLINE_EXCEEDED, self._texts.deadline_passed())
+            headers[HEADER] = header_value(left_s)
+        limit = asyncio.timeout_at(earliest(given_up, deadline))
         try:
-            async with deadline:
+            async with limit:
                 if self._pool is None:
                     return await self._post(service, operation, body, headers)
                 async with self._pool.connection():
@@ -156,9 +180,11 @@ class Caller:
         except PoolExhaustedError:
             raise RpcError(Code.UNAVAILABLE, self._texts.pool_exhausted()) from None
         except TimeoutError:
-            if timeout_s is None or not deadline.expired():
+            if not limit.expired():
                 raise
-            raise RpcError(Code.DEADLINE_EXCEEDED, self._texts.call_timed_out(timeout_s)) from None
+            is_late = timeout_s is None or (deadline is not None and deadline <= (given_up or deadline))
+            text = self._texts.deadline_passed() if is_late else self._texts.call_timed_out(timeout_s or 0.0)
+            raise RpcError(Code.DEADLINE_EXCEEDED, text) from None
 
     async def _post(self, service: str, operation: str, body: Any, headers: Mapping[str, str]) -> tuple[str, str]:
         host, port = self._address(service)
@@ -196,6 +222,13 @@ class Caller:
     async def close(self) -> None:
         """Close idle connections."""
         await self._connections.close()
+
+
+def may_repeat(error: RpcError, deadline: float | None) -> bool:
+    """Say whether a call that has failed may be repeated: it did not arrive or got no answer, and there is time."""
+    if isinstance(error, CallRejectedError) or error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+        return False
+    return deadline is None or now() < deadline
 
 
 def _failure(text: str) -> RpcError:

@@ -56,6 +56,18 @@ class ErrorTexts:
         """Return the description of a call whose answer did not come in the time that its caller gives it."""
         return f"no answer within {timeout_s:g} s"
 
+    def deadline_passed(self) -> str:
+        """Return the description of a request or call whose deadline has passed."""
+        return "the deadline has passed"
+
+    def breaker_open(self, service: str) -> str:
+        """Return the description of a call that an open circuit breaker does not let through."""
+        return f"the circuit breaker of {service} is open"
+
+    def breaker_changed(self, service: str, state: str) -> str:
+        """Return the line that is logged when the circuit breaker of a callee becomes open, half-open or closed."""
+        return f"the circuit breaker of {service} is {state}"
+
     def pool_exhausted(self) -> str:
         """Return the description of a call for which no connection of the process's pool became free."""
         return "the connection pool is exhausted: no connection became free in time"

@@ -80,6 +80,10 @@ class RpcError(Exception):
         return f"rpc error: code = {_NAMES[self.code]} desc = {self.description}"
 
 
+class CallRejectedError(RpcError):
+    """A call that an open circuit breaker does not let through, and that is not worth a repetition."""
+
+
 class BadRequest(Exception):
     """A request that its endpoint refuses.
 

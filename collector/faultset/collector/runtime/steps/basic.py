@@ -12,7 +12,9 @@ from pydantic import ConfigDict, Field
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
 from faultset.collector.runtime.expressions import getter
-from faultset.collector.runtime.http.status import BadRequest, Code, RpcError
+from faultset.collector.runtime.http.caller import may_repeat
+from faultset.collector.runtime.http.deadlines import earliest, now
+from faultset.collector.runtime.http.status import BadRequest, RpcError
 from faultset.collector.runtime.steps.step import Step
 from faultset.collector.spec.steps import CalledOperation
 
@@ -71,6 +73,9 @@ class Call(Step):
     """Whether the call has a client's span; without one the callee's span belongs to that of the caller's operation."""
     timeout_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """After how many seconds without an answer the call fails; it waits for ever when left out."""
+    deadline_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    """Within how many seconds the call, with all repetitions, must be over; whoever works for it is told what is left
+    and gives up then. A request that has a deadline itself hands it on anyway; the earlier one counts."""
     retries: int = Field(default=0, ge=0, le=100)
     """How often a call is repeated that has not reached its callee or has got no answer in time."""
     back_off_s: float = Field(default=0.1, ge=0.0, allow_inf_nan=False)
@@ -94,6 +99,9 @@ class Call(Step):
 
         async def call(request: RequestContext) -> Any:
             body, pause_s = send(request.values), self.back_off_s
+            deadline = request.deadline
+            if self.deadline_s is not None:
+                deadline = earliest(deadline, now() + self.deadline_s)
             for left in range(self.retries, -1, -1):
                 try:
                     return await service.caller.call(
@@ -104,9 +112,10 @@ class Call(Step):
                         span=span,
                         timeout_s=self.timeout_s,
                         at=self.at,
+                        deadline=deadline,
                     )
                 except RpcError as error:
-                    if not left or error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+                    if not left or not may_repeat(error, None if deadline is None else deadline - pause_s):
                         raise
                 await asyncio.sleep(pause_s)
                 pause_s *= 2

@@ -132,6 +132,8 @@ def _relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
                 yield from _unknown((*place, kind), rule.collection, app.services[rule.store].collections)
     for callee in service.callees:
         yield from _unknown((*place, "callees"), callee, app.services)
+    for callee in service.breakers:
+        yield from _unknown((*place, "breakers", callee), callee, service.calls)
     for name, consumer in service.consumers.items():
         yield from _unknown((*place, "consumers", name, "store"), consumer.store, service.stores)
     for inside, step in service.steps():
