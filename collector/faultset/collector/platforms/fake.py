@@ -24,6 +24,7 @@ from faultset.collector.platforms.journal.undo_operations import merge
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPANS_PORT
+from faultset.collector.spec.credentials import SecretKey
 from faultset.collector.spec.manifests import manifests, service_manifests, workload
 from faultset.core.errors import PlatformError
 from faultset.datasets.format.schemas import TABLES
@@ -142,6 +143,11 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         self.calls.append(("delete", kind, name))
         del self.objects[kind, name]
         self._reconcile()
+
+    def change_secret(self, changed: SecretKey, text: str, *, copied_from: SecretKey) -> None:
+        """Note it, and change the Secret as every platform does."""
+        self.calls.append(("secret", changed.secret, changed.key))
+        super().change_secret(changed, text, copied_from=copied_from)
 
     def _kill(self, pod: Object, container: str) -> None:
         name = pod["metadata"]["name"]

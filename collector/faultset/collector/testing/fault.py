@@ -198,7 +198,7 @@ class _Trial:
 
 def _needs_of(platform: FakePlatform) -> set[str]:
     """Return what the calls so far need of a platform."""
-    needs = {call[0] for call in platform.calls} & {"exec", "kill"}
+    needs = {call[0] for call in platform.calls} & {"exec", "kill", "secret"}
     return needs | {type(call[2]).__name__.lower() for call in platform.calls if call[0] == "impair"}
 
 

@@ -35,7 +35,7 @@ def users_of_passwords(app: AppSpec) -> tuple[str, ...]:
     observe=service_before,
     check_sees="events",
     also_accepted=stores_with_password,
-    needs=("exec", "runtime"),
+    needs=("exec", "secret", "runtime"),
 )
 def wrong_secret(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Leave out the last character of a password in the Secret, and restart the pods that read it."""

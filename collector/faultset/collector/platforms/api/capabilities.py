@@ -11,13 +11,25 @@ from faultset.collector.spec.credentials import SecretKey
 from faultset.core.errors import PlatformError
 
 Capability = Literal[
-    "loss", "delay", "partition", "bandwidth", "abort", "reset", "hold", "kill", "exec", "resize", "runtime"
+    "loss",
+    "delay",
+    "partition",
+    "bandwidth",
+    "abort",
+    "reset",
+    "hold",
+    "kill",
+    "exec",
+    "secret",
+    "resize",
+    "runtime",
 ]
 """What a fault can declare that it needs.
 
 `loss`, `delay`, `partition` and `bandwidth` impair the network of a pod, `abort`, `reset` and `hold` single requests to
 it (all `NetworkImpairer`), `kill` ends a container's process
-(`ContainerKiller`), `exec` runs a command in a pod (`CommandExecutor`), `resize` changes the resources of a running
+(`ContainerKiller`), `exec` runs a command in a pod (`CommandExecutor`), `secret` changes a Secret
+without its values in the journal (`SecretEditor`), `resize` changes the resources of a running
 pod through its object, and `runtime` wants an application of our own programs, which know builds and admin commands.
 """
 
