@@ -122,6 +122,8 @@ def test_containers_refer_to_them_as_kubernetes_writes_it(objects: dict[tuple[st
         (("configs", "shop-config"), {}, "the object with the spec"),
         (("configs", "Big"), {}, "lower-case letters"),
         (("configs", "settings", "a/b"), "x", "a key has letters"),
+        (("configs", "settings", "empty"), None, "a key of a ConfigMap needs a text"),
+        (("configs", "settings", "large"), "x" * (1 << 20), "1 MiB in a ConfigMap or Secret"),
         (
             (*WEB, "operations", "/offer", "steps", 0, "setting", "variable"),
             "COUNTRY",

@@ -8,13 +8,15 @@ from pathlib import PurePosixPath
 
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import CREDENTIALS_PATH, DATA_PATH, SPEC_PATH
-from faultset.collector.spec.features.configuration import ConfigurationSource
+from faultset.collector.spec.features.configuration import ConfigurationSource, config_data
 from faultset.collector.spec.features.container_fields import ContainerFields
 from faultset.collector.spec.steps import Place
 
 Found = tuple[Place, str]
 """Where something is wrong, and a sentence."""
 
+LARGEST_OBJECT = 1 << 20
+"""Most bytes that an object may hold."""
 RESERVED_VARIABLES = ("POD_NAME", "POD_IP", "POD_NAMESPACE", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """Variables that containers have anyway."""
 
@@ -36,7 +38,14 @@ def configuration_problems(app: AppSpec) -> Iterator[Found]:
                 yield place, f"a name has lower-case letters, digits, hyphens and dots; found {name!r}"
             if name in taken:
                 yield place, f"{name!r} is the name of the object with {taken[name]}; choose another one"
-            for key in texts:
+            size = sum(
+                len(text.encode()) for text in config_data({k: text or "" for k, text in texts.items()}).values()
+            )
+            if size > LARGEST_OBJECT:
+                yield place, f"Kubernetes keeps 1 MiB in a ConfigMap or Secret; found {size} bytes"
+            for key, text in texts.items():
+                if part == "configs" and text is None:
+                    yield (*place, key), "a key of a ConfigMap needs a text, or a value that is written as JSON"
                 if not _KEY.fullmatch(key):
                     yield (*place, key), f"a key has letters, digits, hyphens, dots and underscores; found {key!r}"
 
