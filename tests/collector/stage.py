@@ -104,7 +104,7 @@ class Stage:
         }
         self.write_hosts(self.addresses)
         (folder / "app.yaml").write_text(write(app))
-        shared, *own = credential_secrets(app)
+        shared, *own = credential_secrets(app) or [{"data": {}}]
         self._shared = _texts(shared)
         self._own = {one["metadata"]["name"].removesuffix("-credentials"): _texts(one) for one in own}
         self._configuration: dict[Any, dict[Any, str]] = {

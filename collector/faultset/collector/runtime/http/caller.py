@@ -141,8 +141,10 @@ class Caller:
             self._note_failure(made, str(error))
             raise
         except asyncio.CancelledError:
-            code = Code.CANCELED
-            self._note_failure(made, self._texts.call_given_up())
+            # an operation under the same deadline may have noticed first
+            is_late = deadline is not None and now() >= deadline
+            code = Code.DEADLINE_EXCEEDED if is_late else Code.CANCELED
+            self._note_failure(made, self._texts.deadline_passed() if is_late else self._texts.call_given_up())
             raise
         finally:
             if made is not None:

@@ -15,7 +15,7 @@ from faultset.collector.runtime.http.status import Code, RpcError
 HEADER = "grpc-timeout"
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _DIGITS = 8
-_GRACE_S = 0.005
+_GRACE_S = 0.02
 """So much later than calls under the same deadline, so that these say themselves that it has passed."""
 
 
