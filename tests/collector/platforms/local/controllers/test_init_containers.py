@@ -95,6 +95,20 @@ def test_a_missing_key_holds_up_an_init_container_too(bench, manifest):
     assert pod_status(bench.pod("geo")) == "Init:CreateContainerConfigError"
 
 
+def test_all_volumes_of_a_pod_are_there_before_the_first_of_them_runs(bench, manifest):
+    volumes = [{"name": "config", "configMap": {"name": "settings"}}]
+    mounts = [{"name": "config", "mountPath": "/etc/settings"}]
+    pod = {"initContainers": [init("first")], "volumes": volumes}
+    bench.apply(manifest.deployment("geo", pod=pod, container={"volumeMounts": mounts}))
+    assert started(bench) == []
+    assert pod_status(bench.pod("geo")) == "Init:0/1"
+    message = 'MountVolume.SetUp failed for volume "config" : configmap "settings" not found'
+    assert bench.messages("FailedMount")[0] == message
+    bench.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "1"}})
+    bench.advance(10)
+    assert started(bench) == ["first"]
+
+
 def test_a_node_must_have_what_the_largest_of_them_requests(bench, manifest):
     large = init("large", resources={"requests": {"cpu": "17"}})
     bench.apply(manifest.deployment("geo", pod={"initContainers": [large]}))

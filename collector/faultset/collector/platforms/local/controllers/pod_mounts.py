@@ -7,7 +7,7 @@ from typing import Any
 from faultset.collector.platforms.local.controllers.commands import Command, RefreshMounts
 from faultset.collector.platforms.local.controllers.context import Context
 from faultset.collector.platforms.local.controllers.pod_specs import MissingReference, mounts
-from faultset.collector.platforms.local.controllers.pod_states import PodState
+from faultset.collector.platforms.local.controllers.pod_states import PodState, init_specs
 
 REFRESH_S = 60.0
 LONGEST_MOUNT_RETRY_S = 122.0
@@ -32,6 +32,9 @@ class PodMounts:
             context.requeue(state.mount_retry_ns)
             return False
         try:
+            if not state.mounts:  # all volumes of a pod are set up before the first of its containers
+                for other in (*init_specs(state.pod), *state.pod["spec"]["containers"]):
+                    mounts(context.store, state.pod, other)
             state.mounts[name] = mounts(context.store, state.pod, spec)
         except MissingReference as missing:
             if name in state.mounts:
