@@ -160,6 +160,17 @@ def test_what_the_api_server_refuses_is_told_and_changes_no_pod(
     assert [severity for severity, _, _ in field.lines].count("E") == 2
 
 
+def test_the_custom_resource_is_recorded_with_what_its_operator_says(field: Field) -> None:
+    field.patch("tidb", {"tolerations": [{"key": "k", "effect": "TAKE_SOME_EFFECT"}]})
+    field.turn(2)
+    seen = [json.loads(one.state) for one in field.bench.cluster.changes.observations if one.kind == "TidbCluster"]
+    assert seen[0]["spec"]["tidb"]["replicas"] == 2
+    assert "tolerations" not in seen[0]["spec"]["tidb"]
+    assert seen[-1]["spec"]["tidb"]["tolerations"][0]["effect"] == "TAKE_SOME_EFFECT"
+    assert seen[-1]["phases"] == {"pd": "Normal", "tikv": "Normal", "tidb": "Normal"}
+    assert [one["reason"] for one in seen[-1]["conditions"]] == ["Ready", "FailedUpdateTiDBSTS"]
+
+
 def test_an_update_strategy_that_nobody_knows_is_ignored(field: Field) -> None:
     field.patch("tidb", {"statefulSetUpdateStrategy": "SomeStrategyForUpdate"})
     field.turn(2)

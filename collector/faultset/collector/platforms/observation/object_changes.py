@@ -50,10 +50,10 @@ class ChangeLog:
 
     def changed(self, kind: str, name: str, found: Object | None) -> None:
         """Record the state of an object if it differs from the last one recorded."""
-        whitelist = WHITELISTS.get(kind)
+        last = self._last.get((kind, name))
+        whitelist = WHITELISTS.get(kind) or (_custom_resource if last or is_custom(found) else None)
         if whitelist is None:
             return
-        last = self._last.get((kind, name))
         state = None if found is None else json.dumps(whitelist(found), sort_keys=True, separators=(",", ":"))
         if last is not None and last.state == state:
             return
@@ -183,6 +183,27 @@ def _replica_set(found: Object) -> dict[str, Any]:
         "readyReplicas": found.get("status", {}).get("readyReplicas", 0),
         "image": found["spec"]["template"]["spec"]["containers"][0]["image"],
     }
+
+
+def is_custom(found: Object | None) -> bool:
+    """Say whether an object is of a kind that an application defines itself: Kubernetes' own groups end otherwise.
+
+    >>> is_custom({"apiVersion": "pingcap.com/v1alpha1"}), is_custom({"apiVersion": "storage.k8s.io/v1"})
+    (True, False)
+    """
+    group = "" if found is None else found.get("apiVersion", "").rpartition("/")[0]
+    return "." in group and not group.endswith(".k8s.io")
+
+
+def _custom_resource(found: Object) -> dict[str, Any]:
+    status = found.get("status") or {}
+    conditions = [
+        {key: condition.get(key) for key in ("type", "status", "reason", "message")}
+        for condition in status.get("conditions") or ()
+    ]
+    phases = {part: state["phase"] for part, state in status.items() if isinstance(state, dict) and "phase" in state}
+    generation = found["metadata"].get("generation")
+    return {"generation": generation, "spec": found.get("spec") or {}, "conditions": conditions, "phases": phases}
 
 
 WHITELISTS: dict[str, Callable[[Object], dict[str, Any]]] = {
