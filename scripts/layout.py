@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 from html import escape
 from pathlib import Path
 
@@ -72,10 +73,9 @@ def _lines(folder: Path, width: int) -> list[tuple[str, str]]:
     """Return the lines of a slice's box: a package, and the packages inside it."""
     lines = []
     for package in subpackages(folder):
-        inner = " · ".join(path.name for path in subpackages(package))
-        if len(package.name) + len(inner) + 3 > CHARACTERS[width]:
-            raise ValueError(f"{package} has too many packages for one line of the picture")
-        lines.append((package.name, inner))
+        room = CHARACTERS[width] - len(package.name) - 3
+        first, *more = textwrap.wrap(" · ".join(path.name for path in subpackages(package)), room) or [""]
+        lines += [(package.name, first), *(("", inner) for inner in more)]
     return lines
 
 
@@ -94,8 +94,9 @@ def _box(name: str, place: tuple[int, int], top: int, height: int, note: str = "
     return parts
 
 
-def _height(name: str) -> int:
-    return HEAD + LINE * len(subpackages(SLICES[name])) - (6 if subpackages(SLICES[name]) else 14)
+def _height(name: str, place: tuple[int, int]) -> int:
+    lines = len(_lines(SLICES[name], place[1]))
+    return HEAD + LINE * lines - (6 if lines else 14)
 
 
 def _arrow(x: int, top: int, bottom: int) -> str:
@@ -117,23 +118,24 @@ def layout_picture() -> str:
     arrows = {(one, other) for one in imports for other in imports[one] if other != "core"}
     if arrows != drawn or not by_all:
         raise ValueError(f"the picture draws {sorted(drawn)}, but the imports are {sorted(arrows)}")
-    evaluators, agents = _height("evaluators"), _height("agents")
+    narrow = RIGHT[1] - 60
+    of_agents, of_baselines = (RIGHT[0], narrow), (RIGHT[0] + 22, narrow + 20)
+    evaluators, agents = _height("evaluators", RIGHT), _height("agents", of_agents)
     agents_top = 20 + evaluators + GAP
     baselines_top = agents_top + agents + GAP
-    row = max(_height("collector"), evaluators + GAP + agents + GAP + _height("baselines"))
+    row = max(_height("collector", LEFT), evaluators + GAP + agents + GAP + _height("baselines", of_baselines))
     datasets_top = 20 + row + GAP
-    core_top = datasets_top + _height("datasets") + GAP // 2
-    bottom = core_top + _height("core") + 20
+    core_top = datasets_top + _height("datasets", WIDE) + GAP // 2
+    bottom = core_top + _height("core", WIDE) + 20
     middle = LEFT[0] + LEFT[1] // 2, RIGHT[0] + RIGHT[1] // 2
-    narrow = RIGHT[1] - 60
     baselines_height = 20 + row - baselines_top
     parts = [
         *_box("collector", LEFT, 20, row),
         *_box("evaluators", RIGHT, 20, evaluators),
-        *_box("agents", (RIGHT[0], narrow), agents_top, agents),
-        *_box("baselines", (RIGHT[0] + 22, narrow + 20), baselines_top, baselines_height),
-        *_box("datasets", WIDE, datasets_top, _height("datasets")),
-        *_box("core", WIDE, core_top, _height("core"), "imported by all"),
+        *_box("agents", of_agents, agents_top, agents),
+        *_box("baselines", of_baselines, baselines_top, baselines_height),
+        *_box("datasets", WIDE, datasets_top, _height("datasets", WIDE)),
+        *_box("core", WIDE, core_top, _height("core", WIDE), "imported by all"),
         _arrow(middle[0], 20 + row, datasets_top),
         _arrow(middle[1] - 30, 20 + evaluators, agents_top),
         _arrow(RIGHT[0] + narrow + 15, 20 + evaluators, baselines_top),

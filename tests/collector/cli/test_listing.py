@@ -17,7 +17,16 @@ def printed(*words: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "words", ["apps", "faults", "baselines", "faults --app hotel", "faults --app social", "faults --app astronomy-shop"]
+    "words",
+    [
+        "apps",
+        "faults",
+        "baselines",
+        "faults --app hotel",
+        "faults --app social",
+        "faults --app astronomy-shop",
+        "faults --app tidb",
+    ],
 )
 def test_a_table_is_no_wider_than_100_columns(words: str) -> None:
     lines = [line.rstrip() for line in printed(*words.split()).splitlines()]

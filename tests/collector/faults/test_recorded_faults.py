@@ -9,6 +9,9 @@ import pytest
 from faultset.collector.faults.registry import faults
 from tests.collector.faults.conftest import Recorded
 
+UNFELT = ("invalid-toleration", "invalid-security-context", "unknown-update-strategy", "wrong-operator-image")
+"""Faults that leave what runs as it is."""
+
 
 def test_what_every_fault_shows_has_a_test() -> None:
     texts = [path.read_text("utf-8") for path in Path(__file__).parent.glob("*/test_recorded_signs.py")]
@@ -26,7 +29,7 @@ def test_injection_and_recovery_are_proved(name: str, recorded: Recorded) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", faults())
+@pytest.mark.parametrize("name", [name for name in faults() if name not in UNFELT])
 def test_the_fault_shows_at_the_client_or_at_its_target(name: str, recorded: Recorded) -> None:
     for episode in recorded(name):
         assert episode.label.verdict in ("manifest", "latent")

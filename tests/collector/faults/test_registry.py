@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.faults.registry import fault
+from faultset.collector.apps import load_app
+from faultset.collector.faults.registry import fault, faults
 
 
 def test_a_second_fault_of_a_name_is_refused_with_both_owners() -> None:
+    assert "target-port" in faults()
     with pytest.raises(ValueError, match=r"target_port, line \d+ and in .*test_registry"):
 
         @fault(
@@ -29,6 +31,7 @@ def test_a_second_fault_of_a_name_is_refused_with_both_owners() -> None:
         ({"fault_type": "Bug"}, 'fault_type "Bug"; permitted are Misconfiguration'),
         ({"category": "odd"}, 'category "odd"; permitted are functional, symptomatic'),
         ({"check": lambda platform, target, parameters: None}, "must take the arguments"),
+        ({"root_cause": lambda app: None}, r"the root_cause of fault never must take the arguments \(app, target\)"),
     ],
 )
 def test_a_definition_with_a_wrong_value_is_refused_with_one_sentence(changes: dict, sentence: str) -> None:
@@ -36,3 +39,10 @@ def test_a_definition_with_a_wrong_value_is_refused_with_one_sentence(changes: d
     given |= {"check": lambda platform, target, parameters, before: None}
     with pytest.raises(ValueError, match=sentence):
         fault("never", **{**given, **changes})
+
+
+def test_the_root_cause_is_the_target_or_the_object_that_the_fault_names() -> None:
+    app = load_app("tidb")
+    assert faults()["target-port"].object_at_fault(app, "pd") == ("Service", "pd")
+    assert faults()["overload-replicas"].object_at_fault(app, "tidb") == ("TidbCluster", "basic")
+    assert faults()["overload-replicas"].also_accepted(app, "tidb") == ("tidbclusters",)

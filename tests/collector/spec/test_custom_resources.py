@@ -139,6 +139,7 @@ def test_the_definition_and_the_operators_rights_come_before_the_operator_and_th
         (("operator", "components"), ["web"], "operator.components.0", "web must be stateful"),
         (("operator", "components"), ["operator"], "operator.components.0", "operator cannot make itself"),
         (("operator", "service"), "boss", "operator.service", "it names 'boss', which is not among"),
+        (("operator", "service"), None, "operator.service", "it needs the service that runs the operator"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_line(path: tuple[str, ...], value: Any, line: str, reason: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -45,6 +45,13 @@ Category = Literal["functional", "symptomatic"]
 Sight = Literal["state", "events"]
 
 
+class FaultyObject(NamedTuple):
+    """The object that is the root cause of an episode."""
+
+    kind: str
+    name: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class FaultSpec:
     """One kind of fault.
@@ -64,7 +71,9 @@ class FaultSpec:
     targets
         Gives the services of an application that the fault can be applied to.
     root_cause_kind
-        Kind of the object at fault; its name is the target's.
+        Kind of the object at fault, where its name is the target's.
+    root_cause
+        `root_cause(app, target)` returns the object at fault, where its name is another; None where it is not.
     inject
         `inject(platform, target, rng)` breaks the target and returns the seeded parameters.
     check
@@ -94,6 +103,7 @@ class FaultSpec:
     category: Category
     targets: Callable[[AppSpec], tuple[str, ...]]
     root_cause_kind: str
+    root_cause: Callable[[AppSpec, str], FaultyObject] | None
     inject: Inject
     check: Check
     observe: Observe | None
@@ -102,6 +112,10 @@ class FaultSpec:
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]]
     has_course: bool
     needs: frozenset[Capability]
+
+    def object_at_fault(self, app: AppSpec, target: str) -> FaultyObject:
+        """Return the root cause of an episode on that target."""
+        return self.root_cause(app, target) if self.root_cause else FaultyObject(self.root_cause_kind, target)
 
     def state_before(self, platform: Platform, target: str) -> Any:
         """Return what `check` gets as `before` when the fault is injected now."""
@@ -127,6 +141,7 @@ def fault(
     paper_number: int | None = None,
     category: Category = "functional",
     root_cause_kind: str = "Deployment",
+    root_cause: Callable[[AppSpec, str], FaultyObject] | None = None,
     repeat_s: float | None = None,
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]] = lambda app, target: (),
     has_course: bool = False,
@@ -137,8 +152,8 @@ def fault(
     Raises
     ------
     ValueError
-        A value is not permitted, `check` or `observe` takes other arguments, or another function defines a fault of
-        that name.
+        A value is not permitted, `check`, `observe` or `root_cause` takes other arguments, or another function defines
+        a fault of that name.
     """
     _require_permitted(name, system_level=(system_level, SystemLevel), fault_type=(fault_type, FaultType))
     _require_permitted(name, category=(category, Category), check_sees=(check_sees, Sight))
@@ -151,6 +166,8 @@ def fault(
     _require_arguments(name, "check", check, "platform, target, parameters, before")
     if observe is not None:
         _require_arguments(name, "observe", observe, "platform, target")
+    if root_cause is not None:
+        _require_arguments(name, "root_cause", root_cause, "app, target")
 
     def register(inject: Inject) -> Inject:
         other = _faults.get(name)
@@ -165,6 +182,7 @@ def fault(
             category=category,
             targets=targets,
             root_cause_kind=root_cause_kind,
+            root_cause=root_cause,
             inject=inject,
             check=check,
             observe=observe,

@@ -63,6 +63,26 @@ def replicated_frontends(app: AppSpec) -> tuple[str, ...]:
     return tuple(service.name for service in services if service.kind == "frontend" and service.replicas > 1)
 
 
+def components(app: AppSpec) -> tuple[str, ...]:
+    """Return the services that an operator makes from a custom resource."""
+    return app.components
+
+
+def components_without_volumes(app: AppSpec) -> tuple[str, ...]:
+    """Return the components whose pods keep nothing, so that more of them are nothing but more of the same."""
+    return tuple(name for name in app.components if app.services[name].storage is None)
+
+
+def first_component_with_volumes(app: AppSpec) -> tuple[str, ...]:
+    """Return the first component whose pods have volumes: the operator looks after the others when it is ready."""
+    return tuple(name for name in app.components if app.services[name].storage is not None)[:1]
+
+
+def operators(app: AppSpec) -> tuple[str, ...]:
+    """Return the operator, where it runs beside the application."""
+    return () if app.operator is None or app.operator.service is None else (app.operator.service,)
+
+
 def store_users(app: AppSpec) -> tuple[str, ...]:
     """Return the services that connect to a database of theirs when they start."""
     return tuple(

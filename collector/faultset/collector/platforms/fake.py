@@ -1,6 +1,6 @@
 """A platform in memory, for tests of faults and episodes: objects, journal and undo are real, pods are not.
 
-A Deployment's pods appear at once and are Running; `requests` says what clients saw.
+A workload's pods appear at once and are Running, as far as there is room for them; `requests` says what clients saw.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object, ObjectNotFound, copied
 from faultset.collector.platforms.api.workload_state import WORKLOADS
+from faultset.collector.platforms.fake_operator import follow_custom_resource
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
 from faultset.collector.platforms.journal.undo import UndoExecutor, undo_all
@@ -28,6 +29,9 @@ from faultset.collector.spec.credentials import SecretKey
 from faultset.collector.spec.manifests import manifests, service_manifests, workload
 from faultset.core.errors import PlatformError
 from faultset.datasets.format.schemas import TABLES
+
+_MOST_PODS = 12
+"""Pods of one workload that there is room for; one more waits."""
 
 
 class FakeSource:
@@ -200,13 +204,15 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
 
     def _reconcile(self) -> None:
         key = self.app.label_key
+        follow_custom_resource(self.app, self.objects)
         pods_of: defaultdict[str | None, list[Object]] = defaultdict(list)
         for pod in self._each("Pod"):
             pods_of[pod["metadata"].get("labels", {}).get(key)].append(pod)
         for (kind, name), deployment in [*self.objects.items()]:
             if kind not in WORKLOADS:
                 continue
-            wanted = deployment["spec"].get("replicas", 1)
+            asked = deployment["spec"].get("replicas", 1)
+            wanted = min(asked, _MOST_PODS + 1)
             template = deployment["spec"]["template"]
             wanted_form = _form(template)
             present = [(pod, _form(pod) == wanted_form) for pod in pods_of[name]]
@@ -221,7 +227,7 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
                 deployment["seen"] = copied(wanted_form)
             for pod in pods[wanted:]:
                 del self.objects["Pod", pod["metadata"]["name"]]
-            for _ in range(wanted - len(pods)):
+            for place in range(len(pods), wanted):
                 number = self._next_number()
                 container = template["spec"]["containers"][0]
                 status = {
@@ -231,7 +237,7 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
                     "state": {"running": {}},
                     "ready": True,
                 }
-                self.objects["Pod", f"{name}-{number}"] = {
+                made = self.objects["Pod", f"{name}-{number}"] = {
                     "apiVersion": "v1",
                     "kind": "Pod",
                     "metadata": {
@@ -247,7 +253,11 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
                         "containerStatuses": [status],
                     },
                 }
-            deployment["status"] = {"availableReplicas": wanted, "readyReplicas": wanted, "updatedReplicas": wanted}
+                if place >= _MOST_PODS:
+                    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+                    made["status"] = {"phase": "Pending", "conditions": [unscheduled]}
+            ready = min(wanted, _MOST_PODS)
+            deployment["status"] = {"availableReplicas": ready, "readyReplicas": ready, "updatedReplicas": wanted}
 
 
 def _form(found: Mapping[str, Any]) -> dict[str, Any]:

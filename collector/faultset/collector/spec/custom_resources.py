@@ -15,7 +15,7 @@ _CHANGES = ["get", "list", "watch", "create", "update", "patch", "delete"]
 
 def operator_manifests(app: AppSpec) -> list[Manifest]:
     """Return the custom resource's definition, and the operator's account and rights; nothing without an operator."""
-    if app.operator is None:
+    if app.operator is None or app.operator.service is None:
         return []
     name, resource = app.operator.service, app.operator.resource
     role = {"apiGroup": _RBAC.partition("/")[0], "kind": "Role", "name": name}

@@ -54,8 +54,9 @@ def label_of(
 
 
 def _cause(one: FaultRecord, app: AppSpec) -> dict[str, Any]:
-    accepted = [one.target, *one.spec.also_accepted(app, one.target)]
-    return {"kind": one.spec.root_cause_kind, "name": one.target, "service": one.target, "accepted": accepted}
+    cause = one.spec.object_at_fault(app, one.target)
+    accepted = dict.fromkeys((one.target, cause.name, *one.spec.also_accepted(app, one.target)))
+    return {**cause._asdict(), "service": one.target, "accepted": [*accepted]}
 
 
 def _labelled(one: FaultRecord, end_ns: int) -> dict[str, Any]:

@@ -29,6 +29,16 @@ def container_statuses(pod: Object) -> list[dict[str, Any]]:
     return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
 
 
+def is_unschedulable(pod: Object) -> bool:
+    """Say whether no node can take the pod.
+
+    >>> is_unschedulable({"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}})
+    True
+    """
+    conditions = pod.get("status", {}).get("conditions") or []
+    return any(condition["type"] == "PodScheduled" and condition["status"] == "False" for condition in conditions)
+
+
 def waits_in_back_off(pod: Object) -> bool:
     """Say whether the kubelet waits before it tries a container of the pod again.
 

@@ -42,13 +42,13 @@ class OperatorSettings(FrozenModel):
     Attributes
     ----------
     service
-        The service that runs it.
+        The service that runs it; none where it runs elsewhere, beside an application that somebody else has deployed.
     components
         Services whose workloads and Services it makes, in the order in which it looks after them.
     resource
         What it makes them from.
     """
 
-    service: str
+    service: str | None = None
     components: tuple[str, ...] = Field(min_length=1)
     resource: CustomResource

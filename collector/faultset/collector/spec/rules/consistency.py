@@ -82,7 +82,10 @@ def _flags(app: AppSpec) -> Iterator[Problem]:
 def _operator(app: AppSpec) -> Iterator[Problem]:
     if app.operator is None:
         return
-    yield from _unknown(("operator", "service"), app.operator.service, app.services)
+    if app.operator.service is not None:
+        yield from _unknown(("operator", "service"), app.operator.service, app.services)
+    elif app.deployed is None:
+        yield Problem(("operator", "service"), "it needs the service that runs the operator, since we deploy it")
     for number, component in enumerate(app.operator.components):
         place = ("operator", "components", number)
         yield from _unknown(place, component, app.services)

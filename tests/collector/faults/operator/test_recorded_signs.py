@@ -1,0 +1,80 @@
+"""What faults of an operator and of its custom resource show in telemetry, as they do on a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.collector.faults.conftest import Recorded
+from tests.collector.faults.recorded_episodes import RecordedEpisode, assert_untouched
+
+pytestmark = pytest.mark.slow
+
+
+def assert_clients_feel_nothing(e: RecordedEpisode) -> None:
+    assert e.errors_at_client() == 0
+    assert e.label.verdict != "manifest"
+
+
+def assert_resource_is_the_cause(e: RecordedEpisode) -> None:
+    (cause,) = e.label.root_causes
+    assert (cause.kind, cause.name) == ("TidbCluster", "basic")
+    assert {cause.service, "basic", "tidbclusters"} == set(cause.accepted)
+
+
+def assert_update_is_refused(e: RecordedEpisode, words: str) -> None:
+    assert_resource_is_the_cause(e)
+    assert_clients_feel_nothing(e)
+    assert_untouched(e)
+    told = e.events[e.events["kind"] == "TidbCluster"]
+    assert (told["type"] == "Warning").all()
+    assert told["reason"].str.fullmatch("FailedUpdate(PD|TiKV|TiDB)STS").all()
+    assert told["message"].str.contains(words, regex=False).all()
+    assert words in e.messages("tidb-operator")
+
+
+def test_what_overload_replicas_shows(recorded: Recorded) -> None:
+    for e in recorded("overload-replicas"):
+        assert_resource_is_the_cause(e)
+        assert e.parameters["value"] in {state["replicas"] for state in e.states("StatefulSet", e.target)}
+        _, wanted = e.series(e.target, "kube_statefulset_replicas")
+        assert wanted.max() == e.parameters["value"]
+        _, ready = e.series(e.target, "kube_statefulset_status_replicas_ready")
+        assert 2 <= ready.max() < 20
+        said = e.events.loc[e.events["reason"] == "FailedScheduling", "message"]
+        assert said.str.contains("Insufficient cpu|Insufficient memory|Too many pods").any()
+
+
+def test_what_invalid_toleration_shows(recorded: Recorded) -> None:
+    for e in recorded("invalid-toleration"):
+        assert_update_is_refused(e, 'Unsupported value: "TAKE_SOME_EFFECT"')
+
+
+def test_what_invalid_security_context_shows(recorded: Recorded) -> None:
+    for e in recorded("invalid-security-context"):
+        assert_update_is_refused(e, "runAsUser: Invalid value: -1")
+
+
+def test_unknown_update_strategy_shows_nothing(recorded: Recorded) -> None:
+    for e in recorded("unknown-update-strategy"):
+        assert_resource_is_the_cause(e)
+        assert_clients_feel_nothing(e)
+        assert_untouched(e)
+        assert e.events[e.events["type"] == "Warning"].empty
+
+
+def test_what_nonexistent_storage_class_shows(recorded: Recorded) -> None:
+    for e in recorded("nonexistent-storage-class"):
+        assert_resource_is_the_cause(e)
+        assert any(state["phase"] == "Pending" for state in e.states("PersistentVolumeClaim", e.target))
+        assert e.events["reason"].eq("ProvisioningFailed").any()
+        said = e.events.loc[e.events["reason"] == "FailedScheduling", "message"]
+        assert said.str.contains("unbound immediate PersistentVolumeClaims").any()
+        assert "PD server timeout" in e.messages("tidb")
+        assert e.errors_at_client() > 0
+
+
+def test_what_wrong_operator_image_shows(recorded: Recorded) -> None:
+    for e in recorded("wrong-operator-image"):
+        assert_clients_feel_nothing(e)
+        assert {"Failed", "BackOff"} <= e.reasons(e.target)
+        assert {"ErrImagePull", "ImagePullBackOff"} & {c.get("reason") for c in e.containers(e.target)}
