@@ -98,8 +98,13 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture
-def client(cluster: Cluster) -> KeyValueClient:
-    return KeyValueClient(cast(Any, cluster), "pd", "tikv")
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def client(cluster: Cluster, said: list[str]) -> KeyValueClient:
+    return KeyValueClient(cast(Any, cluster), "pd", "tikv", lambda location, text: said.append(text))
 
 
 @pytest.fixture
@@ -176,10 +181,11 @@ async def test_a_store_that_is_down_makes_its_regions_unavailable_and_no_others(
 
 @pytest.mark.usefixtures("impatient")
 @in_loop
-async def test_without_timestamps_nothing_begins(cluster: Cluster, client: KeyValueClient) -> None:
+async def test_without_timestamps_nothing_begins(cluster: Cluster, client: KeyValueClient, said: list[str]) -> None:
     cluster.failing = {TIMESTAMP}
     with pytest.raises(RpcError, match=r"ERROR 9001 \(HY000\): PD server timeout"):
         await change(client, {"1": 1.0}, TRACE)
+    assert said == ["pdRPC backoffer.maxSleep 50ms is exceeded, errors: /pdpb.PD/Tso is down"]
     assert cluster.memory.balance(1) == 100.0
 
 

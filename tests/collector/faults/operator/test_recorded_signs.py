@@ -69,7 +69,7 @@ def test_what_nonexistent_storage_class_shows(recorded: Recorded) -> None:
         assert e.events["reason"].eq("ProvisioningFailed").any()
         said = e.events.loc[e.events["reason"] == "FailedScheduling", "message"]
         assert said.str.contains("unbound immediate PersistentVolumeClaims").any()
-        assert "PD server timeout" in e.messages("tidb")
+        assert "pdRPC backoffer.maxSleep 8000ms is exceeded" in e.messages("tidb")
         assert e.errors_at_client() > 0
 
 

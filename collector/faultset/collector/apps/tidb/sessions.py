@@ -30,6 +30,7 @@ BUDGET_S = 8.0
 """How long a statement tries again before it fails."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.4
+_BACK_OFF = "backoff.go:158"
 _AGAIN = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
 
 
@@ -40,10 +41,12 @@ class KeyValueClient:
     ----------
     placement, stores
         Names of the services.
+    warn
+        Called with a place in the modelled source and a text when a statement is given up.
     """
 
-    def __init__(self, caller: Caller, placement: str, stores: str):
-        self._caller, self._placement, self._stores = caller, placement, stores
+    def __init__(self, caller: Caller, placement: str, stores: str, warn: Callable[[str, str], None]):
+        self._caller, self._placement, self._stores, self._warn = caller, placement, stores, warn
         self._leaders: dict[int, str] = {}
 
     async def timestamp(self, trace: Context) -> int:
@@ -52,7 +55,7 @@ class KeyValueClient:
         async def ask() -> int:
             return int((await self._ask_placement(TIMESTAMP, {}, trace))["timestamp"])
 
-        return await _again(ask, PD_SERVER_TIMEOUT)
+        return await self._again(ask, PD_SERVER_TIMEOUT, "pdRPC")
 
     async def send(self, region: int, row: int, operation: str, body: Mapping[str, Any], trace: Context) -> Any:
         """Send a request to the store that leads a region, and again when another one leads it by now.
@@ -78,12 +81,29 @@ class KeyValueClient:
                     self._leaders.pop(region, None)
                 raise
 
-        return await _again(ask, REGION_UNAVAILABLE)
+        return await self._again(ask, REGION_UNAVAILABLE, "tikvRPC")
 
     async def _ask_placement(self, operation: str, body: Mapping[str, Any], trace: Context) -> Any:
         return await self._caller.call(
             self._placement, operation, body, trace, span=operation, timeout_s=CALL_TIMEOUT_S
         )
+
+    async def _again(self, ask: Callable[[], Awaitable[T]], given_up: str, kind: str) -> T:
+        """Ask until there is an answer, with growing pauses; raise RpcError with the text of giving up in the end."""
+        deadline, pause_s = time.monotonic() + BUDGET_S, _FIRST_PAUSE_S
+        while True:
+            try:
+                return await ask()
+            except RpcError as error:
+                worth_it = error.code in _AGAIN or any(is_about(error, name) for name in ("NotLeader", "KeyIsLocked"))
+                if not worth_it:
+                    raise
+                if time.monotonic() + pause_s > deadline:
+                    slept = f"{kind} backoffer.maxSleep {BUDGET_S * 1000:.0f}ms is exceeded"
+                    self._warn(_BACK_OFF, f"{slept}, errors: {error.description}")
+                    raise RpcError(Code.UNAVAILABLE, f"{given_up}: {error.description}") from None
+            await asyncio.sleep(pause_s)
+            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
 
 
 def is_about(error: RpcError, name: str) -> bool:
@@ -97,19 +117,3 @@ def of_regions(keys: Mapping[str, T]) -> dict[int, dict[str, T]]:
     for key, value in keys.items():
         found.setdefault(region_of(int(key)), {})[key] = value
     return found
-
-
-async def _again(ask: Callable[[], Awaitable[T]], given_up: str) -> T:
-    """Ask until there is an answer, with growing pauses; raise RpcError with the text of giving up after a while."""
-    deadline, pause_s = time.monotonic() + BUDGET_S, _FIRST_PAUSE_S
-    while True:
-        try:
-            return await ask()
-        except RpcError as error:
-            worth_it = error.code in _AGAIN or any(is_about(error, name) for name in ("NotLeader", "KeyIsLocked"))
-            if not worth_it:
-                raise
-            if time.monotonic() + pause_s > deadline:
-                raise RpcError(Code.UNAVAILABLE, f"{given_up}: {error.description}") from None
-        await asyncio.sleep(pause_s)
-        pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)

@@ -49,7 +49,7 @@ class _Statement(Step):
 
     def client(self, service: ServiceContext) -> KeyValueClient:
         """Return a client of the key-value cluster."""
-        return KeyValueClient(service.caller, self.placement, self.stores)
+        return KeyValueClient(service.caller, self.placement, self.stores, service.log.warning)
 
 
 class SelectRow(_Statement):
