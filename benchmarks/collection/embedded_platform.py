@@ -1,8 +1,10 @@
 """How fast and how light the embedded platform is: start, latency beside others, cost of telemetry, memory.
 
     python benchmarks/collection/embedded_platform.py [--seconds 30] [--parallel 5]
+    python benchmarks/collection/embedded_platform.py --apps hotel,social,astronomy,tidb
 
-Prints one JSON object. Comparisons are ratios of runs that alternate on the same machine.
+Prints one JSON object: of HotelReservation all figures, or of each application named what it costs alone. Comparisons
+are ratios of runs that alternate on the same machine.
 """
 
 from __future__ import annotations
@@ -38,20 +40,19 @@ def pss_mib() -> float:
     return total / 2**20
 
 
-def healthy_run(seconds: float, seed: int, telemetry: bool = True) -> dict[str, Any]:
-    """Run HotelReservation without a fault at 20 requests/s and measure it."""
+def healthy_run(seconds: float, seed: int, telemetry: bool = True, name: str = "hotel") -> dict[str, Any]:
+    """Run an application without a fault at 20 requests/s and measure it."""
+    app = load_app(name)
     with tempfile.TemporaryDirectory(prefix="faultset-bench-") as folder:
         path = Path(folder)
-        platform = LocalPlatform(
-            load_app("hotel"), path, journal=Journal(path / "journal.jsonl"), seed=seed, telemetry=telemetry
-        )
+        platform = LocalPlatform(app, path, journal=Journal(path / "journal.jsonl"), seed=seed, telemetry=telemetry)
         began = time.perf_counter()
         try:
             platform.deploy()
             while unready(platform):
                 time.sleep(0.01)
             ready_s = time.perf_counter() - began
-            platform.start_load(seed=seed, rate_rps=20, mix="default")
+            platform.start_load(seed=seed, rate_rps=20, mix=app.default_mix)
             time.sleep(8)
             start_ns = time.time_ns()
             time.sleep(seconds)
@@ -81,7 +82,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--parallel", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--apps", help="Applications to be measured alone, separated by commas.")
     options = parser.parse_args()
+    if options.apps:
+        print(
+            json.dumps({name: healthy_run(options.seconds, 1, name=name) for name in options.apps.split(",")}, indent=1)
+        )
+        return
     alone = healthy_run(options.seconds, 1)
     ratios = []
     for pair in range(options.pairs):

@@ -21,7 +21,7 @@ from faultset.collector.platforms.local.control_plane.control_plane import Contr
 from faultset.collector.platforms.local.control_plane.pod_networks import PodNetworks
 from faultset.collector.platforms.local.control_plane.readiness import unready
 from faultset.collector.platforms.local.controllers.cluster import Cluster
-from faultset.collector.platforms.local.controllers.start_times import AS_ON_A_CLUSTER
+from faultset.collector.platforms.local.controllers.start_times import AS_ON_A_CLUSTER, BEFORE_CLIENTS
 from faultset.collector.platforms.local.load_process import Load
 from faultset.collector.platforms.local.node.messages import Execute, SendSignal
 from faultset.collector.platforms.local.node.programs import write_scripts
@@ -94,6 +94,7 @@ class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
             self.folder, self._cluster, seed=self._seed, step_s=self._step_s, telemetry=self._telemetry
         )
         self._plane = plane
+        plane.cluster.context.start_times = BEFORE_CLIENTS
         try:
             plane.addresses.check_ports({one.port for one in self.app.services.values() if one.port} | {SPANS_PORT})
             plane.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from faultset.collector.platforms.local.controllers.commands import ProbeContainer, ProbeResult
+from faultset.collector.platforms.local.controllers.start_times import AS_ON_A_CLUSTER, BEFORE_CLIENTS
 
 READINESS = {"readinessProbe": {"tcpSocket": {"port": 4000}, "periodSeconds": 2}}
 LIVENESS = {"livenessProbe": {"httpGet": {"path": "/metrics", "port": "web"}, "periodSeconds": 5}}
@@ -42,6 +43,18 @@ def test_a_container_is_asked_once_in_a_period_and_not_while_an_answer_is_due(be
     bench.advance(1.9)
     assert len(questions(bench)) == 1
     bench.advance(0.2)
+    assert len(questions(bench)) == 2
+
+
+def test_before_there_are_clients_a_container_that_starts_is_asked_again_at_once(bench, manifest):
+    bench.cluster.context.start_times = BEFORE_CLIENTS
+    bench.apply(manifest.deployment("geo", container=READINESS))
+    answer(bench, "dial tcp 127.9.1.1:4000: connect: connection refused")
+    bench.advance(0.11)
+    assert len(questions(bench)) == 2
+    bench.cluster.context.start_times = AS_ON_A_CLUSTER
+    answer(bench, "dial tcp 127.9.1.1:4000: connect: connection refused")
+    bench.advance(1.9)
     assert len(questions(bench)) == 2
 
 

@@ -26,6 +26,7 @@ class _Course:
     successes: int = 0
     failures: int = 0
     holds: bool = False
+    held: bool = False
 
 
 class Probes:
@@ -60,7 +61,7 @@ class Probes:
             return
         course = self._course(state, container, probe, purpose)
         course.asked = False
-        course.due_ns = answer.time_ns + int(probe["periodSeconds"] * 1e9)
+        course.due_ns = answer.time_ns + int(self._pause_s(probe, course, answer) * 1e9)
         if answer.failure:
             course.successes, course.failures = 0, course.failures + 1
             message = f"{purpose.capitalize()} probe failed: {answer.failure}"
@@ -71,10 +72,15 @@ class Probes:
             if course.failures >= probe["failureThreshold"]:
                 course.holds = False
             elif course.successes >= probe["successThreshold"]:
-                course.holds = True
+                course.holds = course.held = True
             container.answers = course.holds
         elif course.failures >= probe["failureThreshold"]:
             container.restart_why = f"Container {container.name} failed liveness probe, will be restarted"
+
+    def _pause_s(self, probe: Mapping[str, Any], course: _Course, answer: ProbeResult) -> float:
+        again_s = self._context.start_times.probe_again_s
+        starts = answer.purpose == "readiness" and bool(answer.failure) and not course.held
+        return min(again_s, probe["periodSeconds"]) if starts and again_s is not None else probe["periodSeconds"]
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a pod that is gone."""
