@@ -35,9 +35,9 @@ def assert_update_is_refused(e: RecordedEpisode, words: str) -> None:
 def test_what_overload_replicas_shows(recorded: Recorded) -> None:
     for e in recorded("overload-replicas"):
         assert_resource_is_the_cause(e)
-        assert e.parameters["value"] in {state["replicas"] for state in e.states("StatefulSet", e.target)}
+        assert e.parameters["replicas"] in {state["replicas"] for state in e.states("StatefulSet", e.target)}
         _, wanted = e.series(e.target, "kube_statefulset_replicas")
-        assert wanted.max() == e.parameters["value"]
+        assert wanted.max() == e.parameters["replicas"]
         _, ready = e.series(e.target, "kube_statefulset_status_replicas_ready")
         assert 2 <= ready.max() < 20
         said = e.events.loc[e.events["reason"] == "FailedScheduling", "message"]

@@ -25,17 +25,17 @@ def names_of_resource(app: AppSpec, target: str) -> tuple[str, ...]:
 
 
 def set_field(platform: Platform, component: str, field: str, value: Any) -> dict[str, Any]:
-    """Set one field of a component in the custom resource, and return which; the undo goes through it as well."""
+    """Set one field of a component in the custom resource, and return it; the undo goes through it as well."""
     resource = _resource_of(platform.app)
     platform.patch(resource.kind, resource.name, {"spec": {component: {field: value}}})
-    return {"field": field, "value": value}
+    return {field: value}
 
 
 def has_field(platform: Platform, component: str, parameters: Mapping[str, Any]) -> bool:
     """Say whether the custom resource has what `set_field` has set."""
     resource = _resource_of(platform.app)
     wanted = platform.get(resource.kind, resource.name)["spec"].get(component) or {}
-    return wanted.get(parameters["field"]) == parameters["value"]
+    return all(wanted.get(field) == value for field, value in parameters.items())
 
 
 def now_ns(platform: Platform, target: str) -> int:

@@ -23,16 +23,16 @@ def waits_for_volume(platform: Platform, target: str, parameters: Mapping[str, A
     """See whether a claim of that class and the pod that mounts it are Pending."""
     if not has_field(platform, target, parameters):
         return None
+    wanted = parameters["storageClassName"]
     claims = [
         claim["metadata"]["name"]
         for claim in platform.list("PersistentVolumeClaim", {platform.app.label_key: target})
-        if claim["spec"].get("storageClassName") == parameters["value"]
-        and claim.get("status", {}).get("phase") == "Pending"
+        if claim["spec"].get("storageClassName") == wanted and claim.get("status", {}).get("phase") == "Pending"
     ]
     pods = pods_of(platform, target)
     if not claims or not pods or pods[-1].get("status", {}).get("phase") != "Pending":
         return None
-    return f"claim {claims[0]} of class {parameters['value']} and pod {pods[-1]['metadata']['name']} are Pending"
+    return f"claim {claims[0]} of class {wanted} and pod {pods[-1]['metadata']['name']} are Pending"
 
 
 @fault(
@@ -46,4 +46,4 @@ def waits_for_volume(platform: Platform, target: str, parameters: Mapping[str, A
 )
 def nonexistent_storage_class(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Ask for volumes of a storage class that the cluster has not."""
-    return set_field(platform, target, "storageClassName", "nonexistent-storage-class")
+    return set_field(platform, target, "storageClassName", "this-is-a-storage-class")

@@ -21,7 +21,7 @@ def has_too_many_replicas(platform: Platform, target: str, parameters: Mapping[s
     """See whether the operator has made the StatefulSet as large, and a pod finds no room."""
     wanted = platform.get("StatefulSet", target)["spec"]["replicas"]
     waiting = [pod["metadata"]["name"] for pod in pods_of(platform, target) if is_unschedulable(pod)]
-    if wanted != parameters["value"] or not waiting:
+    if wanted != parameters["replicas"] or not waiting:
         return None
     return f"StatefulSet {target} wants {wanted} replicas, and no node has room for pod {waiting[-1]}"
 

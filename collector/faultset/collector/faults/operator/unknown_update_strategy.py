@@ -22,7 +22,7 @@ def asks_for_it(platform: Platform, target: str, parameters: Mapping[str, Any], 
     """See whether the custom resource has the strategy: there is nothing else to see."""
     if not has_field(platform, target, parameters):
         return None
-    return f"the custom resource asks for {parameters['field']} {parameters['value']} of {target}"
+    return f"the custom resource asks for update strategy {parameters['statefulSetUpdateStrategy']} of {target}"
 
 
 @fault(
