@@ -25,7 +25,9 @@ def test_an_unknown_app_is_told_the_nearest_name() -> None:
 def test_apps_that_somebody_else_deploys_have_faults_that_need_nothing_of_ours(name: str) -> None:
     app = load_app(name)
     usable = {fault for fault, spec in faults().items() if not unavailable_reason(spec, app)}
-    assert {"target-port", "wrong-selector", "network-loss", "container-kill", "pod-kill", "missing-image"} <= usable
+    of_deployments = {"target-port", "wrong-selector", "network-loss", "container-kill", "pod-kill", "missing-image"}
+    of_components = {"overload-replicas", "invalid-toleration", "nonexistent-storage-class", "network-loss"}
+    assert (of_components if app.components else of_deployments) <= usable
     assert not {"revoke-auth", "buggy-image", "memory-leak", "wrong-binary", "cpu-hog"} & usable
     assert "programs of ours" in unavailable_reason(faults()["revoke-auth"], app)
     schedule = Schedule(app, app.default_mix, 1)

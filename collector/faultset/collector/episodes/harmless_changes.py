@@ -35,11 +35,12 @@ def harmless_change(platform: Platform, rng: np.random.Generator) -> dict[str, A
 
 def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, Any]:
     """Make one harmless change that clients may notice: more load, or a rollout of another good build."""
-    if rng.random() < 0.5:
+    restartable = code_services(platform.app) or replicated_frontends(platform.app)
+    if rng.random() < 0.5 or not restartable:
         factor = round(float(rng.uniform(1.3, 1.8)), 2)
         platform.step_load(factor)
         return {"harmless_change": "load-step", "factor": factor}
-    service = str(rng.choice(code_services(platform.app) or replicated_frontends(platform.app)))
+    service = str(rng.choice(restartable))
     if platform.app.deployed is not None or service in platform.app.components:
         _restart(platform, service)
         return {"harmless_change": "rollout", "service": service}
@@ -65,8 +66,8 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
         logic_services(app) or replicated_frontends(app),
         networked_services(app) or app.components,
     )
-    service = str(rng.choice(restartable if kind == 1 else rewritable))
-    if kind == 1:
+    service = str(rng.choice(restartable if kind == 1 and restartable else rewritable))
+    if kind == 1 and restartable:
         _restart(platform, service)
         return {"sham": "restart", "service": service}
     ports = platform.get("Service", service)["spec"]["ports"]

@@ -19,6 +19,7 @@ from faultset.collector.platforms.api.objects import copied
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.custom_resources import custom_resources
 from faultset.collector.spec.manifests import flag_manifests
 from faultset.core.errors import UsageError, in_one_sentence
 
@@ -225,15 +226,18 @@ def _deployed(app: AppSpec, journal: Journal) -> FakePlatform:
 
 
 def _foreign_objects(app: AppSpec) -> list[dict[str, Any]]:
-    """Return the Deployments and Services of an application that somebody else deploys, and its file of flags."""
-    made: list[dict[str, Any]] = flag_manifests(app)
+    """Return what stands for an application that somebody else deploys: workloads, Services, flags, custom resource."""
+    made: list[dict[str, Any]] = [*flag_manifests(app), *custom_resources(app)]
     for name, service in app.services.items():
         labels = {app.label_key: name}
         container = {"name": name, "image": f"registry.example/{name}:1.0.0", "resources": {}}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-        spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+        spec: dict[str, Any] = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+        if service.storage is not None:
+            spec["volumeClaimTemplates"] = [{"metadata": {"name": service.storage.name}, "spec": {}}]
         metadata = {"name": name, "labels": labels}
-        made.append({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+        kind = "StatefulSet" if service.stateful else "Deployment"
+        made.append({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
         if service.port:
             ports = [{"port": service.port, "targetPort": service.port}]
             spec = {"selector": labels, "ports": ports}

@@ -28,8 +28,14 @@ def is_as_wanted(resource: Object) -> bool:
 
     >>> is_as_wanted({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}})
     False
+
+    An operator that does not say which form it has seen is believed.
+
+    >>> is_as_wanted({"metadata": {"generation": 2}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    True
     """
     state = resource.get("status", {})
     conditions = {one["type"]: one["status"] for one in state.get("conditions", [])}
-    is_seen = state.get("observedGeneration", 0) >= resource["metadata"].get("generation", 0)
+    made = resource["metadata"].get("generation", 0)
+    is_seen = state.get("observedGeneration", made) >= made
     return is_seen and bool(conditions) and all(status == "True" for status in conditions.values())

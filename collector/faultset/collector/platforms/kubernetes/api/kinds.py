@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from faultset.collector.spec.features.operators import CustomResource
 from faultset.core.errors import PlatformError
 
 _CORE, _APPS = "/api/v1", "/apis/apps/v1"
@@ -27,9 +28,17 @@ _CLUSTER_WIDE = {
 }
 
 
-def path_of(kind: str, namespace: str, name: str | None = None) -> str:
-    """Return the path of a kind in a namespace, or of one object; the namespace is left out where there is none."""
-    if kind in _CLUSTER_WIDE:
+def path_of(kind: str, namespace: str, name: str | None = None, *, custom: CustomResource | None = None) -> str:
+    """Return the path of a kind in a namespace, or of one object; the namespace is left out where there is none.
+
+    Parameters
+    ----------
+    custom
+        A kind that the application defines itself.
+    """
+    if custom is not None and kind == custom.kind:
+        path = f"/apis/{custom.api_version}/namespaces/{namespace}/{custom.plural}"
+    elif kind in _CLUSTER_WIDE:
         root, plural = _CLUSTER_WIDE[kind]
         path = f"{root}/{plural}"
     elif kind in _PLURALS:
@@ -40,7 +49,9 @@ def path_of(kind: str, namespace: str, name: str | None = None) -> str:
     return path if name is None else f"{path}/{name}"
 
 
-def api_version(kind: str) -> str:
+def api_version(kind: str, *, custom: CustomResource | None = None) -> str:
     """Return the `apiVersion` of a kind, which lists leave out of their items."""
+    if custom is not None and kind == custom.kind:
+        return custom.api_version
     root, _ = _PLURALS.get(kind) or _CLUSTER_WIDE[kind]
     return root.removeprefix("/apis/").removeprefix("/api/")

@@ -9,6 +9,7 @@ from typing import Any
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.kubernetes.api.client import APPLY_PATCH, MERGE_PATCH, Api, Conflict, NotFound
 from faultset.collector.platforms.kubernetes.api.kinds import api_version, path_of
+from faultset.collector.spec.features.operators import CustomResource
 
 FIELD_MANAGER = "faultset"
 _PAGE = 500
@@ -27,6 +28,8 @@ class Objects:
         Whether the namespace's volumes are ours, and named so.
     names
         What an object is called by `(kind, name of its service)`, where the two differ.
+    custom
+        A kind that the application defines itself.
     """
 
     def __init__(
@@ -36,8 +39,9 @@ class Objects:
         *,
         own_volumes: bool = False,
         names: Mapping[tuple[str, str], str] | None = None,
+        custom: CustomResource | None = None,
     ):
-        self.api, self.namespace = api, namespace
+        self.api, self.namespace, self.custom = api, namespace, custom
         self._names = names or {}
         self._prefix = f"{namespace}-" if own_volumes else ""
 
@@ -63,9 +67,10 @@ class Objects:
         if labels:
             query["labelSelector"] = ",".join(f"{key}={value}" for key, value in labels.items())
         items: list[Object] = []
+        common = {"apiVersion": api_version(kind, custom=self.custom), "kind": kind}
         while True:
             answer = self.api.get(self._path(kind), query)
-            items += [{"apiVersion": api_version(kind), "kind": kind, **item} for item in answer["items"]]
+            items += [{**common, **item} for item in answer["items"]]
             if not answer["metadata"].get("continue"):
                 mine = [self.shown(item) for item in items if self._is_mine(item)]
                 return mine, answer["metadata"]["resourceVersion"]
@@ -146,7 +151,7 @@ class Objects:
             name = f"{self._prefix}{name}"
         if name is not None:
             name = self._names.get((kind, name), name)
-        return path_of(kind, self.namespace, name)
+        return path_of(kind, self.namespace, name, custom=self.custom)
 
     def _resizes(self, name: str, change: Mapping[str, Any]) -> bool:
         wanted = {c["name"]: c.get("resources") for c in change.get("spec", {}).get("containers", [])}

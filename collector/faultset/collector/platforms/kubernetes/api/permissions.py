@@ -48,7 +48,7 @@ ROLE_RULES: tuple[Rule, ...] = (
     Rule(group="", resources=("pods/ephemeralcontainers",), verbs=("patch",), purpose="disturb without an agent"),
     Rule(
         group="apps",
-        resources=("deployments", "replicasets", "daemonsets"),
+        resources=("deployments", "replicasets", "statefulsets", "daemonsets"),
         verbs=_ALL,
         purpose="deploy and change workloads",
     ),

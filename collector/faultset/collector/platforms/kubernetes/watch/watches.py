@@ -22,6 +22,7 @@ WATCHED = (
     "Pod",
     "Deployment",
     "ReplicaSet",
+    "StatefulSet",
     "Service",
     "Endpoints",
     "ConfigMap",
@@ -132,7 +133,8 @@ class Observer:
 
     def start(self) -> None:
         """Begin to watch; what exists by now counts as seen now."""
-        self._watches = [Watch(self._objects, kind, self._object_changed) for kind in WATCHED]
+        custom = () if self._objects.custom is None else (self._objects.custom.kind,)
+        self._watches = [Watch(self._objects, kind, self._object_changed) for kind in (*WATCHED, *custom)]
         self._watches.append(Watch(self._objects, "Event", self._event_changed))
 
     def stop(self) -> None:
