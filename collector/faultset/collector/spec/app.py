@@ -131,6 +131,8 @@ class ServiceSpec(ContainerFields):
         Circuit breakers, by the service that it calls.
     runs
         Name of a program of the application's own code (`Persona.programs`) that takes the place of operations.
+    metrics_port
+        Port on which such a program gives metrics, at `/metrics` in the format of Prometheus; none when it gives none.
     location
         File of the modelled source that the log lines of its start name.
     registry_name
@@ -144,6 +146,7 @@ class ServiceSpec(ContainerFields):
     container: str = ""
     program: tuple[str, ...] = ()
     runs: str | None = None
+    metrics_port: int | None = Field(default=None, gt=0, le=65535)
     port: int = Field(default=0, ge=0, le=65535)
     objects: dict[str, str] = Field(default_factory=dict)
     replicas: int = Field(default=1, ge=0, le=100)

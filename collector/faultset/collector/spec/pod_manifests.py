@@ -67,11 +67,12 @@ def _probes(service: ServiceSpec) -> Manifest:
 
 
 def _annotations(service: ServiceSpec) -> dict[str, str]:
-    if not service.exports_metrics:
+    port = METRICS_PORT if service.exports_metrics else service.metrics_port
+    if port is None:
         return {}
     return {
         "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(METRICS_PORT),
+        "prometheus.io/port": str(port),
         "prometheus.io/path": "/metrics",
     }
 

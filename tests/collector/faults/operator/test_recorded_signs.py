@@ -30,6 +30,9 @@ def assert_update_is_refused(e: RecordedEpisode, words: str) -> None:
     assert told["reason"].str.fullmatch("FailedUpdate(PD|TiKV|TiDB)STS").all()
     assert told["message"].str.contains(words, regex=False).all()
     assert words in e.messages("tidb-operator")
+    metric = f'tidb_operator_cluster_update_errors{{component="{e.target}",name="basic"}}'
+    before, after = e.series("tidb-operator", metric)
+    assert before.max() == 0 < after.max()
 
 
 def test_what_overload_replicas_shows(recorded: Recorded) -> None:

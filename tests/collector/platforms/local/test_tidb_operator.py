@@ -128,6 +128,7 @@ def test_more_replicas_than_the_node_can_take_leave_pods_pending(field: Field) -
     field.turn(2)
     pods = [field.bench.store.get("Pod", name) for name in field.pods("tidb")]
     assert 3 < len(pods) < 8
+    assert 'tidb_operator_cluster_spec_replicas{name="basic",component="tidb"} 100000\n' in field.loop.exposition()
     assert pods[-1]["status"]["phase"] == "Pending"
     assert field.status["tidb"]["phase"] == "Scale"
     assert field.condition("Ready")["message"] == "tidb not as wanted"
@@ -154,6 +155,7 @@ def test_what_the_api_server_refuses_is_told_and_changes_no_pod(
     field.now += FIRST_WAIT_S
     field.turn(2)
     assert len(field.bench.messages("FailedUpdateTiDBSTS")) == 2
+    assert 'tidb_operator_cluster_update_errors{name="basic",component="tidb"} 2\n' in field.loop.exposition()
     field.patch("tidb", dict.fromkeys(change))
     field.turn()
     assert field.condition("Synced")["status"] == "True"

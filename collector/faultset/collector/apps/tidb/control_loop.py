@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,19 @@ class ControlLoop:
         self._failure: SyncFailure | None = None
         self._generation, self._due_s, self._wait_s = -1, 0.0, FIRST_WAIT_S
         self._said = ""
+        self._name, self._replicas, self._errors = "", dict[str, int](), Counter[str]()
+
+    def exposition(self) -> str:
+        """Return the operator's metrics in the format of Prometheus."""
+        lines = []
+        for metric, kind, values in (
+            ("tidb_operator_cluster_spec_replicas", "gauge", self._replicas),
+            ("tidb_operator_cluster_update_errors", "counter", {name: self._errors[name] for name in self._replicas}),
+        ):
+            lines.append(f"# TYPE {metric} {kind}")
+            for component, value in values.items():
+                lines.append(f'{metric}{{name="{self._name}",component="{component}"}} {value}')
+        return "".join(f"{line}\n" for line in lines)
 
     def turn(self) -> None:
         """Look once."""
@@ -51,6 +65,7 @@ class ControlLoop:
         if cluster is None:
             self._say("I", "tidb_cluster_controller.go:141", "TidbCluster has been deleted")
             return
+        self._name, self._replicas = cluster["metadata"]["name"], self._reconciler.replicas(cluster)
         generation = cluster["metadata"].get("generation", 0)
         if generation != self._generation:
             self._generation, self._due_s, self._wait_s, self._failure = generation, 0.0, FIRST_WAIT_S, None
@@ -72,6 +87,7 @@ class ControlLoop:
             self._say("I", "tidb_cluster_controller.go:126", f"TidbCluster: {waiting}, requeuing")
         except SyncFailure as failure:
             self._failure = failure
+            self._errors[failure.component] += 1
             self._due_s = self._clock() + self._wait_s
             self._wait_s = min(LONGEST_WAIT_S, 2 * self._wait_s)
             self._reconciler.tell(cluster, "Warning", failure.reason, str(failure))
@@ -92,14 +108,16 @@ def klog(severity: str, location: str, text: str) -> None:
 
 
 async def serve(*, host: str, port: int, stop: asyncio.Event) -> None:
-    """Run the operator until it is stopped; it answers on a port that it lives."""
-    given = environment()
-    app = read_app(Path(given.spec).read_text(encoding="utf-8"), given.spec)
-    reconciler = Reconciler(app, cluster_api(), telemetry=given.telemetry or "")
+    """Run the operator until it is stopped; it answers on a port that it lives, and with its metrics."""
+    start = environment()
+    app = read_app(Path(start.spec).read_text(encoding="utf-8"), start.spec)
+    reconciler = Reconciler(app, cluster_api(), telemetry=start.telemetry or "")
     loop = ControlLoop(reconciler, klog)
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(status=200 if request.path == "/healthz" else 404, text="ok")
+        answers = {"/healthz": lambda: "ok", "/metrics": loop.exposition}
+        given = answers.get(request.path)
+        return web.Response(status=200 if given else 404, text=given() if given else "404 page not found")
 
     runner = web.ServerRunner(web.Server(answer, access_log=None), shutdown_timeout=1.0)
     await runner.setup()

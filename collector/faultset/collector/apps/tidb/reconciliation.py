@@ -65,11 +65,13 @@ class SyncFailure(Exception):
     ----------
     reason
         Reason of the event that tells it.
+    component
+        Whose object is refused.
     """
 
-    def __init__(self, reason: str, message: str):
+    def __init__(self, reason: str, component: str, message: str):
         super().__init__(message)
-        self.reason = reason
+        self.reason, self.component = reason, component
 
 
 class Reconciler:
@@ -131,6 +133,11 @@ class Reconciler:
             self._api.set_status(self._clusters, cluster, status)
         return behind
 
+    def replicas(self, cluster: Manifest) -> dict[str, int]:
+        """Return how many pods of each component the TidbCluster asks for."""
+        spec = cluster["spec"]
+        return {name: (spec.get(name) or {}).get("replicas", 0) for name in self._operator.components}
+
     def tell(self, cluster: Manifest, kind: str, reason: str, message: str) -> None:
         """Record an event about the TidbCluster."""
         metadata = cluster["metadata"]
@@ -191,7 +198,7 @@ class Reconciler:
             if error.status != 422:
                 raise
             message = f"{verb.lower()} StatefulSet {name} failed error: {error}"
-            raise SyncFailure(f"Failed{verb}{_spelled(name)}STS", message) from None
+            raise SyncFailure(f"Failed{verb}{_spelled(name)}STS", name, message) from None
 
 
 def stateful_set(app: AppSpec, cluster: Mapping[str, Any], name: str, telemetry: str) -> Manifest:
