@@ -15,7 +15,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
 from faultset.collector.plans.plan import Plan, draw
-from faultset.collector.plans.requests import CampaignRequest
+from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.api.profiles import QUICK, Phases
 from faultset.core.errors import UsageError
 
@@ -128,6 +128,15 @@ def test_code_in_a_folder_is_refused_where_services_cannot_find_it(tmp_path: Pat
     assert plan_campaign(request)
     with pytest.raises(UsageError, match="which services on platform kubernetes cannot find; build an image"):
         plan_campaign(replace(request, platform="kubernetes"))
+
+
+def test_an_application_with_an_operator_is_refused_where_none_can_be_deployed() -> None:
+    request = replace(REQUEST, faults=("noop",), mix=None, platform="kubernetes")
+    with pytest.raises(UsageError, match="app tidb has an operator, which platform kubernetes cannot deploy; use"):
+        plan_campaign(replace(request, apps=("tidb",)))
+    assert plan_campaign(replace(request, apps=("tidb-pingcap",)))
+    assert "tidb" in make_request(faults=["noop"], apps=["all"]).apps
+    assert "tidb" not in make_request(faults=["noop"], apps=["all"], platform="kubernetes").apps
 
 
 PAIRS = replace(REQUEST, concurrent=2)

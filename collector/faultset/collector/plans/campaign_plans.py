@@ -65,6 +65,11 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
                 f"app {app.name} is deployed on a cluster, but the platform is {request.platform}; "
                 "add --platform kubernetes"
             )
+        if app.operator is not None and app.deployed is None and not host_class.deploys_operators:
+            raise UsageError(
+                f"app {app.name} has an operator, which platform {request.platform} cannot deploy; use --platform "
+                "local, or deploy it and name an app file with deployed"
+            )
         mixes_of(request.mix or app.default_mix, app)
         chosen = chosen_faults(request.faults, app)
         draw_faults = faults_in_pairs if request.concurrent > 1 else faults_alone

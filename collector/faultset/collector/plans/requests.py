@@ -14,6 +14,7 @@ from faultset.collector.load.workloads.regions import parse_regions
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.plans.plan import profile_phases
 from faultset.collector.platforms.api.profiles import Phases
+from faultset.collector.platforms.hosts import load_host_class
 from faultset.core.errors import UsageError
 
 DEFAULT_RATE_RPS = 20.0
@@ -114,7 +115,7 @@ def make_request(
         Names of faults; `all` for all that apply, `noop` for none.
     apps
         Names of applications or paths of app files; `all` for those that
-        the collector deploys, plug-ins among them.
+        the collector can deploy on the platform, plug-ins among them.
     profile
         `quick` or `standard`: the lengths of the phases.
     rate_rps
@@ -134,7 +135,12 @@ def make_request(
     phases = Phases(**{**vars(base), **{name: float(length) for name, length in given.items() if length is not None}})
     load = LOADS.get(profile, CONSTANT) if load is None else load
     if ALL in apps:
-        apps = tuple(name for name, app in load_apps().items() if app.deployed is None)
+        deploys_operators = load_host_class(platform).deploys_operators
+        apps = tuple(
+            name
+            for name, app in load_apps().items()
+            if app.deployed is None and (app.operator is None or deploys_operators)
+        )
     return CampaignRequest(
         faults=tuple(dict.fromkeys(faults)),
         apps=tuple(dict.fromkeys(apps)),

@@ -31,6 +31,8 @@ class PlatformHost(Protocol):
     """Whether services find the code of an application that is named by its folder on this machine."""
     runs_deployed_apps: ClassVar[bool]
     """Whether applications that somebody else has deployed can be used in place."""
+    deploys_operators: ClassVar[bool]
+    """Whether applications with an operator and a kind of their own can be deployed."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -126,6 +128,7 @@ def _accepted(name: str, loaded: Any) -> type[PlatformHost]:
         "profiles",
         "runs_code_of_folders",
         "runs_deployed_apps",
+        "deploys_operators",
         "settings",
         "requirements",
         "check",

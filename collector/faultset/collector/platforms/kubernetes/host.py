@@ -27,6 +27,7 @@ class KubernetesHost:
     profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD_ON_CLUSTER, "long": LONG}
     runs_code_of_folders: ClassVar[bool] = False
     runs_deployed_apps: ClassVar[bool] = True
+    deploys_operators: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ class LocalHost:
     profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD, "long": LONG}
     runs_code_of_folders: ClassVar[bool] = True
     runs_deployed_apps: ClassVar[bool] = False
+    deploys_operators: ClassVar[bool] = True
 
     @property
     def settings(self) -> dict[str, Any]:
