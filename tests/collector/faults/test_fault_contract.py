@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -148,18 +149,30 @@ def waits_for_its_new_claim(platform: FakePlatform, target: str, parameters: Map
     waits_for_a_node(platform, target, parameters)
 
 
+def store_says(**state: object) -> Effect:
+    """The store of the target says something of its state to its administrator."""
+
+    def effect(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
+        platform.answers["faultset-administer"] = json.dumps(state)
+
+    return effect
+
+
 EFFECTS: dict[str, Effect] = {
     "auth-missing": a_consumer_has_ended,
     "buggy-image": has_ended("Error"),
     "connection-pool-exhausted": runs_the_new_image,
+    "consumer-stopped": store_says(consume_refused="NOPERM this user has no permissions"),
     "container-kill": is_killed_again,
     "cpu-hog": is_busy,
     "cpu-throttle": is_throttled_again,
     "failing-build": runs_the_new_image,
     "failing-readiness-probe": is_not_ready,
+    "heavy-query": store_says(working=True),
     "killing-liveness-probe": is_started_again,
     "invalid-security-context": is_refused_by_the_api_server,
     "invalid-toleration": is_refused_by_the_api_server,
+    "locked-store": store_says(working=True),
     "memory-leak": has_ended("OOMKilled"),
     "memory-limit": has_ended("OOMKilled"),
     "missing-image": waits_for_its_image,
@@ -167,6 +180,8 @@ EFFECTS: dict[str, Effect] = {
     "one-bad-replica": one_pod_runs_the_new_image,
     "nonexistent-storage-class": waits_for_its_new_claim,
     "pod-failure": runs_the_new_image,
+    "poison-message": store_says(unreadable=1),
+    "read-only-account": store_says(write_refused="NOPERM this user has no permissions"),
     "redeploy-without-pv": waits_for_its_claim,
     "slow-build": runs_the_new_image,
     "revoke-auth": a_consumer_has_ended,
@@ -174,6 +189,7 @@ EFFECTS: dict[str, Effect] = {
     "wrong-config-key": wants_a_key,
     "wrong-secret": has_ended_since,
     "wrong-operator-image": waits_for_its_image,
+    "volume-full": store_says(file_limit=1000, file_write="err"),
 }
 """What pods show once a fault has acted; the checks of the other faults look at what the injection itself changes."""
 FITTING = [

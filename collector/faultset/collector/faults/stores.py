@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from faultset.collector.runtime.stores.driver import EMPTY_STORE, AdminChange, S
 from faultset.collector.runtime.stores.drivers import store_driver
 from faultset.collector.runtime.stores.server import admin_command
 from faultset.collector.spec.app import AppSpec
+from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
 
 
@@ -35,6 +37,31 @@ def administer(platform: Platform, store: str, change: AdminChange) -> str:
     name, password = driver_of(platform.app, store).name, service.auth == "password"
     argv, undo = (admin_command(name, service.port, action, password=password) for action in change)
     return require(platform, CommandExecutor).exec(pod_of(platform, store), argv, undo=undo)
+
+
+def administrator_argv(app: AppSpec, store: str, *words: str) -> list[str]:
+    """Return the command with which an administrator does something inside a store's pod."""
+    service = app.services[store]
+    auth = ["--auth"] if service.auth == "password" else []
+    return ["faultset-administer", driver_of(app, store).name, "--port", str(service.port), *auth, *words]
+
+
+def act_as_administrator(platform: Platform, store: str, words: Sequence[str], undo: Sequence[str]) -> str:
+    """Do something as administrator inside a store's pod; return the pod's name."""
+    pod, app = pod_of(platform, store), platform.app
+    argv, back = (administrator_argv(app, store, *some) for some in (words, undo))
+    require(platform, CommandExecutor).exec(pod, argv, undo=back)
+    return pod
+
+
+def store_state(platform: Platform, store: str, *words: str) -> dict[str, Any]:
+    """Return what a store allows and refuses at present; empty when it does not say."""
+    argv = administrator_argv(platform.app, store, "state", *words)
+    try:
+        text = require(platform, CommandExecutor).exec(pod_of(platform, store), argv)
+        return json.loads(text or "{}")
+    except (PlatformError, ValueError):
+        return {}
 
 
 def flush_caches(platform: Platform, store: str) -> tuple[str, ...]:

@@ -51,6 +51,44 @@ def stores_of_requests(app: AppSpec) -> tuple[str, ...]:
     )
 
 
+def own_stores_of_requests(app: AppSpec) -> tuple[str, ...]:
+    """Return the stores of ours that requests wait for and that have a Deployment of their own."""
+    return tuple(
+        name
+        for name in stores_of_requests(app)
+        if app.services[name].store_driver is not None and app.has_deployment(name)
+    )
+
+
+def written_stores(app: AppSpec) -> tuple[str, ...]:
+    """Return the databases and caches of ours to which requests or consumers of messages write, and wait for it."""
+    written = {
+        name for service in app.services.values() for _, step in service.steps() for name in step.stores_written()
+    }
+    own = (name for name in app.services if name in written and app.services[name].store_driver is not None)
+    return tuple(name for name in own if app.has_deployment(name))
+
+
+def written_databases(app: AppSpec) -> tuple[str, ...]:
+    """Return those of the written stores that keep their data on a volume."""
+    return tuple(name for name in written_stores(app) if app.services[name].kind == "database")
+
+
+def consumed_brokers(app: AppSpec) -> tuple[str, ...]:
+    """Return the brokers from which services take messages."""
+    consumed = {one.store for service in app.services.values() for one in service.consumers.values()}
+    return tuple(name for name in app.services if name in consumed and app.services[name].store_driver is not None)
+
+
+def consuming_services(app: AppSpec, broker: str) -> tuple[str, ...]:
+    """Return the services that take messages from a broker; for `also_accepted`."""
+    return tuple(
+        name
+        for name, service in app.services.items()
+        if any(consumer.store == broker for consumer in service.consumers.values())
+    )
+
+
 def code_services(app: AppSpec) -> tuple[str, ...]:
     """Return all services that run the application's own code and have a Deployment of their own."""
     kinds = ("frontend", "logic")

@@ -68,6 +68,7 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         self.source_kinds: dict[str, type[FakeSource]] = {}
         self.load = HostLoad(load_average=0.0, worst_delay_ms=0.0)
         self._last_number = 0
+        self.answers: dict[str, str] = {}
         self.torn_down = False
 
     def state(self) -> bytes:
@@ -128,11 +129,11 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
                 yield found
 
     def run_command(self, pod: str, argv: Sequence[str]) -> str:
-        """Note it; `echo` prints its words, `false` fails, everything else is silent."""
+        """Note it; `echo` prints its words, `false` fails, others print what `answers` has until an undo command."""
         self.calls.append(("exec", pod, tuple(argv)))
         if argv[0] == "false":
             raise PlatformError("false ended with code 1: no output")
-        return " ".join(argv[1:]) if argv[0] == "echo" else ""
+        return " ".join(argv[1:]) if argv[0] == "echo" else self.answers.get(argv[0], "")
 
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         if (kind, name) not in self.objects:
@@ -292,6 +293,7 @@ class _FakeUndoExecutor(UndoExecutor):
 
     def _run(self, pod: str, argv: Sequence[str]) -> None:
         self._platform.calls.append(("undo-exec", tuple(argv)))
+        self._platform.answers.clear()
 
     def _lift(self, pod: str) -> None:
         self._platform.impairments.pop(pod, None)

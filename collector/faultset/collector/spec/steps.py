@@ -41,6 +41,10 @@ class StepModel(FrozenModel):
         """Return the stores and caches that the step reads or writes: those named by the fields `store` and `cache`."""
         return tuple(name for field in ("cache", "store") if (name := getattr(self, field, None)) is not None)
 
+    def stores_written(self) -> tuple[str, ...]:
+        """Return those of the stores used in which the step changes something, and waits for it."""
+        return ()
+
     def indexes_used(self) -> tuple[str, ...]:
         """Return the indexes that the step reads: the one named by the field `index`."""
         name = getattr(self, "index", None)

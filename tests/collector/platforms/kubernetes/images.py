@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[4]
 REQUIREMENTS = ROOT / "image" / "requirements.txt"
 PAUSE_SCRIPT = ROOT / "image" / "pause.sh"
-PROGRAMS = ("faultset-service", "faultset-store", "faultset-work")
+PROGRAMS = ("faultset-service", "faultset-store", "faultset-work", "faultset-administer")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "faultset-test-images"
 LOADER = "FAULTSET_IMAGE_LOADER"
 _PAUSE = "pause:"

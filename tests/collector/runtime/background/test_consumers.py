@@ -29,7 +29,7 @@ class Broker(RedisBroker):
         self.driver = SimpleNamespace(name="kafka")  # type: ignore[assignment]
         self.waiting: list[BrokerMessage] = []
         self.given: dict[str, BrokerMessage] = {}
-        self.published, self.groups, self.fails = 0, set[str](), 0
+        self.published, self.groups, self.fails, self.removed = 0, set[str](), 0, set[str]()
 
     async def publish(self, topic: str, messages: Any) -> None:
         if self.fails:
@@ -52,6 +52,9 @@ class Broker(RedisBroker):
 
     async def take_over(self, topic: str, group: str, member: str, *, count: int, idle_s: float) -> list[BrokerMessage]:
         return []
+
+    async def has(self, topic: str, identity: str) -> bool:
+        return identity in self.given and identity not in self.removed
 
     async def acknowledge(self, topic: str, group: str, identities: Any) -> None:
         for identity in identities:
@@ -141,6 +144,29 @@ def test_a_broker_that_fails_is_told_once_and_joined_again(monkeypatch: pytest.M
     asyncio.run(consumed(broker, service, 1))
     assert SEEN == ["a"]
     assert service.log.errors == ["no broker"]
+
+
+def test_a_message_that_cannot_be_read_is_tried_until_it_is_gone_and_holds_up_those_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("faultset.collector.runtime.background.consumers._PAUSE_S", 0.01)
+    broker = Broker()
+    service = service_with(broker)
+    asyncio.run(broker.publish("orders", [*messages("a"), {"body": "{broken"}, *messages("c")]))
+
+    async def run() -> None:
+        task = asyncio.create_task(consumed(broker, service, 2))
+        async with asyncio.timeout(5):
+            while len(service.log.errors) < 3:
+                await asyncio.sleep(0.005)
+        assert SEEN == ["a"]
+        broker.removed.add("2")
+        await task
+
+    asyncio.run(run())
+    assert SEEN == ["a", "c"]
+    assert set(service.log.errors) == {"the message 2 of orders cannot be read: its body is not JSON"}
+    assert not broker.given
 
 
 def publish(service: Any, step: Publish, **values: Any) -> None:

@@ -146,6 +146,10 @@ class Insert(Step):
     collection: str
     store_error: str
 
+    def stores_written(self) -> tuple[str, ...]:
+        """Return the database; what the cache refuses, nobody waits for."""
+        return (self.store,)
+
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that inserts."""
         when, key_of, count_of = getter(self.when), getter(self.key), getter(self.count)

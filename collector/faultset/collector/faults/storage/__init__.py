@@ -1,1 +1,1 @@
-"""Faults of stores that answer, but badly."""
+"""Faults of stores and brokers that run on, but badly."""

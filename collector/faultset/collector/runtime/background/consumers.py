@@ -92,12 +92,26 @@ class MessageConsumer:
         return await self._broker.take(*about, count=consumer.batch, wait_s=_WAIT_S)
 
     async def _process(self, message: BrokerMessage) -> None:
+        values = _values(message)
+        if values is None:
+            await self._wait_for_removal(message)
+            return
         start = time.perf_counter()
-        done = await self._run_round(_values(message), self._span(message))
+        done = await self._run_round(values, self._span(message))
         self._duration.observe(time.perf_counter() - start)
         self._consumed.inc()
         if done or self._consumer.on_failure == "skip":
             await self._broker.acknowledge(self._consumer.topic, self._group, [message.identity])
+
+    async def _wait_for_removal(self, message: BrokerMessage) -> None:
+        """Try a message that cannot be read again and again, as messages are taken in order, until it is gone."""
+        topic = self._consumer.topic
+        while await self._broker.has(topic, message.identity):
+            text = f"the message {message.identity} of {topic} cannot be read: its body is not JSON"
+            self._service.log.error(self._location, text)
+            await self._measure_lag()
+            await asyncio.sleep(_PAUSE_S)
+        await self._broker.acknowledge(topic, self._group, [message.identity])
 
     def _span(self, message: BrokerMessage) -> Started | None:
         consumer = self._consumer
@@ -114,9 +128,10 @@ class MessageConsumer:
         return self._service.tracing.consumer(consumer.span, headers, attributes, linked=consumer.trace == "link")
 
 
-def _values(message: BrokerMessage) -> dict[str, Any]:
+def _values(message: BrokerMessage) -> dict[str, Any] | None:
+    """Return the content of a message; None when it cannot be read."""
     try:
         content = json.loads(message.fields.get(BODY, "{}"))
     except ValueError:
-        content = None
+        return None
     return content if isinstance(content, dict) else {}

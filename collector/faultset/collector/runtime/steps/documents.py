@@ -75,6 +75,10 @@ class WriteDocuments(StoreStep):
     """`insert` puts a document in the place of any of its key, `append` (to an appended collection) keeps those,
     `update` gives new fields to the document that exists, and leaves out one that does not."""
 
+    def stores_written(self) -> tuple[str, ...]:
+        """Return the store."""
+        return (self.store,)
+
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that writes."""
         store, documents_of = service.stores[self.store], getter(self.documents)

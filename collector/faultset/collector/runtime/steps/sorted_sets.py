@@ -23,6 +23,10 @@ class PushSorted(StoreStep):
     at_most: int | None = Field(default=None, ge=1)
     """How many members a set keeps, those with the highest scores; all when left out."""
 
+    def stores_written(self) -> tuple[str, ...]:
+        """Return the store."""
+        return (self.store,)
+
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that adds."""
         store, keys_of, members_of = service.stores[self.store], getter(self.keys), getter(self.members)

@@ -43,6 +43,10 @@ class BrokerClient(StoreClient, Protocol):
         """Return messages that a member was given long ago and has not acknowledged."""
         ...
 
+    async def has(self, topic: str, identity: str) -> bool:
+        """Say whether a topic still has a message."""
+        ...
+
     async def acknowledge(self, topic: str, group: str, identities: Sequence[str]) -> None:
         """Say that messages need not be given out again."""
         ...
@@ -84,6 +88,10 @@ class RedisBroker(RedisClient):
         idle_ms = round(idle_s * 1000)
         found = await self.run("XAUTOCLAIM", self._key(topic), group, member, idle_ms, "0", "COUNT", count)
         return _messages(found[1])
+
+    async def has(self, topic: str, identity: str) -> bool:
+        """Say whether a topic still has a message."""
+        return bool(await self.run("XRANGE", self._key(topic), identity, identity))
 
     async def acknowledge(self, topic: str, group: str, identities: Sequence[str]) -> None:
         """Say that messages need not be given out again; each counts once."""

@@ -41,6 +41,8 @@ class Account(NamedTuple):
 AdminAction = Literal[
     "grant-rights",
     "revoke-rights",
+    "revoke-writing",
+    "revoke-consuming",
     "create-account",
     "remove-account",
     "set-password",
@@ -60,6 +62,10 @@ class AdminChange(NamedTuple):
 
 REVOKE_RIGHTS = AdminChange("revoke-rights", "grant-rights")
 """The application's account may log in but run no command."""
+REVOKE_WRITING = AdminChange("revoke-writing", "grant-rights")
+"""The application's account may read and no longer write."""
+REVOKE_CONSUMING = AdminChange("revoke-consuming", "grant-rights")
+"""The application's account may publish messages and no longer take any."""
 REMOVE_ACCOUNT = AdminChange("remove-account", "create-account")
 """The application's account no longer exists."""
 REQUIRE_PASSWORD = AdminChange("require-password", "set-password")
@@ -214,8 +220,18 @@ class StoreDriver(ABC):
         """
 
     @abstractmethod
-    def server_argv(self, folder: Path, *, address: str) -> list[str]:
-        """Return the command of the server; raise PlatformError when this machine has none."""
+    def server_argv(
+        self, folder: Path, *, address: str, max_memory_kib: int | None = None, max_clients: int | None = None
+    ) -> list[str]:
+        """Return the command of the server; raise PlatformError when this machine has none.
+
+        Parameters
+        ----------
+        max_memory_kib
+            What it may store; as much as the driver says without.
+        max_clients
+            How many connections it takes; as many as the server itself allows without.
+        """
 
     @abstractmethod
     def administer(

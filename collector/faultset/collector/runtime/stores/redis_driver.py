@@ -13,7 +13,7 @@ import secrets
 import shutil
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from faultset.collector.runtime.stores.driver import (
     AdminAction,
@@ -25,6 +25,9 @@ from faultset.collector.runtime.stores.driver import (
 from faultset.collector.runtime.stores.redis_client import RedisClient, RedisClientTraits
 from faultset.core.errors import PlatformError
 
+if TYPE_CHECKING:
+    import redis
+
 ADMINISTRATOR = "root"
 _RIGHTS = ("~*", "-@all", "+@read", "+@write", "+@connection", "-@admin", "-@dangerous", "-@scripting", "-@blocking")
 """Rights of the account that the application uses, as words of `ACL SETUSER`: what its clients do, and no more."""
@@ -33,7 +36,9 @@ _REMOVED_COMMANDS = ("CONFIG", "MODULE", "DEBUG", "SAVE", "BGSAVE", "REPLICAOF",
 """Commands that nobody needs, not even the administrator: they write files, load code or reach other machines."""
 
 _TIMEOUT_S = 10.0
-_OF_AN_ACCOUNT = ("grant-rights", "revoke-rights", "set-password", "require-password")
+_OF_AN_ACCOUNT = (
+    "grant-rights", "revoke-rights", "revoke-writing", "revoke-consuming", "set-password", "require-password",
+)  # fmt: skip
 
 
 class RedisPrograms(NamedTuple):
@@ -92,7 +97,9 @@ class RedisDriver(RedisClientTraits):
             )
         draft.rename(folder / "users.acl")
 
-    def server_argv(self, folder: Path, *, address: str) -> list[str]:
+    def server_argv(
+        self, folder: Path, *, address: str, max_memory_kib: int | None = None, max_clients: int | None = None
+    ) -> list[str]:
         """Return the command of the server."""
         options = {
             "bind": address,
@@ -108,6 +115,10 @@ class RedisDriver(RedisClientTraits):
             "hz": "2",
             **self.options,
         }
+        if max_memory_kib is not None:
+            options["maxmemory"] = f"{max_memory_kib}kb"
+        if max_clients is not None:
+            options["maxclients"] = str(max_clients)
         removed = (word for command in _REMOVED_COMMANDS for word in ("--rename-command", command, ""))
         given = (word for name, value in options.items() for word in (f"--{name}", value))
         return [redis_programs().server, *given, *removed]
@@ -119,15 +130,7 @@ class RedisDriver(RedisClientTraits):
         import redis
 
         words = _words(action, account, credentials, self._rights)
-        client = redis.Redis(
-            host=address,
-            port=port,
-            username=ADMINISTRATOR,
-            password=credentials.administrator,
-            protocol=2,
-            decode_responses=True,
-            socket_timeout=_TIMEOUT_S,
-        )
+        client = client_of_account(address, port, ADMINISTRATOR, credentials.administrator)
         try:
             is_there = account in client.acl_users()
             if action == "create-account" and is_there:
@@ -151,6 +154,21 @@ class RedisDriver(RedisClientTraits):
         return RedisClient(self, store, context)
 
 
+def client_of_account(address: str, port: int, account: str, password: str) -> redis.Redis:
+    """Return a client that logs in with an account; it is not connected yet."""
+    import redis
+
+    return redis.Redis(
+        host=address,
+        port=port,
+        username=account,
+        password=password,
+        protocol=2,
+        decode_responses=True,
+        socket_timeout=_TIMEOUT_S,
+    )
+
+
 def _words(action: AdminAction, account: str, credentials: Credentials, rights: tuple[str, ...]) -> tuple[str, ...]:
     """Return the command of Redis for an action."""
     match action:
@@ -158,6 +176,10 @@ def _words(action: AdminAction, account: str, credentials: Credentials, rights: 
             return ("ACL", "SETUSER", account, *rights)
         case "revoke-rights":
             return ("ACL", "SETUSER", account, "-@all")
+        case "revoke-writing":
+            return ("ACL", "SETUSER", account, "-@write")
+        case "revoke-consuming":
+            return ("ACL", "SETUSER", account, "-xreadgroup", "-xautoclaim")
         case "create-account":
             return ("ACL", "SETUSER", account, "reset", "on", _digest(credentials.application), *rights)
         case "remove-account":

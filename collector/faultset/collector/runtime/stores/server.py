@@ -29,10 +29,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = _parser().parse_args(argv)
         if arguments.role == "admin":
             driver = store_driver(arguments.driver)
-            account, credentials = driver.account_name(password=arguments.auth), _credentials()
-            driver.administer(_address(), arguments.port, arguments.action, account=account, credentials=credentials)
+            account, credentials = driver.account_name(password=arguments.auth), store_credentials()
+            driver.administer(
+                store_address(), arguments.port, arguments.action, account=account, credentials=credentials
+            )
             return 0
-        _become(store_driver(arguments.role), password=arguments.auth)
+        _become(
+            store_driver(arguments.role),
+            password=arguments.auth,
+            max_memory_kib=arguments.max_memory_kib,
+            max_clients=arguments.max_clients,
+        )
     except FaultsetError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
@@ -47,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
         kind = "a broker of messages" if driver.carries_messages else kind
         store = roles.add_parser(name, help=kind)
         store.add_argument("--auth", action="store_true", help="let clients in with a password only")
+        store.add_argument("--max-memory-kib", type=int, help="what it may store")
+        store.add_argument("--max-clients", type=int, help="how many connections it takes")
     admin = roles.add_parser("admin", help="do something as administrator of the store of this pod")
     admin.add_argument("driver", choices=STORE_DRIVERS)
     admin.add_argument("action", choices=get_args(AdminAction))
@@ -55,21 +64,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _become(driver: StoreDriver, *, password: bool) -> None:
-    address, folder = _address(), _data_folder(driver)
+def _become(driver: StoreDriver, *, password: bool, max_memory_kib: int | None, max_clients: int | None) -> None:
+    address, folder = store_address(), data_folder(driver)
     if not any(folder.iterdir()):
-        driver.prepare(folder, account=driver.account_name(password=password), credentials=_credentials())
-    argv = driver.server_argv(folder, address=address)
+        driver.prepare(folder, account=driver.account_name(password=password), credentials=store_credentials())
+    argv = driver.server_argv(folder, address=address, max_memory_kib=max_memory_kib, max_clients=max_clients)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(argv[0], argv)
 
 
-def _credentials() -> Credentials:
+def store_credentials() -> Credentials:
+    """Return the passwords of the store of this pod."""
     return Credentials(administrator=read_password(ADMINISTRATOR), application=read_password(APPLICATION))
 
 
-def _address() -> str:
+def store_address() -> str:
     """Return the pod's address, the only one to listen on; outside a cluster it belongs to this machine alone.
 
     Raises
@@ -90,7 +100,8 @@ def _address() -> str:
     return given
 
 
-def _data_folder(driver: StoreDriver) -> Path:
+def data_folder(driver: StoreDriver) -> Path:
+    """Return the folder of the store's files, which is made if need be; that of a cache is emptied."""
     given = os.environ.get("FAULTSET_DATA")
     if driver.keeps_data:
         folder = Path(given or DATA_PATH)

@@ -16,7 +16,11 @@ PROGRAMS: dict[str, str] = {
 }
 """Programs that a container's process becomes by forking a parent that has imported them already."""
 
-SCRIPTS: dict[str, str] = {**PROGRAMS, "faultset-work": "faultset.collector.runtime.work:main"}
+SCRIPTS: dict[str, str] = {
+    **PROGRAMS,
+    "faultset-administer": "faultset.collector.runtime.administration.commands:main",
+    "faultset-work": "faultset.collector.runtime.work:main",
+}
 """Programs that `exec` finds in a container beside those of the system."""
 
 PRELOADED = (

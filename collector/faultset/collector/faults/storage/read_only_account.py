@@ -1,0 +1,35 @@
+"""An account that may read and no longer write: what changes data fails, everything else goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.faults.registry import fault
+from faultset.collector.faults.stores import account_of, administer, store_state
+from faultset.collector.faults.targets import consumer_names, written_stores
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.runtime.stores.driver import REVOKE_WRITING
+
+
+def refuses_writes(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the store refuses a write of the application's account for want of the right."""
+    refusal = store_state(platform, target).get("write_refused", "")
+    return f"{target} refuses writes of {parameters['account']}: {refusal}" if "permission" in refusal else None
+
+
+@fault(
+    "read-only-account",
+    system_level="Application",
+    fault_type="Authentication Issue",
+    targets=written_stores,
+    check=refuses_writes,
+    also_accepted=consumer_names,
+    needs=("exec", "runtime"),
+)
+def read_only_account(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Take the right to write from the account with which the application uses a store."""
+    administer(platform, target, REVOKE_WRITING)
+    return {"account": account_of(platform.app, target)}
