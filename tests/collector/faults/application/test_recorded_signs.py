@@ -35,6 +35,13 @@ def test_what_auth_missing_shows(recorded: Recorded) -> None:
         assert_crash_loop(e, e.consumers[0], 2, "Authentication failed")
 
 
+def test_what_wrong_secret_shows(recorded: Recorded) -> None:
+    for e in recorded("wrong-secret"):
+        assert_crash_loop(e, e.target, 2, "Authentication failed")
+        assert "ScalingReplicaSet" in e.reasons(e.target)
+        assert e.errors_at_client() > 0
+
+
 def test_what_buggy_image_shows(recorded: Recorded) -> None:
     for e in recorded("buggy-image"):
         assert "no reachable servers" in e.messages(e.target)

@@ -130,3 +130,16 @@ def test_what_one_bad_replica_shows(recorded: Recorded) -> None:
         _, after = e.calls_of("server")
         failed, slow = after["status"] == "error", after["duration_ns"] > 8e7
         assert 0 < (failed | slow).mean() < 0.8
+
+
+def test_what_wrong_config_key_shows(recorded: Recorded) -> None:
+    for e in recorded("wrong-config-key"):
+        waiting = {c["reason"] for c in e.containers(e.target) if c["state"] == "waiting"}
+        if e.parameters["use"] == "variable":
+            assert "CreateContainerConfigError" in waiting
+            about = e.events[(e.events["service"] == e.target) & (e.events["reason"] == "Failed")]
+            assert about["message"].str.contains(f"couldn't find key {e.parameters['key']}").any()
+        maps = e.after(e.view.objects())
+        texts = maps.loc[maps["name"] == e.parameters["config_map"], "data"].astype(str)
+        assert texts.str.contains(e.parameters["renamed"], regex=False).any()
+        assert e.errors_at_client() > 0
