@@ -48,7 +48,7 @@ def draw_faults(path: Path) -> None:
         good = (requests["outcome"] == "ok").to_numpy()
         axis.scatter(seconds[good], latency[good], s=5, color=COLOURS["ok"], label="answered")
         axis.scatter(seconds[~good], latency[~good], s=7, color=COLOURS["other"], marker="x", label="failed")
-        onset, undone = ((time - view.view[0]) / 1e9 for time in (label.inject_start_ns, view.view[1]))
+        onset, undone = ((time - view.view[0]) / 1e9 for time in (label.onset_ns, view.view[1]))
         axis.axvspan(onset, undone, color="#f2cf5b", alpha=0.35, lw=0, zorder=0)
         axis.set(yscale="log", ylim=(1, 2e4), yticks=[10, 1000])
         axis.set_title(f"{label.fault} in {', '.join(label.targets)}: {label.verdict}", loc="left", fontsize=9)

@@ -36,6 +36,7 @@ from faultset.datasets.format.versions import create_version
 from faultset.datasets.metrics.roles import MetricRole
 from faultset.datasets.validation.labels import label_problems
 from faultset.datasets.views import EpisodeView
+from faultset.evaluators.results.truth import truth_of
 from tests.collector.plan_samples import PLAN
 
 SECOND = 1_000_000_000
@@ -494,7 +495,7 @@ def test_the_label_says_when_an_intermittent_fault_was_there(tmp_path: Path) -> 
         one.spec,
         inject=lambda *arguments: {"on_s": 0.3, "off_s": 0.2},
         check=lambda *arguments: "seen",
-        has_course=True,
+        schedules=("intermittent",),
     )
     assert subject.run().failure == ""
     label = read_label(tmp_path / "data" / "episodes" / "abc")
@@ -505,3 +506,19 @@ def test_the_label_says_when_an_intermittent_fault_was_there(tmp_path: Path) -> 
     gaps = {round((b.begin_ns - a.end_ns) / SECOND, 6) for a, b in pairwise(fault.intervals)}
     assert (lengths, gaps) == ({0.3}, {0.2})
     assert list(label_problems(EpisodeView(tmp_path / "data" / "episodes" / "abc").context, label)) == []
+
+
+def test_a_planned_schedule_reaches_the_fault_and_the_label(tmp_path: Path) -> None:
+    phases = Phases(warmup_s=0.1, baseline_s=10.0, fault_s=21.0, cooldown_s=0.1)
+    plan = replace(SHORT_PLAN, fault="network-delay", target="geo", schedule="delayed", phases=phases)
+    assert runner(tmp_path, plan).run().failure == ""
+    folder = tmp_path / "data" / "episodes" / "abc"
+    label = read_label(folder)
+    (fault,) = label.faults
+    assert fault.inject_done_ns is not None
+    (interval,) = fault.intervals
+    delay_ns = interval.begin_ns - fault.inject_done_ns
+    assert delay_ns == round(fault.parameters["delay_s"] * SECOND)
+    assert 2 * SECOND < delay_ns < 7 * SECOND
+    assert label.onset_ns == interval.begin_ns
+    assert truth_of(label, EpisodeView(folder).context).onset_ns == interval.begin_ns

@@ -29,6 +29,7 @@ def test_a_second_fault_of_a_name_is_refused_with_both_owners() -> None:
     [
         ({"system_level": "App"}, 'system_level "App"; permitted are Hardware, Operating System'),
         ({"fault_type": "Bug"}, 'fault_type "Bug"; permitted are Misconfiguration'),
+        ({"schedules": ("odd",)}, 'schedules "odd"; permitted are constant, gradual'),
         ({"category": "odd"}, 'category "odd"; permitted are functional, symptomatic'),
         ({"check": lambda platform, target, parameters: None}, "must take the arguments"),
         ({"root_cause": lambda app: None}, r"the root_cause of fault never must take the arguments \(app, target\)"),
@@ -46,3 +47,19 @@ def test_the_root_cause_is_the_target_or_the_object_that_the_fault_names() -> No
     assert faults()["target-port"].object_at_fault(app, "pd") == ("Service", "pd")
     assert faults()["overload-replicas"].object_at_fault(app, "tidb") == ("TidbCluster", "basic")
     assert faults()["overload-replicas"].also_accepted(app, "tidb") == ("tidbclusters",)
+
+
+def test_a_fault_that_follows_schedules_must_take_a_course() -> None:
+    with pytest.raises(ValueError, match=r"fault slow-pipe must take the arguments \(platform, target, rng, course\)"):
+
+        @fault(
+            "slow-pipe",
+            system_level="Virtualization",
+            fault_type="Misconfiguration",
+            targets=lambda app: (),
+            check=lambda platform, target, parameters, before: None,
+            schedules=("gradual",),
+        )
+        def slow_pipe(platform, target, rng):
+            """Never."""
+            return {}

@@ -216,3 +216,45 @@ def test_a_plan_with_two_faults_survives_json_and_draws_for_each_by_itself() -> 
 def test_faults_that_cannot_be_together_are_refused_in_one_sentence(change: dict, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         plan_campaign(replace(PAIRS, **change))
+
+
+def test_a_schedule_leaves_out_faults_that_cannot_follow_it_and_keeps_the_rest_of_the_plans() -> None:
+    plans = plan_campaign(replace(REQUEST, schedule="gradual"))
+    able = {name for name, spec in faults().items() if "gradual" in spec.schedules}
+    assert {plan.fault for plan in plans if plan.fault} == able
+    assert all(plan.schedule == ("gradual" if plan.fault else None) for plan in plans)
+    plan = next(plan for plan in plans if plan.fault)
+    assert Plan.from_json(plan.to_json()) == plan
+    (course,) = draw(plan).courses
+    assert course is not None
+    assert course.rise_s > 0
+    assert draw(replace(plan, schedule=None)).courses == (None,)
+    assert draw(plan).fault.random() == draw(replace(plan, schedule=None)).fault.random()
+    assert campaign_id(replace(REQUEST, schedule=None)) == campaign_id(REQUEST)
+    assert campaign_id(replace(REQUEST, schedule="gradual")) != campaign_id(REQUEST)
+
+
+def test_every_fault_can_be_constant() -> None:
+    constant = plan_campaign(replace(REQUEST, schedule="constant"))
+    assert [plan.title for plan in constant] == [plan.title for plan in plan_campaign(REQUEST)]
+
+
+def test_two_faults_at_once_have_a_course_each() -> None:
+    request = replace(REQUEST, faults=("network-delay", "http-abort"), concurrent=2, schedule="intermittent", normal=0)
+    first, second = draw(plan_campaign(request)[0]).courses
+    assert first is not None
+    assert second is not None
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"faults": ("pod-kill",), "schedule": "gradual"}, "fault pod-kill cannot be gradual; .*network-delay.* can"),
+        ({"faults": ("network-partition",), "schedule": "gradual"}, "fault network-partition cannot be gradual"),
+        ({"schedule": "gradul"}, 'did you mean "gradual"'),
+    ],
+)
+def test_a_schedule_that_a_fault_cannot_follow_is_refused_in_one_sentence(change: dict, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        plan_campaign(replace(REQUEST, **change))

@@ -95,7 +95,7 @@ def example_episodes() -> ExampleEpisodes:
                 system_level=label.system_level,
                 fault_type=label.fault_type,
                 causes=tuple(label.targets),
-                onset_ns=label.inject_start_ns,
+                onset_ns=label.onset_ns,
             )
         )
     return ExampleEpisodes(root=root, training=tuple(training))

@@ -237,7 +237,9 @@ def _unsupported_faults(
 ) -> dict[str, str]:
     """Return the planned faults that the host cannot inject; raise PlatformError when one was requested by name."""
     planned = {one.fault: get_fault(one.fault) for plan in plans for one in plan.faults}
-    unsupported = unsupported_faults(host, planned.values())
+    changing = request.schedule not in (None, "constant")
+    specs = [replace(spec, needs=spec.needs | {"course"}) if changing else spec for spec in planned.values()]
+    unsupported = unsupported_faults(host, specs)
     for fault, reason in unsupported.items():
         if fault in request.faults:
             raise PlatformError(f"fault {fault} cannot be injected here: {reason}")

@@ -18,6 +18,7 @@ from faultset.core.command_line.output import json_option, show_records
 
 if TYPE_CHECKING:
     from faultset.collector.plans.plan import Plan
+    from faultset.collector.platforms.api.courses import Schedule
 
 _NAMES = "Comma-separated names, or all."
 
@@ -108,6 +109,11 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     help="Faults in each episode with a fault; 2 injects two different ones at once, on different targets.",
 )
 @click.option(
+    "--schedule",
+    type=click.Choice(["constant", "gradual", "intermittent", "delayed"]),
+    help="How faults act over time; by default what each does by itself, for most constant.",
+)
+@click.option(
     "--normal",
     type=click.IntRange(min=0),
     help="Episodes without a fault; by default half as many as with a fault, at least 6.",
@@ -172,6 +178,7 @@ def collect(
     seed: int,
     repeat: int,
     concurrent: int,
+    schedule: Schedule | None,
     normal: int | None,
     profile: str,
     rate: float | None,
@@ -217,6 +224,7 @@ def collect(
         seed=seed,
         repeat=repeat,
         concurrent=concurrent,
+        schedule=schedule,
         normal=normal,
         profile=profile,
         rate_rps=rate,

@@ -16,6 +16,8 @@ from faultset.core.command_line.output import json_option, show_records
 def faults(app: str | None, as_json: bool) -> None:
     """List the faults with their labels and their number in the AIOpsLab paper, or with their targets.
 
+    --json also says how each can act over time.
+
     \b
     Examples:
       faultset list faults
@@ -32,6 +34,7 @@ def faults(app: str | None, as_json: bool) -> None:
         "system_level": "",
         "fault_type": "",
         "category": "no fault",
+        "schedules": [],
         "summary": "Run without a fault: plain, with a harmless change, or with the harmless part of a fault.",
     }
     specs = registered()
@@ -42,6 +45,7 @@ def faults(app: str | None, as_json: bool) -> None:
             "system_level": fault.system_level,
             "fault_type": fault.fault_type,
             "category": fault.category,
+            "schedules": ["constant", *fault.schedules],
             "summary": fault.summary,
         }
         for name, fault in specs.items()

@@ -165,7 +165,7 @@ class EpisodeActions:
     def _inject(self, one: FaultRecord) -> None:
         one.inject_start_ns = one.inject_start_ns or self._clock.time_ns()
         # every repetition draws the same, and what the first one did is what the label says
-        parameters = dict(one.spec.inject(self.platform, one.target, copy.deepcopy(one.rng)))
+        parameters = one.spec.inject_with(self.platform, one.target, copy.deepcopy(one.rng), one.course)
         one.parameters = one.parameters or parameters
         one.injections += 1
         one.inject_done_ns = one.inject_done_ns or self._clock.time_ns()

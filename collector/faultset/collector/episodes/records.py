@@ -10,6 +10,7 @@ import numpy as np
 from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.plans.plan import Plan
+from faultset.collector.platforms.api.courses import Course
 from faultset.core.times import SECOND_NS
 
 
@@ -32,6 +33,8 @@ class FaultRecord:
         Service that it is applied to.
     rng
         What its injection draws from; every repetition draws the same.
+    course
+        How it acts over time; None for what it does by itself.
     before
         What its `observe` returned before the injection.
     parameters
@@ -43,6 +46,7 @@ class FaultRecord:
     spec: FaultSpec
     target: str
     rng: np.random.Generator
+    course: Course | None = None
     before: Any = None
     parameters: dict[str, Any] = field(default_factory=dict)
     injections: int = 0

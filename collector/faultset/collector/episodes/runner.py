@@ -72,8 +72,8 @@ class EpisodeRunner:
         self.sources = sources or SourceRecorder((), root)
         draws = draw(plan) if repair is None else draw(plan, harmless_changes=0)
         faults = tuple(
-            FaultRecord(spec=get_fault(one.fault), target=one.target, rng=rng)
-            for one, rng in zip(plan.faults, (draws.fault, *draws.further), strict=False)
+            FaultRecord(spec=get_fault(one.fault), target=one.target, rng=rng, course=course)
+            for one, rng, course in zip(plan.faults, (draws.fault, *draws.further), draws.courses, strict=False)
         )
         self.record = EpisodeRecord(plan=plan, faults=faults, parallel=parallel, clock=clock)
         repeats_s = tuple(one.spec.repeat_s for one in faults if one.spec.repeat_s is not None)

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from faultset.collector.platforms.api.capabilities import Capability
+from faultset.collector.platforms.api.courses import Course, Schedule
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
@@ -29,7 +30,7 @@ NOOP = "noop"
 ALL = "all"
 
 Parameters = dict[str, Any]
-Inject = Callable[[Platform, str, np.random.Generator], Parameters]
+Inject = Callable[..., Parameters]
 Observe = Callable[[Platform, str], Any]
 Check = Callable[[Platform, str, Mapping[str, Any], Any], str | None]
 SystemLevel = Literal["Hardware", "Operating System", "Virtualization", "Application"]
@@ -89,8 +90,9 @@ class FaultSpec:
         Seconds after which the injection is made again, until the recovery; None when once is enough.
     also_accepted
         Names besides the target that count as right answers.
-    has_course
-        Whether its parameters say how strongly it acts over time, as `Course` does; it is constant otherwise.
+    schedules
+        How it can act over time beside `constant`. One that has any takes `course` as a further argument, None for what
+        it does by itself, and its parameters hold the course; it is constant otherwise.
     needs
         What the platform must be able to do; see `Capability`.
     """
@@ -110,12 +112,23 @@ class FaultSpec:
     check_sees: Sight
     repeat_s: float | None
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]]
-    has_course: bool
+    schedules: tuple[Schedule, ...]
     needs: frozenset[Capability]
 
     def object_at_fault(self, app: AppSpec, target: str) -> FaultyObject:
         """Return the root cause of an episode on that target."""
         return self.root_cause(app, target) if self.root_cause else FaultyObject(self.root_cause_kind, target)
+
+    def inject_with(
+        self, platform: Platform, target: str, rng: np.random.Generator, course: Course | None
+    ) -> Parameters:
+        """Inject the fault, with a course if one is given; return the parameters."""
+        given = {} if course is None or not self.schedules else {"course": course}
+        return dict(self.inject(platform, target, rng, **given))
+
+    def follows(self, schedule: Schedule) -> bool:
+        """Tell whether it can act over time in this way."""
+        return schedule == "constant" or schedule in self.schedules
 
     def state_before(self, platform: Platform, target: str) -> Any:
         """Return what `check` gets as `before` when the fault is injected now."""
@@ -144,7 +157,7 @@ def fault(
     root_cause: Callable[[AppSpec, str], FaultyObject] | None = None,
     repeat_s: float | None = None,
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]] = lambda app, target: (),
-    has_course: bool = False,
+    schedules: tuple[Schedule, ...] = (),
     needs: tuple[Capability, ...] = (),
 ) -> Callable[[Inject], Inject]:
     """Register the decorated function as a fault; see `FaultSpec` for the parameters.
@@ -161,6 +174,8 @@ def fault(
         raise ValueError(f"fault {name} has a check that sees events; give it observe, from when on they count")
     for need in needs:
         _require_permitted(name, needs=(need, Capability))
+    for schedule in schedules:
+        _require_permitted(name, schedules=(schedule, Schedule))
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in (NOOP, ALL):
         raise ValueError(f'a fault cannot be called "{name}"; use lower-case words joined by hyphens')
     _require_arguments(name, "check", check, "platform, target, parameters, before")
@@ -170,6 +185,8 @@ def fault(
         _require_arguments(name, "root_cause", root_cause, "app, target")
 
     def register(inject: Inject) -> Inject:
+        if schedules:
+            _require_arguments(name, "function", inject, "platform, target, rng, course")
         other = _faults.get(name)
         if other and _place(other.inject) != _place(inject):
             raise ValueError(f"fault {name} is defined both in {_place(other.inject)} and in {_place(inject)}")
@@ -189,7 +206,7 @@ def fault(
             check_sees=check_sees,
             repeat_s=repeat_s,
             also_accepted=also_accepted,
-            has_course=has_course,
+            schedules=schedules,
             needs=frozenset(needs),
         )
         return inject

@@ -15,7 +15,7 @@ from faultset.collector.load.schedule import mixes_of
 from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.fault_choice import faults_alone, faults_in_pairs
-from faultset.collector.plans.fault_selection import chosen_faults
+from faultset.collector.plans.fault_selection import chosen_faults, with_schedule
 from faultset.collector.plans.plan import NoFaultKind, Plan, PlannedFault
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, traffic_of
 from faultset.collector.platforms.hosts import load_host_class
@@ -71,7 +71,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
                 "local, or deploy it and name an app file with deployed"
             )
         mixes_of(request.mix or app.default_mix, app)
-        chosen = chosen_faults(request.faults, app)
+        chosen = with_schedule(chosen_faults(request.faults, app), request)
         draw_faults = faults_in_pairs if request.concurrent > 1 else faults_alone
         injected = draw_faults(chosen, app, request.targets, request.repeat, rng)
         drafts += [(app, None, faults) for faults in injected]
@@ -108,6 +108,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
                 sources=request.sources,
                 traffic=traffic,
                 further=faults[1:],
+                schedule=request.schedule if faults else None,
             )
         )
     return tuple(plans)
@@ -116,7 +117,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
 def campaign_id(request: CampaignRequest) -> str:
     """Return an id that the same request of the same code always gets, so that running it again resumes it."""
     # the text must never change, or campaigns that an earlier release began could not be resumed
-    later = {"sources": (), "load": CONSTANT, "regions": "", "concurrent": 1}
+    later = {"sources": (), "load": CONSTANT, "regions": "", "concurrent": 1, "schedule": None}
     given = [one.name for one in fields(request) if getattr(request, one.name) != later.get(one.name, _ALWAYS)]
     values = ", ".join(f"{name}={getattr(request, name)!r}" for name in given)
     pattern = traffic_of(request).pattern

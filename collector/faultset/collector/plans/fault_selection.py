@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 from faultset.collector.faults.registry import ALL, NOOP, FaultSpec, faults, get_fault
+from faultset.collector.plans.requests import CampaignRequest
+from faultset.collector.platforms.api.courses import Schedule
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
+from faultset.core.suggestions import unknown_name
 
 
 def chosen_faults(names: Sequence[str], app: AppSpec) -> list[FaultSpec]:
@@ -25,6 +29,26 @@ def chosen_faults(names: Sequence[str], app: AppSpec) -> list[FaultSpec]:
             usable = ", ".join(name for name, other in faults().items() if not unavailable_reason(other, app))
             raise UsageError(f"fault {spec.name} {reason}; {app.name} can have {usable}")
     return chosen
+
+
+def with_schedule(specs: Sequence[FaultSpec], request: CampaignRequest) -> list[FaultSpec]:
+    """Return the faults that can act over time as a request says.
+
+    Raises
+    ------
+    UsageError
+        One that was named cannot, or there is no such schedule.
+    """
+    schedule = request.schedule
+    if schedule is None:
+        return list(specs)
+    if schedule not in get_args(Schedule):
+        raise unknown_name("schedule", schedule, get_args(Schedule))
+    for spec in specs:
+        if spec.name in request.faults and not spec.follows(schedule):
+            able = ", ".join(name for name, other in faults().items() if other.follows(schedule))
+            raise UsageError(f"fault {spec.name} cannot be {schedule}; {able} can; name some of them with --faults")
+    return [spec for spec in specs if spec.follows(schedule)]
 
 
 def unavailable_reason(spec: FaultSpec, app: AppSpec) -> str:

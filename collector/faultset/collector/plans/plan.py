@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import ConfigDict
 
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.platforms.api.courses import Course, Schedule, draw_course
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.core.reading.documents import STRICT, checked, parse_object
@@ -86,6 +87,8 @@ class Plan:
     """How the rate of requests moves, and from where they come."""
     further: tuple[PlannedFault, ...] = ()
     """Faults that are injected together with `fault`, on other targets."""
+    schedule: Schedule | None = None
+    """How the faults act over time; None for what each does by itself."""
 
     @property
     def faults(self) -> tuple[PlannedFault, ...]:
@@ -117,8 +120,9 @@ class Plan:
     def to_json(self) -> str:
         """Write the plan as one line of JSON."""
         record = asdict(self)
-        if not self.further:
-            del record["further"]  # releases that know one fault only can read it
+        for name in ("further", "schedule"):
+            if not record[name]:
+                del record[name]  # releases that know neither can read it
         return json.dumps(record, sort_keys=True)
 
     @staticmethod
@@ -139,6 +143,8 @@ class Draws:
         When the harmless changes are made, in seconds after the view's begin.
     further
         For each further fault what its injection draws from.
+    courses
+        For each fault how it acts over time; None for what it does by itself.
     """
 
     onset_s: float
@@ -147,6 +153,7 @@ class Draws:
     changes: np.random.Generator
     load_seed: int
     further: tuple[np.random.Generator, ...] = ()
+    courses: tuple[Course | None, ...] = (None,)
 
 
 def draw(plan: Plan, harmless_changes: int = 2) -> Draws:
@@ -155,8 +162,9 @@ def draw(plan: Plan, harmless_changes: int = 2) -> Draws:
     The onset is uniform within 20 % of the baseline's length around the baseline's end, so that neither the
     view's length nor any boundary tells it.
     """
-    streams = np.random.SeedSequence(plan.seed).spawn(4 + len(plan.further))
-    onset, fault, changes, load, *further = (np.random.default_rng(stream) for stream in streams)
+    seeds = np.random.SeedSequence(plan.seed).spawn(4 + 2 * len(plan.faults))
+    onset, fault, changes, load, *more = (np.random.default_rng(seed) for seed in seeds)
+    further, of_courses = more[: len(plan.further)], more[len(plan.faults) :]
     baseline_s = plan.phases.baseline_s
     times = sorted(float(t) for t in changes.uniform(0.02, 0.98, harmless_changes) * plan.phases.view_s)
     return Draws(
@@ -166,4 +174,8 @@ def draw(plan: Plan, harmless_changes: int = 2) -> Draws:
         changes=changes,
         load_seed=int(load.integers(2**31)),
         further=tuple(further),
+        courses=tuple(
+            None if plan.schedule is None else draw_course(plan.schedule, plan.phases.fault_s, rng)
+            for rng in of_courses
+        ),
     )

@@ -13,6 +13,7 @@ from faultset.collector.load.workloads.recorded_rates import read_rates
 from faultset.collector.load.workloads.regions import parse_regions
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.plans.plan import profile_phases
+from faultset.collector.platforms.api.courses import Schedule
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.core.errors import UsageError
@@ -63,6 +64,8 @@ class CampaignRequest:
         From where requests come, as `faultset.collector.load.workloads.regions` writes it.
     concurrent
         Faults that are injected together in each episode with a fault.
+    schedule
+        How faults act over time; None for what each does by itself.
     """
 
     faults: tuple[str, ...]
@@ -82,6 +85,7 @@ class CampaignRequest:
     load: str = CONSTANT
     regions: str = ""
     concurrent: int = 1
+    schedule: Schedule | None = None
 
 
 def make_request(
@@ -106,6 +110,7 @@ def make_request(
     load: str | None = None,
     regions: str = "",
     concurrent: int = 1,
+    schedule: Schedule | None = None,
 ) -> CampaignRequest:
     """Return a request for a campaign; see `CampaignRequest` for what is not described here.
 
@@ -159,6 +164,7 @@ def make_request(
         load=load,
         regions=regions,
         concurrent=concurrent,
+        schedule=schedule,
     )
 
 

@@ -130,12 +130,12 @@ def _logs(logs: pa.Table, app: str) -> pa.Table:
 def _label(label: Label) -> dict[str, Any]:
     if label.fault is None:
         return {"fault": None}
-    assert label.inject_start_ns is not None
-    moment = datetime.fromtimestamp(label.inject_start_ns // SECOND_NS, UTC)
+    assert label.onset_ns is not None
+    moment = datetime.fromtimestamp(label.onset_ns // SECOND_NS, UTC)
     told: dict[str, Any] = {
         "fault": label.fault,
         "targets": list(label.targets),
-        "inject_time": f"{moment:%Y-%m-%dT%H:%M:%S}.{label.inject_start_ns % SECOND_NS // 1_000_000:03d}+00:00",
+        "inject_time": f"{moment:%Y-%m-%dT%H:%M:%S}.{label.onset_ns % SECOND_NS // 1_000_000:03d}+00:00",
         "system_level": label.system_level,
         "fault_type": label.fault_type,
         "metric": next((cause.metric for cause in label.root_causes if cause.metric), None),

@@ -91,7 +91,7 @@ def _local(time_ns: int) -> datetime:
 
 def _records(label: Label) -> list[dict[str, Any]]:
     """Return a row for each service at fault; components are services."""
-    onset = label.inject_start_ns
+    onset = label.onset_ns
     assert onset is not None  # an episode without a fault is left out
     causes = {cause.service: cause for cause in label.root_causes}
     faults = {one.target: one.fault for one in label.faults}
@@ -108,7 +108,7 @@ def _records(label: Label) -> list[dict[str, Any]]:
 
 
 def _queries(label: Label, records: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
-    onset = label.inject_start_ns
+    onset = label.onset_ns
     assert onset is not None
     start = onset // SLOT_NS * SLOT_NS
     when = f"{_local(start):%B %d, %Y, from %H:%M} to {_local(start + SLOT_NS):%H:%M}"

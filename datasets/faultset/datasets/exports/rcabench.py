@@ -50,7 +50,7 @@ class RCABenchExport:
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{view.context.app}-{episode}")
         folder = self._data / name
         folder.mkdir()
-        onset = label.inject_start_ns
+        onset = label.onset_ns
         assert onset is not None  # an episode without a fault is left out
         metrics = view.table("metrics")
         tables = {
@@ -116,7 +116,7 @@ def _injection(name: str, label: Label) -> dict[str, Any]:
     leaves = [{"app": target, "chaos_type": faults.get(target, label.fault)} for target in label.targets]
     return {
         "name": name,
-        "start_time": iso(label.inject_start_ns),
+        "start_time": iso(label.onset_ns),
         "end_time": iso(label.recover_start_ns),
         "engine_config": leaves,
         "ground_truth": truths,

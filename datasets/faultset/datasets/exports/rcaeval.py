@@ -48,7 +48,7 @@ class RCAEvalExport:
         view, label = self._dataset.view(episode), self._dataset.label(episode)
         app = _word(view.context.app)
         assert label.fault is not None  # an episode without a fault is left out
-        assert label.inject_start_ns is not None
+        assert label.onset_ns is not None
         service, fault = _word(label.targets[0]), _word(label.fault)
         stem = f"{app}_{service}_{fault}"
         self._numbers[stem] += 1
@@ -61,7 +61,7 @@ class RCAEvalExport:
         names = [f"{_word(owner)}_{metric}" for owner, metric in frame.columns]
         arrays = [pa.array(frame.iloc[:, number].to_numpy(), from_pandas=True) for number in range(len(names))]
         _write(pa.table([times, *arrays], names=["time", *names]), folder / "metrics.parquet")
-        onset = label.inject_start_ns // SECOND_NS
+        onset = label.onset_ns // SECOND_NS
         (folder / "inject_time.txt").write_text(f"{onset}\n")
         logs, spans = _logs(view.table("logs")), _traces(view.table("spans"))
         if len(logs):

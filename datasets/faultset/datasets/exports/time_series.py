@@ -42,12 +42,12 @@ class TSBADExport:
     def unavailable_reason(self, episode: str) -> str | None:
         """Refuse what has no anomaly."""
         label = self._dataset.label(episode)
-        return "TSB-AD has no place for an episode without a fault" if label.inject_start_ns is None else None
+        return "TSB-AD has no place for an episode without a fault" if label.onset_ns is None else None
 
     def write(self, episode: str) -> None:
         """Write one episode; a step is an anomaly when it ends after the onset."""
         frame = filled_frame(self._dataset, episode, self._options)
-        context, onset = self._dataset.view(episode).context, self._dataset.label(episode).inject_start_ns
+        context, onset = self._dataset.view(episode).context, self._dataset.label(episode).onset_ns
         assert onset is not None  # such an episode is left out
         ends = frame.index.as_unit("ns").asi8 + round(self._options.step_s * SECOND_NS)  # type: ignore[attr-defined]
         labels = (ends > onset).astype(np.int64)

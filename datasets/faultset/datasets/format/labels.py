@@ -81,6 +81,12 @@ class LabelledFault:
     intervals: tuple[LabelledInterval, ...] = ()
     """When it acted, and how strongly; between them it did not. Empty where that is not recorded."""
 
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it began to act some time after its injection."""
+        done_ns = self.inject_done_ns
+        return bool(self.intervals) and done_ns is not None and self.intervals[0].begin_ns > done_ns
+
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
@@ -147,6 +153,14 @@ class Label:
     def is_faulty(self) -> bool:
         """Whether a fault was injected."""
         return self.fault is not None
+
+    @property
+    def onset_ns(self) -> int | None:
+        """When the first fault began to act: at its injection, or after it where all of them were delayed."""
+        begins = [one.intervals[0].begin_ns for one in self.faults if one.is_delayed]
+        if self.fault is not None and begins and len(begins) == len(self.faults):
+            return min(begins)
+        return None if self.fault is None else self.inject_start_ns
 
     @property
     def fault_names(self) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def episode_labels(dataset: Dataset, episodes: Iterable[str] | None = None) -> d
             targets=tuple(label.targets),
             system_level=label.system_level,
             fault_type=label.fault_type,
-            onset_ns=label.inject_start_ns if label.fault is not None else None,
+            onset_ns=label.onset_ns,
             problems=problems_of(app, label.problems),
         )
     return found

@@ -135,7 +135,7 @@ def truth_of(label: Label, context: EpisodeContext) -> Truth:
         view_start_ns=context.view_start_ns,
         view_end_ns=context.view_end_ns,
         reference_end_ns=context.reference_end_ns,
-        onset_ns=label.inject_start_ns if fault is not None else None,
+        onset_ns=label.onset_ns,
         manifest_ns=label.first_manifest_ns if fault is not None else None,
         alarm_place=label.alarm_place,
     )

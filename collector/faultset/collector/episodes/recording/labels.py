@@ -60,8 +60,8 @@ def _cause(one: FaultRecord, app: AppSpec) -> dict[str, Any]:
 
 
 def _labelled(one: FaultRecord, end_ns: int) -> dict[str, Any]:
-    course = course_of(one.parameters) if one.spec.has_course else Course()
-    begin_ns = one.inject_done_ns if one.spec.has_course else one.inject_start_ns
+    course = course_of(one.parameters) if one.spec.schedules else Course()
+    begin_ns = one.inject_done_ns if course.changes else one.inject_start_ns
     return {
         "fault": one.spec.name,
         "target": one.target,

@@ -11,6 +11,7 @@ from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import called_services
 from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
+from faultset.collector.platforms.api.courses import Course
 from faultset.collector.platforms.api.impairments import Bandwidth
 from faultset.collector.platforms.api.platform import Platform
 
@@ -23,11 +24,15 @@ from faultset.collector.platforms.api.platform import Platform
     targets=called_services,
     check=is_impaired,
     root_cause_kind="Pod",
+    schedules=("intermittent", "delayed"),
     needs=("bandwidth",),
 )
-def bandwidth_limit(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+def bandwidth_limit(
+    platform: Platform, target: str, rng: np.random.Generator, course: Course | None = None
+) -> dict[str, Any]:
     """Let the pod send a few kilobytes a second, so that its answers queue."""
     pod = pod_of(platform, target)
     bytes_per_s = float(rng.integers(2000, 6000))
-    require(platform, NetworkImpairer).impair(pod, Bandwidth(bytes_per_s=bytes_per_s))
-    return {"pod": pod, "bytes_per_s": bytes_per_s}
+    over_time = course.as_parameters() if course else {}
+    require(platform, NetworkImpairer).impair(pod, Bandwidth(bytes_per_s=bytes_per_s, **over_time))
+    return {"pod": pod, "bytes_per_s": bytes_per_s, **over_time}

@@ -12,6 +12,7 @@ from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import called_services
 from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
+from faultset.collector.platforms.api.courses import Course
 from faultset.collector.platforms.api.impairments import Reset
 from faultset.collector.platforms.api.platform import Platform
 
@@ -24,12 +25,14 @@ from faultset.collector.platforms.api.platform import Platform
     targets=called_services,
     check=is_impaired,
     root_cause_kind="Pod",
-    has_course=True,
+    schedules=("gradual", "intermittent", "delayed"),
     needs=("reset",),
 )
-def connection_reset(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+def connection_reset(
+    platform: Platform, target: str, rng: np.random.Generator, course: Course | None = None
+) -> dict[str, Any]:
     """Cut a share of the connections of one caller to a service when a request begins."""
     pod = pod_of(platform, target)
-    drawn = draw_requests(platform.app, target, rng)
+    drawn = draw_requests(platform.app, target, rng, course)
     require(platform, NetworkImpairer).impair(pod, Reset(**drawn))
     return {"pod": pod, **drawn}

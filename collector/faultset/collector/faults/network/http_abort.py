@@ -12,6 +12,7 @@ from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import called_services
 from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
+from faultset.collector.platforms.api.courses import Course
 from faultset.collector.platforms.api.impairments import Abort
 from faultset.collector.platforms.api.platform import Platform
 
@@ -24,12 +25,14 @@ from faultset.collector.platforms.api.platform import Platform
     targets=called_services,
     check=is_impaired,
     root_cause_kind="Pod",
-    has_course=True,
+    schedules=("gradual", "intermittent", "delayed"),
     needs=("abort",),
 )
-def http_abort(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+def http_abort(
+    platform: Platform, target: str, rng: np.random.Generator, course: Course | None = None
+) -> dict[str, Any]:
     """Refuse a share of the requests that one caller sends to a service."""
     pod = pod_of(platform, target)
-    drawn = draw_requests(platform.app, target, rng)
+    drawn = draw_requests(platform.app, target, rng, course)
     require(platform, NetworkImpairer).impair(pod, Abort(**drawn))
     return {"pod": pod, **drawn}

@@ -11,6 +11,7 @@ from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import running_services
 from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
+from faultset.collector.platforms.api.courses import Course
 from faultset.collector.platforms.api.impairments import Delay
 from faultset.collector.platforms.api.platform import Platform
 
@@ -23,11 +24,15 @@ from faultset.collector.platforms.api.platform import Platform
     targets=running_services,
     check=is_impaired,
     root_cause_kind="Pod",
+    schedules=("gradual", "intermittent", "delayed"),
     needs=("delay",),
 )
-def network_jitter(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+def network_jitter(
+    platform: Platform, target: str, rng: np.random.Generator, course: Course | None = None
+) -> dict[str, Any]:
     """Hold back each packet that the pod sends for another time, from none to twice the mean."""
     pod = pod_of(platform, target)
     latency_s = round(float(rng.uniform(0.04, 0.15)), 3)
-    require(platform, NetworkImpairer).impair(pod, Delay(latency_s=latency_s, jitter_s=latency_s))
-    return {"pod": pod, "latency_s": latency_s}
+    over_time = course.as_parameters() if course else {}
+    require(platform, NetworkImpairer).impair(pod, Delay(latency_s=latency_s, jitter_s=latency_s, **over_time))
+    return {"pod": pod, "latency_s": latency_s, **over_time}

@@ -11,6 +11,7 @@ from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import running_services
 from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
+from faultset.collector.platforms.api.courses import Course
 from faultset.collector.platforms.api.impairments import Loss
 from faultset.collector.platforms.api.platform import Platform
 
@@ -24,10 +25,14 @@ from faultset.collector.platforms.api.platform import Platform
     targets=running_services,
     check=is_impaired,
     root_cause_kind="Pod",
+    schedules=("gradual", "intermittent", "delayed"),
     needs=("loss",),
 )
-def network_loss(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+def network_loss(
+    platform: Platform, target: str, rng: np.random.Generator, course: Course | None = None
+) -> dict[str, Any]:
     """Lose a share of the packets that the pod sends."""
     pod, probability = pod_of(platform, target), round(float(rng.uniform(0.2, 0.4)), 2)
-    require(platform, NetworkImpairer).impair(pod, Loss(probability=probability))
-    return {"pod": pod, "probability": probability}
+    over_time = course.as_parameters() if course else {}
+    require(platform, NetworkImpairer).impair(pod, Loss(probability=probability, **over_time))
+    return {"pod": pod, "probability": probability, **over_time}

@@ -11,6 +11,7 @@ from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import running_services
 from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
+from faultset.collector.platforms.api.courses import Course
 from faultset.collector.platforms.api.impairments import Partition
 from faultset.collector.platforms.api.platform import Platform
 
@@ -23,10 +24,14 @@ from faultset.collector.platforms.api.platform import Platform
     targets=running_services,
     check=is_impaired,
     root_cause_kind="Pod",
+    schedules=("intermittent", "delayed"),
     needs=("partition",),
 )
-def network_partition(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+def network_partition(
+    platform: Platform, target: str, rng: np.random.Generator, course: Course | None = None
+) -> dict[str, Any]:
     """Let no packet pass between the pod and anyone."""
     pod = pod_of(platform, target)
-    require(platform, NetworkImpairer).impair(pod, Partition())
-    return {"pod": pod}
+    over_time = course.as_parameters() if course else {}
+    require(platform, NetworkImpairer).impair(pod, Partition(**over_time))
+    return {"pod": pod, **over_time}

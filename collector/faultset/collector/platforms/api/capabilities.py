@@ -18,6 +18,7 @@ Capability = Literal[
     "abort",
     "reset",
     "hold",
+    "course",
     "kill",
     "exec",
     "secret",
@@ -27,7 +28,7 @@ Capability = Literal[
 """What a fault can declare that it needs.
 
 `loss`, `delay`, `partition` and `bandwidth` impair the network of a pod, `abort`, `reset` and `hold` single requests to
-it (all `NetworkImpairer`), `kill` ends a container's process
+it (all `NetworkImpairer`), `course` lets impairments change over time, `kill` ends a container's process
 (`ContainerKiller`), `exec` runs a command in a pod (`CommandExecutor`), `secret` changes a Secret
 without its values in the journal (`SecretEditor`), `resize` changes the resources of a running
 pod through its object, and `runtime` wants an application of our own programs, which know builds and admin commands.

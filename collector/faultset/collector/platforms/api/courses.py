@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from faultset.collector.ipc.messages import Message
 from faultset.core.times import SECOND_NS
+
+Schedule = Literal["constant", "gradual", "intermittent", "delayed"]
+"""How a fault may act over time: at once and for good, growing, coming and going, or after a while."""
+LONGEST_RISE_S = 90.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +37,24 @@ class Course(Message):
         Time over which it grows from nothing to its full strength; at once when zero.
     on_s, off_s
         How long it comes and goes; it stays when one of them is zero.
+    delay_s
+        Time before all of that in which it does nothing.
     """
 
     rise_s: float = 0.0
     on_s: float = 0.0
     off_s: float = 0.0
+    delay_s: float = 0.0
 
     @property
     def comes_and_goes(self) -> bool:
         """Whether there are times without it after its beginning."""
         return bool(self.on_s and self.off_s)
+
+    @property
+    def changes(self) -> bool:
+        """Whether its strength is not the same all the time."""
+        return bool(self.rise_s or self.delay_s or self.comes_and_goes)
 
     def intensity_at(self, elapsed_s: float) -> float:
         """Return the share of its full strength so many seconds after its beginning.
@@ -48,9 +62,10 @@ class Course(Message):
         >>> Course(rise_s=10.0).intensity_at(5.0)
         0.5
         """
-        if self.comes_and_goes and elapsed_s % (self.on_s + self.off_s) >= self.on_s:
+        since_s = elapsed_s - self.delay_s
+        if since_s < 0 or (self.comes_and_goes and since_s % (self.on_s + self.off_s) >= self.on_s):
             return 0.0
-        return min(1.0, elapsed_s / self.rise_s) if self.rise_s else 1.0
+        return self._strength(since_s)
 
     def intervals(self, begin_ns: int, end_ns: int) -> Iterator[FaultInterval]:
         """Yield the times in which it acts, from its beginning to its end.
@@ -58,8 +73,9 @@ class Course(Message):
         >>> [round((one.end_ns - one.begin_ns) / 1e9) for one in Course(on_s=3, off_s=2).intervals(0, 10**10)]
         [3, 3]
         """
-        whole_s = (end_ns - begin_ns) / SECOND_NS
-        times = [(0.0, whole_s)]
+        begin_ns += round(self.delay_s * SECOND_NS)
+        whole_s = max(0.0, (end_ns - begin_ns) / SECOND_NS)
+        times = [(0.0, whole_s)] if whole_s else []
         if self.comes_and_goes:
             cycle_s = self.on_s + self.off_s
             times = [
@@ -77,8 +93,12 @@ class Course(Message):
                     last_intensity=self._strength(to_s),
                 )
 
-    def _strength(self, elapsed_s: float) -> float:
-        return min(1.0, elapsed_s / self.rise_s) if self.rise_s else 1.0
+    def _strength(self, since_s: float) -> float:
+        return min(1.0, since_s / self.rise_s) if self.rise_s else 1.0
+
+    def as_parameters(self) -> dict[str, float]:
+        """Return what is not zero, as parameters of a fault."""
+        return {name: getattr(self, name) for name in COURSE_PARAMETERS if getattr(self, name)}
 
 
 COURSE_PARAMETERS = tuple(field.name for field in fields(Course))
@@ -87,3 +107,16 @@ COURSE_PARAMETERS = tuple(field.name for field in fields(Course))
 def course_of(parameters: Mapping[str, Any]) -> Course:
     """Return the course that the parameters of a fault say."""
     return Course(**{name: float(parameters[name]) for name in COURSE_PARAMETERS if name in parameters})
+
+
+def draw_course(schedule: Schedule, fault_s: float, rng: np.random.Generator) -> Course:
+    """Draw a course of a kind for a fault that is there for about `fault_s` seconds."""
+    match schedule:
+        case "gradual":
+            return Course(rise_s=round(min(LONGEST_RISE_S, float(rng.uniform(0.3, 0.7)) * fault_s), 1))
+        case "intermittent":
+            return Course(on_s=round(float(rng.uniform(3, 8)), 1), off_s=round(float(rng.uniform(2, 6)), 1))
+        case "delayed":
+            return Course(delay_s=round(float(rng.uniform(0.1, 0.3)) * fault_s, 1))
+        case "constant":
+            return Course()

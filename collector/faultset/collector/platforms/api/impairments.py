@@ -6,19 +6,18 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from faultset.collector.ipc.messages import Message
-from faultset.collector.platforms.api.courses import Course
+from faultset.collector.platforms.api.courses import COURSE_PARAMETERS, Course
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loss(Message):
+class Loss(Course):
     """Drop a share of the packets that a pod sends."""
 
     probability: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delay(Message):
+class Delay(Course):
     """Hold back every packet that a pod sends."""
 
     latency_s: float
@@ -26,13 +25,13 @@ class Delay(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partition(Message):
-    """Drop every packet from and to a pod."""
+class Partition(Course):
+    """Drop every packet from and to a pod, whenever its intensity is above zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bandwidth(Message):
-    """Let a pod send so many bytes a second at most; what is more waits."""
+class Bandwidth(Course):
+    """Let a pod send so many bytes a second at most, whenever the intensity is above zero; what is more waits."""
 
     bytes_per_s: float
 
@@ -92,4 +91,6 @@ def impairment_record(impairment: Impairment) -> dict[str, Any]:
     >>> impairment_record(Loss(probability=0.1))
     {'kind': 'loss', 'probability': 0.1}
     """
-    return {"kind": type(impairment).__name__.lower(), **dataclasses.asdict(impairment)}
+    values = dataclasses.asdict(impairment)
+    said = {name: value for name, value in values.items() if value or name not in COURSE_PARAMETERS}
+    return {"kind": type(impairment).__name__.lower(), **said}

@@ -200,3 +200,37 @@ def test_other_pods_do_not_notice(lab: Lab) -> None:
     lab.impair("server-2", Partition())
     assert lab.echo(lab.connect()) == b"hello"
     assert lab.counters("server-1").receive_packets_dropped == 0
+
+
+def test_a_delay_that_comes_and_goes_is_there_and_not_there(lab: Lab) -> None:
+    lab.serve()
+    lab.configure()
+    client = lab.connect()
+    lab.impair("server-1", Delay(latency_s=0.25, on_s=0.7, off_s=0.7))
+    begun = time.monotonic()
+    took: list[tuple[float, float]] = []
+    while time.monotonic() - begun < 2.6:
+        sent = time.monotonic()
+        lab.echo(client)
+        took.append((sent - begun, time.monotonic() - sent))
+        time.sleep(0.05)
+    # away from the ends of the intervals, where the relay may be late
+    middle = [(int(at_s // 0.7) % 2, took_s) for at_s, took_s in took if 0.15 < at_s % 0.7 < 0.4]
+    assert {half for half, _ in middle} == {0, 1}
+    assert all(took_s >= 0.25 for half, took_s in middle if half == 0)
+    assert all(took_s < 0.25 for half, took_s in middle if half == 1)
+
+
+def test_a_delay_grows_from_nothing(lab: Lab) -> None:
+    lab.serve()
+    lab.configure()
+    client = lab.connect()
+    lab.impair("server-1", Delay(latency_s=0.4, rise_s=2.0))
+    begun = time.monotonic()
+    took: list[float] = []
+    for at_s in (0.0, 1.0, 2.2):
+        time.sleep(max(0.0, begun + at_s - time.monotonic()))
+        took.append(seconds(lambda: lab.echo(client)))
+    assert took[0] < took[1] < took[2]
+    assert took[1] >= 0.15
+    assert took[2] >= 0.4

@@ -52,6 +52,7 @@ def unsupported_needs(api: Api, repository: str = REPOSITORY) -> tuple[dict[str,
         The agent's image is missing, or it does not start for another reason.
     """
     unsupported = {need: f"{need} needs a proxy in front of every pod, which a cluster has not" for need in _OF_PROXIES}
+    unsupported["course"] = "impairments of a cluster's pods do not change over time; use --schedule constant there"
     if not _can_resize(api):
         unsupported["resize"] = (
             "the cluster cannot change the resources of a running pod (pods/resize, Kubernetes 1.33 and later)"

@@ -76,6 +76,7 @@ class ControlPlane:
         self.cluster = cluster_of(self.addresses)
         self.impairments: dict[str, Impairment] = {}
         self.packets_before: dict[str, int] = {}
+        self.acts_from_s: dict[str, float] = {}
         self.jobs: dict[str, int | None] = {}
         self.worst_delay_s = 0.0
         self._seed, self._step_s, self._telemetry = seed, step_s, telemetry

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from faultset.collector.platforms.api.impairments import Delay, Impairment, Loss, Partition
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
 from faultset.collector.platforms.local.relay.messages import ReadCounters, ReadDisturbed
@@ -24,6 +26,7 @@ class PodNetworks:
         with self._plane.lock:
             self._plane.impairments[pod] = impairment
             self._plane.packets_before[pod] = self._counted(pod, impairment)
+            self._plane.acts_from_s[pod] = time.monotonic() + impairment.delay_s
             self._plane.publish_routes()
 
     def lift(self, pod: str) -> None:
@@ -38,7 +41,10 @@ class PodNetworks:
             impairment = self._plane.impairments.get(pod)
             if impairment is None:
                 return 0
-            return max(0, self._counted(pod, impairment) - self._plane.packets_before[pod])
+            counted = self._counted(pod, impairment)
+            if time.monotonic() < self._plane.acts_from_s.get(pod, 0.0):
+                self._plane.packets_before[pod] = counted
+            return max(0, counted - self._plane.packets_before[pod])
 
     def _counted(self, pod: str, impairment: Impairment) -> int:
         if type(impairment) not in _COUNTED:

@@ -58,16 +58,19 @@ def drop(sender: Pod, receiver: Pod, packets: int) -> None:
         receiver.receive_packets_dropped += packets
 
 
-def link_of(impairments: Iterable[Impairment]) -> Link:
-    """Combine the impairments of one pod: delays add up, losses are independent."""
+def link_of(impairments: Iterable[tuple[Impairment, float]]) -> Link:
+    """Combine the impairments of one pod, each with its age in seconds: delays add up, losses are independent."""
     passing, latency_s, jitter_s, cut, bytes_per_s = 1.0, 0.0, 0.0, False, 0.0
-    for impairment in impairments:
+    for impairment, age_s in impairments:
+        intensity = impairment.intensity_at(age_s)
+        if not intensity:
+            continue
         match impairment:
             case Loss():
-                passing *= 1.0 - impairment.probability
+                passing *= 1.0 - intensity * impairment.probability
             case Delay():
-                latency_s += impairment.latency_s
-                jitter_s += impairment.jitter_s
+                latency_s += intensity * impairment.latency_s
+                jitter_s += intensity * impairment.jitter_s
             case Partition():
                 cut = True
             case Bandwidth():

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 from faultset.collector.ipc.channel import serve
+from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.local.relay.forwards import Forward
 from faultset.collector.platforms.local.relay.listening_sockets import ListeningSockets
 from faultset.collector.platforms.local.relay.messages import (
@@ -21,7 +22,7 @@ from faultset.collector.platforms.local.relay.messages import (
     RelayState,
 )
 from faultset.collector.platforms.local.relay.pods import Pod, link_of, rules_of
-from faultset.collector.platforms.local.relay.schedule import CLEAR
+from faultset.collector.platforms.local.relay.schedule import CLEAR, Link
 from faultset.core.processes import die_with_parent
 
 PROBE_INTERVAL_S = 0.05
@@ -41,6 +42,7 @@ class Relay:
         self._pods: dict[str, Pod] = {}
         self._by_ip: dict[str, Pod] = {}
         self._forwards: dict[tuple[str, int], Forward] = {}
+        self._impairments: dict[tuple[str, Impairment], float] = {}
         self._stranger = Pod("")
         self._probing = asyncio.get_running_loop().create_task(self._probe())
 
@@ -50,13 +52,15 @@ class Relay:
             self._seed = wanted.seed
             self._rng.seed(wanted.seed)
         now_s = asyncio.get_running_loop().time()
-        impaired = {one.pod for one in wanted.impairments}
-        links = {name: link_of(one.impairment for one in wanted.impairments if one.pod == name) for name in impaired}
+        # one that was there before goes on
+        before = self._impairments
+        keys = [(one.pod, one.impairment) for one in wanted.impairments]
+        self._impairments = {key: before.get(key, now_s) for key in keys}
         for name in self._pods.keys() - set(wanted.pods.values()):
             self._pods.pop(name).link = CLEAR
         for name in wanted.pods.values():
             pod = self._pods.setdefault(name, Pod(name))
-            pod.link = links.get(name, CLEAR)
+            pod.link = self._link(name, now_s)
             pod.rules = rules_of((one.impairment for one in wanted.impairments if one.pod == name), pod.rules, now_s)
         self._by_ip = {ip: self._pods[name] for ip, name in wanted.pods.items()}
         routes = {(route.ip, route.port): route for route in wanted.routes}
@@ -99,8 +103,19 @@ class Relay:
             errors={forward.name: forward.error for forward in self._forwards.values() if forward.error},
         )
 
+    def _link(self, name: str, now_s: float) -> Link:
+        found = [(one, now_s - begun_s) for (pod, one), begun_s in self._impairments.items() if pod == name]
+        return link_of(found) if found else CLEAR
+
+    def _follow_courses(self) -> None:
+        """Bring the links of pods up to date whose impairments change over time."""
+        now_s = asyncio.get_running_loop().time()
+        for name in {pod for pod, one in self._impairments if one.changes and pod in self._pods}:
+            self._pods[name].link = self._link(name, now_s)
+
     async def _probe(self) -> None:
         for round_ in itertools.count():
+            self._follow_courses()
             for place, forward in enumerate(self._forwards.values()):
                 if not forward.listening or (place + round_) % LISTENING_PROBE_SHARE == 0:
                     forward.probe()
