@@ -38,12 +38,14 @@ def test_the_call_graph_is_that_of_the_original_where_the_workloads_go(social: A
     assert {callee for _, callee in set(original.calls) - set(social.calls)} == unused
 
 
-def test_faults_of_accounts_flags_and_operators_have_no_target_and_all_others_have_one(social: AppSpec) -> None:
+def test_faults_of_what_the_application_has_not_have_no_target_and_all_others_have_one(social: AppSpec) -> None:
     missing = {name for name, spec in faults().items() if unavailable_reason(spec, social)}
     of_flags = {name for name, spec in faults().items() if ".faults.flags." in spec.inject.__module__}
     of_operators = {name for name, spec in faults().items() if ".faults.operator." in spec.inject.__module__}
     assert (len(of_flags), len(of_operators)) == (11, 6)
-    assert missing == {"revoke-auth", "user-unregistered"} | of_flags | of_operators
+    of_passwords_and_settings = {"revoke-auth", "user-unregistered", "wrong-secret", "wrong-config-key"}
+    of_brokers = {"consumer-stopped", "poison-message"}
+    assert missing == of_passwords_and_settings | of_brokers | of_flags | of_operators
     assert faults()["auth-missing"].targets(social) == tuple(
         name for name, service in social.services.items() if service.kind == "database"
     )
