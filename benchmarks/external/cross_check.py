@@ -13,14 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from package_environment import install
+from published_packages import install, show_comparisons
 from scipy.stats import kendalltau
 
 from faultset.baselines.features.windows import localization_windows
@@ -297,15 +296,7 @@ def main() -> None:
         for check, answer in found.items():
             failed = answer.get("error")
             report[check][name] = f"FAILED: {failed}" if failed else COMPARISONS[check](cases[name], answer["answer"])
-    if arguments.json:
-        json.dump({"packages": installed, "comparisons": report}, sys.stdout, indent=1)
-        return
-    for package, trouble in installed.items():
-        print(f"{package:32} {'not installed: ' + trouble if trouble else 'installed'}")
-    for check, lines in report.items():
-        print(f"\n{check}" + (f" ({NOTES[check]})" if check in NOTES else ""))
-        for name, line in lines.items():
-            print(f"  {name:22} {line}")
+    show_comparisons(installed, report, notes=NOTES, as_json=arguments.json)
 
 
 if __name__ == "__main__":

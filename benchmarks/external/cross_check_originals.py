@@ -198,22 +198,27 @@ CHECKS: dict[str, Callable[[Case], Any]] = {
 }
 
 
+def answered(ask: Callable[[], Any]) -> dict[str, Any]:
+    """Return what a published function answers, or the error with which it fails."""
+    heard = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
+            answer = {"answer": ask()}
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} ({where.filename.rpartition('/')[2]}:{where.lineno})"
+        answer = {"error": text}
+    if "returning the unranked column order" in heard.getvalue():
+        answer = {"error": heard.getvalue().strip().splitlines()[-1]}
+    return answer
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
-    answers: dict[str, dict[str, Any]] = {}
-    for name, case in read_cases(sys.argv[1]).items():
-        answers[name] = {}
-        for check in [str(check) for check in case["checks"]]:
-            heard = io.StringIO()
-            try:
-                with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
-                    answers[name][check] = {"answer": CHECKS[check](case)}
-            except Exception as error:
-                where = traceback.extract_tb(error.__traceback__)[-1]
-                text = f"{type(error).__name__}: {error} ({where.filename.rpartition('/')[2]}:{where.lineno})"
-                answers[name][check] = {"error": text}
-            if "returning the unranked column order" in heard.getvalue():
-                answers[name][check] = {"error": heard.getvalue().strip().splitlines()[-1]}
+    answers = {
+        name: {str(check): answered(partial(CHECKS[str(check)], case)) for check in case["checks"]}
+        for name, case in read_cases(sys.argv[1]).items()
+    }
     with open(sys.argv[2], "w") as out:
         json.dump(answers, out)
 

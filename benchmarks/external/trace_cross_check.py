@@ -14,7 +14,6 @@ import argparse
 import itertools
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from package_environment import install
+from published_packages import install, show_comparisons
 from scipy import sparse
 from scipy.stats import kendalltau
 
@@ -52,6 +51,7 @@ PACKAGES = {
 }
 METHODS = {"microrank": "microrank", "tracerca": "tracerca", "pdiagnose": "pdiagnose-rcaeval"}
 """RCAEval's function -> name of the method here."""
+NOTES = {theirs: f"here {ours}" for theirs, ours in METHODS.items()}
 GRAPHS = 10
 PAGE_RANK, INDEX = "PageRank of MicroRank, normal traces", "index of TraceRCA, on RCAEval's counts of slow spans"
 Graph = dict[str, dict[str, list[str]]]
@@ -119,7 +119,7 @@ def counts_there(answer: Any) -> str:
     return f"; there an operation is in {answer['most']} of {answer['abnormal']} abnormal traces"
 
 
-def place(ranked: Sequence[str], target: str) -> str:
+def position(ranked: Sequence[str], target: str) -> str:
     """Return the place of a service in words."""
     return f"{ranked.index(target) + 1} of {len(ranked)}" if target in ranked else f"not among {len(ranked)}"
 
@@ -134,8 +134,8 @@ def compare_rankings(ours: Mapping[str, float], theirs: Sequence[str], target: s
     tau = np.asarray(kendalltau([-ours[name] for name in both], range(len(both))))[0] if len(both) > 1 else np.nan
     return (
         f"{'same' if theirs[0] in tops else 'other'} first service ({'/'.join(tops)} here, {theirs[0]} there), "
-        f"Kendall's tau {float(tau):.2f} over {len(both)}; the target is {place(ranked, target)} here, "
-        f"{place(theirs, target)} there"
+        f"Kendall's tau {float(tau):.2f} over {len(both)}; the target is {position(ranked, target)} here, "
+        f"{position(theirs, target)} there"
     )
 
 
@@ -192,15 +192,7 @@ def main() -> None:
                 else compare_rankings(answer_here(dataset, episode, ours), services_ranked(found["answer"]), target)
                 + counts_there(found["answer"])
             )
-    if arguments.json:
-        json.dump({"packages": installed, "comparisons": report}, sys.stdout, indent=1)
-        return
-    for package, trouble in installed.items():
-        print(f"{package:32} {'not installed: ' + trouble if trouble else 'installed'}")
-    for check, lines in report.items():
-        print(f"\n{check}" + (f" (here {METHODS[check]})" if check in METHODS else ""))
-        for name, line in lines.items():
-            print(f"  {name:40} {line}")
+    show_comparisons(installed, report, notes=NOTES, as_json=arguments.json)
 
 
 if __name__ == "__main__":

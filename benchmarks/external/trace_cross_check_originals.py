@@ -14,15 +14,16 @@ import json
 import os
 import sys
 import tempfile
-import traceback
 import warnings
 from ast import literal_eval
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from cross_check_originals import answered
 
 MICROSECONDS = 1_000_000
 SCRIPT_FOLDER = Path("data") / "mm-ob" / "checkoutservice_cpu" / "1"
@@ -108,24 +109,14 @@ def weights(graph: dict[str, Any]) -> dict[str, float]:
 METHODS: dict[str, Callable[[Path], Any]] = {"microrank": microrank, "tracerca": tracerca, "pdiagnose": pdiagnose}
 
 
-def answered(ask: Callable[[], Any]) -> dict[str, Any]:
-    heard = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
-            return {"answer": ask()}
-    except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        return {"error": f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"}
-
-
 def main() -> None:
     warnings.simplefilter("ignore")
     cases = Path(sys.argv[1])
     answers: dict[str, dict[str, Any]] = {}
     for case in sorted(path for path in cases.iterdir() if path.is_dir()):
-        answers[case.name] = {name: answered(lambda m=method, c=case: m(c)) for name, method in METHODS.items()}
+        answers[case.name] = {name: answered(partial(method, case)) for name, method in METHODS.items()}
     for name, graph in json.loads((cases / "coverage.json").read_text()).items():
-        answers[name] = {"normal": answered(lambda g=graph: weights(g))}
+        answers[name] = {"normal": answered(partial(weights, graph))}
     Path(sys.argv[2]).write_text(json.dumps(answers))
 
 

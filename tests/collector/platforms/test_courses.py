@@ -60,7 +60,7 @@ def test_a_drawn_course_is_of_its_kind_and_fits_into_the_fault(schedule: Schedul
     for seed in range(50):
         course = draw_course(schedule, 45.0, np.random.default_rng(seed))
         assert course == draw_course(schedule, 45.0, np.random.default_rng(seed))
-        kinds = {"gradual": course.rise_s > 0, "intermittent": course.comes_and_goes, "delayed": course.delay_s > 0}
+        kinds = {"gradual": course.rise_s > 0, "intermittent": course.is_intermittent, "delayed": course.delay_s > 0}
         assert [kind for kind, is_so in kinds.items() if is_so] == [schedule] * (schedule != "constant")
         # the onset is up to a fifth of the baseline late, so that 36 s of 45 are certain
         assert max(course.rise_s, course.on_s + course.off_s, course.delay_s) < 36.0

@@ -18,7 +18,7 @@ from faultset.collector.faults.targets import components
 from faultset.collector.platforms.api.platform import Platform
 
 
-def asks_for_it(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+def has_unknown_strategy(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the custom resource has the strategy: there is nothing else to see."""
     if not has_field(platform, target, parameters):
         return None
@@ -30,7 +30,7 @@ def asks_for_it(platform: Platform, target: str, parameters: Mapping[str, Any], 
     system_level="Virtualization",
     fault_type="Misconfiguration",
     targets=components,
-    check=asks_for_it,
+    check=has_unknown_strategy,
     root_cause=resource_at_fault,
     also_accepted=names_of_resource,
 )

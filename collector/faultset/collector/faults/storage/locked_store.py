@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.storage.repeated_work import begin_repeated, goes_on
+from faultset.collector.faults.storage.repeated_work import begin_repeated_work, is_work_running
 from faultset.collector.faults.targets import consumer_names, own_stores_of_requests
 from faultset.collector.platforms.api.platform import Platform
 
@@ -17,11 +17,11 @@ from faultset.collector.platforms.api.platform import Platform
     system_level="Application",
     fault_type="Operation Error",
     targets=own_stores_of_requests,
-    check=goes_on,
+    check=is_work_running,
     also_accepted=consumer_names,
     root_cause_kind="Pod",
     needs=("exec", "runtime"),
 )
 def locked_store(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Lock all data of a store for a time, let go of it for a time, and so on."""
-    return begin_repeated(platform, target, rng, "lock")
+    return begin_repeated_work(platform, target, rng, "lock")

@@ -15,7 +15,7 @@ from faultset.collector.platforms.api.platform import Platform
 _SECONDS = "1800"
 
 
-def begin_repeated(
+def begin_repeated_work(
     platform: Platform, target: str, rng: np.random.Generator, verb: Literal["lock", "report"]
 ) -> dict[str, Any]:
     """Draw how long it lasts and pauses, and begin it."""
@@ -30,7 +30,7 @@ def begin_repeated(
     return {"pod": pod, "on_ms": on_ms, "off_ms": off_ms, "pid_file": file}
 
 
-def goes_on(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+def is_work_running(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether it still runs, for the `check` of a fault."""
     if not store_state(platform, target, "--pid-file", parameters["pid_file"]).get("working"):
         return None

@@ -47,14 +47,14 @@ class Course(Message):
     delay_s: float = 0.0
 
     @property
-    def comes_and_goes(self) -> bool:
+    def is_intermittent(self) -> bool:
         """Whether there are times without it after its beginning."""
         return bool(self.on_s and self.off_s)
 
     @property
     def changes(self) -> bool:
         """Whether its strength is not the same all the time."""
-        return bool(self.rise_s or self.delay_s or self.comes_and_goes)
+        return bool(self.rise_s or self.delay_s or self.is_intermittent)
 
     def intensity_at(self, elapsed_s: float) -> float:
         """Return the share of its full strength so many seconds after its beginning.
@@ -63,7 +63,7 @@ class Course(Message):
         0.5
         """
         since_s = elapsed_s - self.delay_s
-        if since_s < 0 or (self.comes_and_goes and since_s % (self.on_s + self.off_s) >= self.on_s):
+        if since_s < 0 or (self.is_intermittent and since_s % (self.on_s + self.off_s) >= self.on_s):
             return 0.0
         return self._strength(since_s)
 
@@ -76,7 +76,7 @@ class Course(Message):
         begin_ns += round(self.delay_s * SECOND_NS)
         whole_s = max(0.0, (end_ns - begin_ns) / SECOND_NS)
         times = [(0.0, whole_s)] if whole_s else []
-        if self.comes_and_goes:
+        if self.is_intermittent:
             cycle_s = self.on_s + self.off_s
             times = [
                 (number * cycle_s, min(number * cycle_s + self.on_s, whole_s))

@@ -1,8 +1,10 @@
-"""An environment of its own for published packages that benchmarks compare with."""
+"""Published packages that benchmarks compare with: an environment of their own, and the report on them."""
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,3 +33,29 @@ def install(folder: Path, packages: Mapping[str, Sequence[Sequence[str]]]) -> di
                 found[name] = lines[-1]
                 break
     return found
+
+
+def show_comparisons(
+    installed: Mapping[str, str],
+    comparisons: Mapping[str, Mapping[str, str]],
+    *,
+    notes: Mapping[str, str],
+    as_json: bool,
+) -> None:
+    """Print which packages could be installed, and a line for each case of each comparison.
+
+    Parameters
+    ----------
+    notes
+        For some comparisons what has to be known to read them; JSON does without.
+    """
+    if as_json:
+        json.dump({"packages": installed, "comparisons": comparisons}, sys.stdout, indent=1)
+        return
+    for package, trouble in installed.items():
+        print(f"{package:32} {'not installed: ' + trouble if trouble else 'installed'}")
+    for name, lines in comparisons.items():
+        print(f"\n{name}" + (f" ({notes[name]})" if name in notes else ""))
+        width = max(map(len, lines), default=0)
+        for case, line in lines.items():
+            print(f"  {case:{width}} {line}")
