@@ -98,8 +98,12 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(step, monkeypatch, write
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_arrow_reports_a_full_device_in_a_way_that_we_recognize():
     table = pa.table({"a": np.random.default_rng(0).random(200_000)})
-    with pytest.raises(DataError, match="no space left"), storage.translate_disk_full(Path("here")):
-        pq.write_table(table, "/dev/full")
+    with (
+        Path("/dev/full").open("wb", buffering=0) as device,
+        pytest.raises(DataError, match="no space left"),
+        storage.translate_disk_full(Path("here")),
+    ):
+        pq.write_table(table, device)  # given a path, Arrow would remove the device
 
 
 def test_other_errors_of_the_disk_keep_their_traceback(monkeypatch, write_episode, tmp_path):
