@@ -258,3 +258,28 @@ def test_two_faults_at_once_have_a_course_each() -> None:
 def test_a_schedule_that_a_fault_cannot_follow_is_refused_in_one_sentence(change: dict, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         plan_campaign(replace(REQUEST, **change))
+
+
+SPREAD = replace(REQUEST, apps=("hotel", "social", "astronomy", "tidb"), repeat=1, spread=True)
+
+
+def test_spread_faults_are_once_in_a_campaign_in_applications_that_they_fit_about_equally_often() -> None:
+    plans = [plan for plan in plan_campaign(SPREAD) if plan.fault]
+    apps = [load_app(name) for name in SPREAD.apps]
+    usable = {name for name, spec in faults().items() if any(spec.targets(app) for app in apps)}
+    assert Counter(plan.fault for plan in plans) == dict.fromkeys(usable, 1)
+    assert all(plan.target in faults()[plan.fault].targets(load_app(plan.app)) for plan in plans if plan.fault)
+    per_app = Counter(plan.app for plan in plans)
+    assert max(per_app.values()) - min(per_app.values()) <= 1
+
+
+def test_a_spread_fault_may_miss_in_one_application_but_not_in_all() -> None:
+    two = replace(SPREAD, apps=("hotel", "tidb"), faults=("wrong-operator-image",), normal=0)
+    assert [plan.app for plan in plan_campaign(two)] == ["tidb"]
+    with pytest.raises(UsageError, match="wrong-operator-image has no possible target in hotel or social"):
+        plan_campaign(replace(two, apps=("hotel", "social")))
+
+
+def test_spreading_makes_another_campaign() -> None:
+    assert campaign_id(replace(REQUEST, spread=False)) == campaign_id(REQUEST)
+    assert campaign_id(replace(REQUEST, spread=True)) != campaign_id(REQUEST)

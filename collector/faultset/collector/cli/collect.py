@@ -102,6 +102,9 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 )
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Episodes for each fault.")
 @click.option(
+    "--spread", is_flag=True, help="Inject each fault into one of the applications that it fits, not into all of them."
+)
+@click.option(
     "--concurrent",
     type=click.IntRange(1, 2),
     default=1,
@@ -177,6 +180,7 @@ def collect(
     scheduler: str | None,
     seed: int,
     repeat: int,
+    spread: bool,
     concurrent: int,
     schedule: Schedule | None,
     normal: int | None,
@@ -205,6 +209,7 @@ def collect(
     Example:
       collect --faults all --apps hotel
       collect --faults target-port,revoke-auth --apps hotel --profile quick -j 4 --out data/
+      collect --faults all --apps all --spread
       collect --faults all --apps hotel --platform kubernetes
       collect --faults all --apps hotel --scheduler tcp://10.0.0.5:8786 --out /shared/data
       collect --config campaign.yaml --seed 7
@@ -223,6 +228,7 @@ def collect(
         platform=platform,
         seed=seed,
         repeat=repeat,
+        spread=spread,
         concurrent=concurrent,
         schedule=schedule,
         normal=normal,

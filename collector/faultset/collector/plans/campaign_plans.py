@@ -15,7 +15,7 @@ from faultset.collector.load.schedule import mixes_of
 from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.fault_choice import faults_alone, faults_in_pairs
-from faultset.collector.plans.fault_selection import chosen_faults, with_schedule
+from faultset.collector.plans.fault_selection import faults_by_app
 from faultset.collector.plans.plan import NoFaultKind, Plan, PlannedFault
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, traffic_of
 from faultset.collector.platforms.hosts import load_host_class
@@ -51,8 +51,9 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 1]))
     drafts: list[_Draft] = []
     files: dict[str, str] = {}
-    for name in request.apps:
-        app = load_app(name)
+    apps = {name: load_app(name) for name in request.apps}
+    chosen = faults_by_app(request, list(apps.values()), rng)
+    for name, app in apps.items():
         if is_path(name):
             files[app.name] = str(Path(name).absolute())
         if app.code is not None and is_folder(app.code) and not host_class.runs_code_of_folders:
@@ -71,9 +72,8 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
                 "local, or deploy it and name an app file with deployed"
             )
         mixes_of(request.mix or app.default_mix, app)
-        chosen = with_schedule(chosen_faults(request.faults, app), request)
         draw_faults = faults_in_pairs if request.concurrent > 1 else faults_alone
-        injected = draw_faults(chosen, app, request.targets, request.repeat, rng)
+        injected = draw_faults(chosen[app.name], app, request.targets, request.repeat, rng)
         drafts += [(app, None, faults) for faults in injected]
         count = request.normal
         if count is None:
@@ -117,7 +117,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
 def campaign_id(request: CampaignRequest) -> str:
     """Return an id that the same request of the same code always gets, so that running it again resumes it."""
     # the text must never change, or campaigns that an earlier release began could not be resumed
-    later = {"sources": (), "load": CONSTANT, "regions": "", "concurrent": 1, "schedule": None}
+    later = {"sources": (), "load": CONSTANT, "regions": "", "concurrent": 1, "schedule": None, "spread": False}
     given = [one.name for one in fields(request) if getattr(request, one.name) != later.get(one.name, _ALWAYS)]
     values = ", ".join(f"{name}={getattr(request, name)!r}" for name in given)
     pattern = traffic_of(request).pattern
@@ -129,7 +129,8 @@ def campaign_id(request: CampaignRequest) -> str:
 
 def requested_code(request: CampaignRequest) -> dict[str, str]:
     """Return which code a campaign runs; see `campaign_code`."""
-    specs = {spec.name: spec for name in request.apps for spec in chosen_faults(request.faults, load_app(name))}
+    chosen = faults_by_app(request, [load_app(name) for name in request.apps], np.random.default_rng(0))
+    specs = {spec.name: spec for specs in chosen.values() for spec in specs}
     return campaign_code(list(specs.values()), request.apps, request.platform, request.sources)
 
 

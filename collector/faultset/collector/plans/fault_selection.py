@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
+import numpy as np
+
 from faultset.collector.faults.registry import ALL, NOOP, FaultSpec, faults, get_fault
 from faultset.collector.plans.requests import CampaignRequest
 from faultset.collector.platforms.api.courses import Schedule
@@ -29,6 +31,45 @@ def chosen_faults(names: Sequence[str], app: AppSpec) -> list[FaultSpec]:
             usable = ", ".join(name for name, other in faults().items() if not unavailable_reason(other, app))
             raise UsageError(f"fault {spec.name} {reason}; {app.name} can have {usable}")
     return chosen
+
+
+def faults_by_app(
+    request: CampaignRequest, apps: Sequence[AppSpec], rng: np.random.Generator
+) -> dict[str, list[FaultSpec]]:
+    """Return the faults that a campaign injects into each of its applications, by the application's name.
+
+    Each application gets every fault that applies to it or, when they are spread, one application each, such that all
+    get about equally many.
+
+    Raises
+    ------
+    UsageError
+        A name is unknown, a fault that was named has no target, or cannot act over time as asked for.
+    """
+    if not request.spread:
+        return {app.name: with_schedule(chosen_faults(request.faults, app), request) for app in apps}
+    fitting = {
+        spec: [app.name for app in apps if not unavailable_reason(spec, app)]
+        for spec in with_schedule(_faults_for_any(request.faults, apps), request)
+    }
+    spread: dict[str, list[FaultSpec]] = {app.name: [] for app in apps}
+    for spec in sorted(fitting, key=lambda one: (len(fitting[one]), one.name)):
+        fewest = min(len(spread[name]) for name in fitting[spec])
+        name = str(rng.choice([name for name in fitting[spec] if len(spread[name]) == fewest]))
+        spread[name].append(spec)
+    return spread
+
+
+def _faults_for_any(names: Sequence[str], apps: Sequence[AppSpec]) -> list[FaultSpec]:
+    wanted = faults().values() if ALL in names else [get_fault(name) for name in names if name != NOOP]
+    possible = [spec for spec in wanted if any(not unavailable_reason(spec, app) for app in apps)]
+    for spec in wanted:
+        if spec not in possible and ALL not in names:
+            raise UsageError(
+                f"fault {spec.name} has no possible target in {' or '.join(app.name for app in apps)}; "
+                "name another application with --apps"
+            )
+    return possible
 
 
 def with_schedule(specs: Sequence[FaultSpec], request: CampaignRequest) -> list[FaultSpec]:

@@ -66,6 +66,8 @@ class CampaignRequest:
         Faults that are injected together in each episode with a fault.
     schedule
         How faults act over time; None for what each does by itself.
+    spread
+        Whether each fault is injected into one of the applications only.
     """
 
     faults: tuple[str, ...]
@@ -86,6 +88,7 @@ class CampaignRequest:
     regions: str = ""
     concurrent: int = 1
     schedule: Schedule | None = None
+    spread: bool = False
 
 
 def make_request(
@@ -111,6 +114,7 @@ def make_request(
     regions: str = "",
     concurrent: int = 1,
     schedule: Schedule | None = None,
+    spread: bool = False,
 ) -> CampaignRequest:
     """Return a request for a campaign; see `CampaignRequest` for what is not described here.
 
@@ -165,6 +169,7 @@ def make_request(
         regions=regions,
         concurrent=concurrent,
         schedule=schedule,
+        spread=spread,
     )
 
 
