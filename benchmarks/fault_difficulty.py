@@ -1,0 +1,100 @@
+"""How each fault of a dataset showed, and how many methods and controls locate it: a table for every fault.
+
+    python benchmarks/fault_difficulty.py DATASET [--baselines default] [--out FOLDER]
+
+Localizers are given the true onset, so that a detector's misses are not counted here. A method solves an episode when
+the service that it names first is right. The first table is for the faults, those that fewest solve first; the second
+one for the controls, on the manifest episodes together: no control should solve more than half of a campaign.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from faultset.datasets import open_dataset
+from faultset.datasets.format.labels import Label
+from faultset.evaluators import evaluate
+from faultset.evaluators.evaluation import Evaluation
+from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, score_episodes
+from faultset.evaluators.statistics.clusters import clustered_mean
+
+SOLVED = 0.99
+Solved = Mapping[str, Mapping[str, bool]]
+
+
+def solved_episodes(scores: EpisodeScores) -> dict[str, dict[str, bool]]:
+    """Return localizer -> episode -> whether the service named first is right, given the true onset."""
+    found = scores.localizations.get("oracle", {})
+    return {name: {episode: one.ac1 > SOLVED for episode, one in by.items()} for name, by in found.items()}
+
+
+def share(solved: Solved, names: Sequence[str], episodes: Sequence[str]) -> float:
+    """Return the share of answers of some localizers about some episodes that are right."""
+    answers = [solved[name][episode] for name in names for episode in episodes if episode in solved[name]]
+    return sum(answers) / len(answers) if answers else float("nan")
+
+
+def fault_lines(labels: Sequence[Label], solved: Solved, scores: EpisodeScores) -> list[str]:
+    """Return a line of Markdown for each fault, those that the fewest methods solve first."""
+    controls = [name for name in solved if scores.is_control(name)]
+    methods = [name for name in solved if name not in controls]
+    by_fault: dict[str, list[Label]] = {}
+    for label in labels:
+        if label.fault is not None:
+            by_fault.setdefault(label.fault, []).append(label)
+    lines = []
+    for fault, found in by_fault.items():
+        episodes = [label.episode for label in found]
+        of_methods, of_controls = share(solved, methods, episodes), share(solved, controls, episodes)
+        places = ", ".join(
+            sorted({f"{scores.truths[label.episode].app}: {' and '.join(label.targets)}" for label in found})
+        )
+        verdicts = ", ".join(f"{verdict} ({n})" if n > 1 else verdict for verdict, n in _verdicts(found).items())
+        lines.append((of_methods, f"| {fault} | {places} | {verdicts} | {of_methods:.0%} | {of_controls:.0%} |"))
+    return [line for _, line in sorted(lines)]
+
+
+def _verdicts(labels: Sequence[Label]) -> Counter[str]:
+    return Counter(label.verdict for label in labels)
+
+
+def control_lines(done: Evaluation, solved: Solved, scores: EpisodeScores) -> list[str]:
+    """Return a line of Markdown for each control, with the interval of its share of manifest episodes."""
+    manifest = {e: truth for e, truth in scores.truths.items() if truth.faulty and truth.verdict == "manifest"}
+    lines = []
+    for name in (name for name in solved if scores.is_control(name)):
+        right = {e: float(solved[name][e]) for e in manifest if e in solved[name]}
+        if right:
+            mean = clustered_mean(list(right.values()), [manifest[e].cluster for e in right])
+            lines.append((-mean.value, f"| {name} | {mean.value:.2f} | [{mean.low:.2f}, {mean.high:.2f}] |"))
+    return [line for _, line in sorted(lines)]
+
+
+@click.command()
+@click.argument("dataset")
+@click.option("--baselines", default="default", show_default=True, help="Names or groups, with commas.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation, which is resumed there.")
+@click.option("--workers", type=int, default=2, show_default=True)
+def main(dataset: str, baselines: str, out: Path | None, workers: int) -> None:
+    """Print both tables, and how many episodes with a functional fault are manifest."""
+    opened = open_dataset(dataset)
+    labels = [opened.label(episode) for episode in opened.episodes]
+    done = evaluate(opened, baselines.split(","), tasks=("localization",), protocol="oracle", workers=workers, out=out)
+    scores = score_episodes(done.rows)
+    solved = solved_episodes(scores)
+    functional = [label for label in labels if label.category == "functional"]
+    manifest = _verdicts(functional)["manifest"]
+    click.echo(f"{manifest} of {len(functional)} episodes with a functional fault are manifest.\n")
+    click.echo("| fault | application: target | verdict | methods that locate it | controls that do |")
+    click.echo("|---|---|---|---|---|")
+    click.echo("\n".join(fault_lines(labels, solved, scores)))
+    click.echo("\n| control | AC@1, manifest episodes, given the onset | 95 % interval |\n|---|---|---|")
+    click.echo("\n".join(control_lines(done, solved, scores)))
+
+
+if __name__ == "__main__":
+    main()
