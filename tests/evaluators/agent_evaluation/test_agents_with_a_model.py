@@ -56,7 +56,7 @@ def asked_of(
     address = ModelServer(model="tiny", base_url=server.base_url, key_variable="TEST_MODEL_KEY", first_wait_s=0.01)
     chosen = AgentSettings(trials=trials, server=address, prices=prices, **settings)
     agents = ["gpt-w-shell"]
-    where: dict[str, Any] = {"workers": 2} if scheduler is None else {"scheduler": scheduler}
+    where: dict[str, Any] = {"workers": 1} if scheduler is None else {"scheduler": scheduler}
     done = evaluate(SAMPLE, ["spot", "max-z"], agents=agents, agent_settings=chosen, out=out, **where)
     return done, len(server.requests) - before
 
