@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 # tests start hundreds of processes, each of which would compile what it imports
 unset PYTHONDONTWRITEBYTECODE
 status=0
-.venv/bin/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder "$@" || status=$?
+.venv/bin/python -m pytest --numprocesses 5 --dist loadfile --no-loadscope-reorder "$@" || status=$?
 if [ "$status" -eq 1 ]; then
   echo "tests failed; once more, those alone:"
   status=0

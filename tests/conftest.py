@@ -21,7 +21,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = (
-    "collector/campaigns/test_one_real_campaign.py",
     "baselines/api/test_contract.py",
     "evaluators/agent_evaluation/test_agents_with_a_model.py",
     "collector/faults/test_fault_contract.py",

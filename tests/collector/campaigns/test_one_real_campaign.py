@@ -24,7 +24,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]
     root = tmp_path_factory.mktemp("real") / "data"
     options = (
         "--faults scale-to-zero --targets geo --apps hotel --normal 1 --step 500ms --warmup 2s --baseline 12s "
-        f"--fault 12s --cooldown 2s --seed 4 --out {root}"
+        f"--fault 12s --cooldown 2s --rate 8 --load constant --seed 4 --out {root}"
     ).split()
     return root, options, run("collect", *options)
 

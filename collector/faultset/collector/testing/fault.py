@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,8 +36,14 @@ def no_effect(platform: FakePlatform, target: str, parameters: Mapping[str, Any]
     """Leave a platform in memory as the injection has made it."""
 
 
-def check_fault(fault: str | FaultSpec, app: str | AppSpec = "hotel", *, effect: Effect = no_effect) -> None:
-    """Try a fault on every target that it has in an application, on a platform in memory.
+def check_fault(
+    fault: str | FaultSpec,
+    app: str | AppSpec = "hotel",
+    *,
+    effect: Effect = no_effect,
+    targets: Sequence[str] | None = None,
+) -> None:
+    """Try a fault on the targets that it has in an application, on a platform in memory.
 
     Its label and summary must be complete. For each target the injection must act, return parameters that JSON can
     hold, use no more of the platform than the fault declares in `needs`, and be undone by the journal. The parameters
@@ -53,6 +59,8 @@ def check_fault(fault: str | FaultSpec, app: str | AppSpec = "hotel", *, effect:
         Called with the platform, the target and the parameters after the injection. Pods in memory run nothing: it
         makes the platform show what a real one would, so that `check` can find it. Not needed where the injection
         itself is what `check` looks at.
+    targets
+        Services to try it on; all its targets by default.
 
     Raises
     ------
@@ -68,7 +76,7 @@ def check_fault(fault: str | FaultSpec, app: str | AppSpec = "hotel", *, effect:
     assert not reason, f"fault {spec.name} {reason}; name an application that it can be applied to"
     with tempfile.TemporaryDirectory(prefix="faultset-") as folder:
         deployed = _deployed(app, Journal(Path(folder) / "deployed.jsonl", durable=False))
-        for target in spec.targets(app):
+        for target in spec.targets(app) if targets is None else targets:
             assert target in app.services, f"fault {spec.name} has the target {target}, which {app.name} has not"
             _Trial(spec, target, app, deployed.state(), Path(folder)).run(effect)
         deployed.journal.close()
