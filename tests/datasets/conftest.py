@@ -65,6 +65,7 @@ def write_episode(tmp_path: Path) -> WriteEpisode:
     def write(
         episode: str = "e1",
         *,
+        app: str = "bare",
         label: Mapping[str, Any] | None = None,
         journal: list[Mapping[str, Any]] | None = None,
         services: tuple[str, ...] = ("front", "geo"),
@@ -75,7 +76,7 @@ def write_episode(tmp_path: Path) -> WriteEpisode:
     ) -> Path:
         context = EpisodeContext(
             episode=episode,
-            app="bare",
+            app=app,
             platform="test",
             view_start_ns=start_ns,
             view_end_ns=start_ns + 100 * SECOND,

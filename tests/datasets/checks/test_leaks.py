@@ -151,6 +151,22 @@ def test_names_that_telemetry_lists_anyway_are_allowed(leaks, log):
     assert leaks(journal=journal, logs=[log(50, "geo-1 called front")]) == []
 
 
+def test_other_episodes_of_the_same_application_say_what_is_vocabulary(write_episode, fault_label, log) -> None:
+    lines = {"social": [log(1, "read from 0, stop at 10")], "hotel": [log(1, "served")]}
+
+    def findings(app: str) -> list[str]:
+        paths = [write_episode(f"{app}-{one}{n}", app=one, logs=lines[one]) for one in lines for n in range(6)]
+        label = fault_label("consumer-stopped", parameters={"do": "stop"})
+        paths.append(write_episode(f"fault-{app}", app=app, label=label, logs=lines["social"]))
+        views = {path.name: EpisodeView(path) for path in paths}
+        labels = {path.name: read_label(path) for path in paths}
+        found = leak_findings(views, labels, {path.name: read_journal(path) for path in paths})
+        return [finding.episode or "" for finding in found]
+
+    assert findings("social") == []
+    assert findings("hotel") == ["fault-hotel"]
+
+
 def test_parameters_are_found_as_whole_numbers(leaks, log):
     assert len(leaks(parameters={"port": 31337}, logs=[log(50, "dial 127.0.0.1:31337 refused")])) == 1
 

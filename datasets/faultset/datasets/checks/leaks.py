@@ -2,8 +2,9 @@
 
 Searched for: the names of the dataset's faults however their words are joined; words of an injector; and what was
 written to the journal (arguments, inverses, state) or drawn as a parameter, unless the fault's own change shows it
-to an operator (`visible` in the journal) or it names an object that telemetry lists anyway. A text that views of
-other faults have in the same column as well tells nothing, and is no leak; neither is one that a ConfigMap had before
+to an operator (`visible` in the journal) or it names an object that telemetry lists anyway. The name of a fault that
+views of other faults have in the same column as well tells nothing, and is no leak, nor is another text that they have
+anywhere: views of the same application are looked at where there are any. Neither is one that a ConfigMap had before
 anything was injected.
 
 What an imported dataset shows is its source's doing and cannot be mended here: findings are warnings, and the names
@@ -73,7 +74,8 @@ def leak_findings(
             if imported and place in _METRIC_NAMES:
                 continue
             is_vocabulary = needle.dismissible and (
-                _was_there_before(views[episode], needle, place) or library.is_vocabulary(needle, place, episode)
+                _was_there_before(views[episode], needle, place)
+                or library.is_vocabulary(needle, place if needle in names else None, episode)
             )
             if is_vocabulary is None and needle not in names:
                 findings.append(_finding(episode, needle, place, example, "warning", _ALONE))
@@ -212,22 +214,24 @@ class _Library:
         self._labels = labels
         self._texts: dict[str, Texts] = {}
 
-    def is_vocabulary(self, needle: _Needle, place: tuple[str, str], episode: str) -> bool | None:
-        """Say whether at least half of the other episodes have the needle in the same column; None without others."""
-        mine = {*self._labels[episode].fault_names}
+    def is_vocabulary(self, needle: _Needle, place: tuple[str, str] | None, episode: str) -> bool | None:
+        """Say whether half of the other episodes have the needle in a column, or in any; None without others."""
+        mine, app = {*self._labels[episode].fault_names}, self._views[episode].context.app
         others = [
             other
             for other in sorted(self._views)
             if other != episode and mine.isdisjoint(self._labels[other].fault_names)
-        ][:_OTHERS]
+        ]
+        others = ([other for other in others if self._views[other].context.app == app] or others)[:_OTHERS]
         if not others:
             return None
         having = sum(self._has(other, place, needle) for other in others)
         return 2 * having >= len(others)
 
-    def _has(self, episode: str, place: tuple[str, str], needle: _Needle) -> bool:
-        texts = self._of(episode).get(place)  # the other episode may not have an added table
-        return texts is not None and len(_matching(texts, place, needle)) > 0
+    def _has(self, episode: str, place: tuple[str, str] | None, needle: _Needle) -> bool:
+        texts = self._of(episode)
+        places = [place] if place in texts else [] if place else list(texts)  # another one may lack an added table
+        return any(len(_matching(texts[one], one, needle)) > 0 for one in places)
 
     def _of(self, episode: str) -> Texts:
         if episode not in self._texts:

@@ -13,8 +13,10 @@ from faultset.collector.spec.app import AppSpec
 
 def draw_requests(app: AppSpec, target: str, rng: np.random.Generator, course: Course | None = None) -> dict[str, Any]:
     """Draw the share of the requests, their caller, at times their operation, and a course if none is given."""
-    operations = sorted(name for name in app.services[target].operations if "{" not in name)
     caller = str(rng.choice(callers_of(app, target)))
+    # an operation that this caller does not ask for, or asks for in its code after errors only, would show nothing
+    asked = {call.operation for call in app.services[caller].operations_called() if call.service == target}
+    operations = sorted(name for name in asked if "{" not in name)
     path = str(rng.choice(operations)) if operations and rng.random() < 0.5 else ""
     drawn: dict[str, Any] = {"share": round(float(rng.uniform(0.3, 0.8)), 2), "caller": caller, "path": path}
     if course is not None:

@@ -52,7 +52,8 @@ class JournaledObjects(ABC):
         """Apply a JSON merge patch (RFC 7386) and return the new object."""
         current = self.get(kind, name)
         args = {"kind": kind, "name": name, "change": change}
-        with self._journal.operation("patch", args, undo_of_patch(current, change), [name, *_leaves(change)]):
+        shown = [name, *(change.get("data") or ()), *_leaves(change)]
+        with self._journal.operation("patch", args, undo_of_patch(current, change), shown):
             self._patch(kind, name, change)
         return self.get(kind, name)
 
