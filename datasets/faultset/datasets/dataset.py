@@ -17,6 +17,7 @@ from faultset.datasets.format.labels import Label
 from faultset.datasets.format.manifests import FileRecord, Manifest
 from faultset.datasets.format.truth import read_evidence, read_journal, read_label
 from faultset.datasets.format.versions import read_manifest
+from faultset.datasets.shipped import dataset_folder
 from faultset.datasets.validation.datasets import check_dataset_files
 from faultset.datasets.views import EpisodeView
 
@@ -126,7 +127,7 @@ def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
     Parameters
     ----------
     path
-        Dataset folder.
+        Dataset folder, or the name of a dataset that comes with the project, such as "sample".
     version
         A version such as "1.0.0"; `list_versions` has them all.
 
@@ -135,7 +136,7 @@ def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
     DataError
         There is no such dataset or version, or files of it are missing or damaged.
     """
-    root = Path(path)
+    root = dataset_folder(path)
     dataset = Dataset(root, read_manifest(root, version))
     missing, changed, total = [], [], 0
     for episode, files in dataset.files.items():

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
 from faultset.core.locks.new_folder import new_folder
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.episode import Episode
-from faultset.datasets.format.episodes import TRUTH, EpisodeWriter
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.versions import create_version
+from faultset.datasets.rewriting import write_again
 
 
 def upgrade_dataset(
@@ -45,7 +43,7 @@ def upgrade_dataset(
     with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "upgrade") as folder:
         steps = StepCounter(len(dataset.episodes), progress)
         for episode in dataset.episodes:
-            _write(dataset.episode(episode), folder)
+            write_again(dataset.episode(episode), folder)
             steps.add()
         provenance = dict(dataset.provenance)
         provenance["upgraded_from"] = {
@@ -56,22 +54,3 @@ def upgrade_dataset(
         }
         create_version(folder, provenance=provenance, splits=dataset.manifest.splits)
     return open_dataset(out)
-
-
-def _write(episode: Episode, folder: Path) -> None:
-    view = episode.view
-    with EpisodeWriter(folder, episode.id, added_tables=view.context.added_tables) as writer:
-        for table in view.tables:
-            writer.write_table(table, [view.table(table)])
-        writer.write_context(view.context)
-        evidence = episode.evidence.drop(columns="episode").to_dict("records")
-        rows = [{str(name): _known(value) for name, value in row.items()} for row in evidence]
-        row = episode.label.as_row()
-        del row["episode"]
-        writer.write_truth(row, rows, episode.path / TRUTH / "journal.jsonl")
-        writer.commit()
-
-
-def _known(value: Any) -> Any:
-    """Return None for what pandas holds for a missing value."""
-    return None if value != value or value is None else value

@@ -268,6 +268,8 @@ def evaluate(
 def results_folder(dataset: str) -> Path:
     """Return the folder for the results of a local dataset when none is named: `results/NAME` beside it.
 
+    Those of a dataset that comes with the project are in the current folder.
+
     Raises
     ------
     UsageError
@@ -275,7 +277,8 @@ def results_folder(dataset: str) -> Path:
     """
     if is_url(dataset):
         raise UsageError(f"results cannot be written beside {dataset}; give a local folder with --out")
-    folder = local_path(dataset).resolve()
+    found = local_path(dataset)
+    folder = (found if found.name != dataset else Path(dataset)).resolve()
     results = folder.parent / "results"
     for place in (results, results / folder.name):
         # it may have come with the dataset, and lead anywhere

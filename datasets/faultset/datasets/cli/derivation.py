@@ -1,4 +1,4 @@
-"""`faultset dataset filter`, `split`, `merge` and `card`: versions and datasets made of others."""
+"""`faultset dataset filter`, `split`, `merge`, `compact` and `card`: versions and datasets made of others."""
 
 from __future__ import annotations
 
@@ -72,6 +72,36 @@ def merge(datasets: tuple[Path, ...], out: Path, as_json: bool) -> None:
 
     with reported("episodes") as progress:
         made = merge_datasets(datasets, out, progress=progress)
+    _tell(made, as_json)
+
+
+@command()
+@click.argument("dataset", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option(
+    "--traces",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Share of the traces whose spans are kept.",
+)
+@version_option
+@json_option
+def compact(dataset: Path, out: Path, traces: float, version: str | None, as_json: bool) -> None:
+    """Write DATASET in less space to the new folder OUT.
+
+    Random ids of traces and spans become numbers, the same in spans and in lines of logs. With --traces only spans of a
+    share of the requests are kept. Everything else stays as it is.
+
+    \b
+    Example:
+      faultset dataset compact faultset-data/ small-data/ --traces 0.3
+    """
+    from faultset.core.command_line.progress import reported
+    from faultset.datasets.compaction import compact_dataset
+
+    with reported("episodes") as progress:
+        made = compact_dataset(dataset, out, traces=traces, version=version, progress=progress)
     _tell(made, as_json)
 
 

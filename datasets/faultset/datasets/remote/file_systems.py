@@ -11,6 +11,7 @@ from faultset.core.errors import DataError, PlatformError
 from faultset.core.suggestions import suggest
 from faultset.datasets.format.manifests import VERSIONS, Manifest
 from faultset.datasets.format.versions import sorted_versions
+from faultset.datasets.shipped import dataset_folder
 
 
 def is_url(location: str) -> bool:
@@ -20,8 +21,8 @@ def is_url(location: str) -> bool:
 
 
 def local_path(location: str) -> Path:
-    """Return the folder that a location names."""
-    return Path(location.removeprefix("file://").removeprefix("local://"))
+    """Return the folder that a location names: a path, a URL of this machine, or a dataset of the project."""
+    return dataset_folder(location.removeprefix("file://").removeprefix("local://"))
 
 
 def filesystem(url: str) -> tuple[Any, str]:

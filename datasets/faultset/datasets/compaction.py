@@ -1,0 +1,136 @@
+"""Smaller datasets: ids numbered instead of random, and a share of the traces.
+
+Ids of traces and spans are random, so that no compression helps: they are more than half of what spans and logs take.
+Numbered in order of time they take a tenth. What belongs together stays together, in lines of logs as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from faultset.core.command_line.progress import Progress, StepCounter
+from faultset.core.errors import UsageError
+from faultset.core.files import translate_write_errors
+from faultset.core.locks.new_folder import new_folder
+from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.format.storage import translate_disk_full
+from faultset.datasets.format.versions import create_version
+from faultset.datasets.rewriting import write_again
+
+_IDS = {"trace_id": 32, "span_id": 16, "parent_span_id": 16}
+"""Columns with ids, and their hex digits."""
+_TEXTS = {"spans": "attributes", "logs": "message"}
+"""Columns whose texts may name ids."""
+_ID_IN_TEXT = r"\b[0-9a-f]{16}(?:[0-9a-f]{16})?\b"
+
+pc: Any = pyarrow.compute
+
+
+def compact_dataset(
+    root: Path | str,
+    out: Path | str,
+    *,
+    traces: float = 1.0,
+    version: str | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Write a version of a dataset in less space in a new folder, and open it.
+
+    Episodes, truth and splits stay as they are, and so do metrics, events, objects and requests. Ids of traces and
+    spans become numbers in order of time, the same in spans, logs and the texts of both.
+
+    Parameters
+    ----------
+    root
+        Dataset folder; it is only read.
+    out
+        Folder to make; it must not exist, or be empty.
+    traces
+        Share of the traces whose spans are kept, in (0, 1]; which they are depends on their ids alone. Lines of logs
+        are all kept.
+    version
+        The newest by default.
+    progress
+        Told how many episodes are finished, and of how many.
+
+    Raises
+    ------
+    UsageError
+        The share is out of range.
+    DataError
+        The dataset is damaged, or `out` holds something.
+    """
+    if not 0 < traces <= 1:
+        raise UsageError(f"the share of traces must be above 0 and at most 1, {traces:g} was given")
+    dataset = open_dataset(root, version)
+    dataset.check_files()
+    out = Path(out)
+    with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "compaction") as folder:
+        steps = StepCounter(len(dataset.episodes), progress)
+        for name in dataset.episodes:
+            episode = dataset.episode(name)
+            spans, logs = (episode.view.table(table) for table in _TEXTS)
+            kept = spans.filter(_drawn(spans["trace_id"], traces)) if traces < 1 else spans
+            changed = dict(zip(_TEXTS, with_numbered_ids([kept, logs], list(_TEXTS.values())), strict=True))
+            write_again(episode, folder, changed)
+            steps.add()
+        source = {"version": dataset.version, "created": dataset.created, "traces": traces}
+        provenance = dict(dataset.provenance) | {"compacted_from": source}
+        create_version(folder, provenance=provenance, splits=dataset.manifest.splits)
+    return open_dataset(out)
+
+
+def with_numbered_ids(tables: Sequence[pa.Table], texts: Sequence[str]) -> list[pa.Table]:
+    """Return tables whose ids of traces and spans are numbers of as many hex digits, from 1 in order of appearance.
+
+    Parameters
+    ----------
+    tables
+        Tables of one episode, some with the columns `trace_id`, `span_id` and `parent_span_id`.
+    texts
+        For each table the column whose texts may name ids, which are changed alike.
+    """
+    numbers: dict[str, str] = {}
+    for digits in sorted({*_IDS.values()}):
+        columns = [
+            table[name].combine_chunks()
+            for table in tables
+            for name in _IDS
+            if name in table.column_names and _IDS[name] == digits
+        ]
+        found = pa.chunked_array(columns, pa.string()).unique().drop_null().to_pylist()
+        numbers |= {old: f"{number:0{digits}x}" for number, old in enumerate(found, 1)}
+
+    made = []
+    for table, text in zip(tables, texts, strict=True):
+        changed = table
+        for name in (name for name in _IDS if name in table.column_names):
+            changed = _with_column(changed, name, [numbers.get(one) for one in table[name].to_pylist()])
+        made.append(_with_column(changed, text, _renamed(table[text].to_pylist(), numbers)))
+    return made
+
+
+def _renamed(texts: Sequence[str | None], numbers: dict[str, str]) -> list[str | None]:
+    pattern = re.compile(_ID_IN_TEXT)
+    return [text and pattern.sub(lambda found: numbers.get(found[0], found[0]), text) for text in texts]
+
+
+def _with_column(table: pa.Table, name: str, values: Sequence[str | None]) -> pa.Table:
+    field = table.schema.field(name)
+    return table.set_column(table.column_names.index(name), field, pa.array(values, pa.string()).cast(field.type))
+
+
+def _drawn(trace_ids: pa.ChunkedArray, share: float) -> pa.Array:
+    """Return for each row whether its trace is kept."""
+    coded = pa.array(trace_ids.to_pylist()).dictionary_encode()
+    digests = (hashlib.sha256(one.encode()).digest()[:8] for one in coded.dictionary.to_pylist())
+    keep = np.array([int.from_bytes(digest, "big") < share * 2**64 for digest in digests], dtype=bool)
+    return pa.array(keep[coded.indices.to_numpy()])

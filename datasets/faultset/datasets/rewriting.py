@@ -1,0 +1,42 @@
+"""Writing an episode anew, its telemetry changed or as it is, in the form in which this release writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from faultset.datasets.episode import Episode
+from faultset.datasets.format.episodes import TRUTH, EpisodeWriter
+
+
+def write_again(episode: Episode, folder: Path, changed: Mapping[str, pa.Table] | None = None) -> None:
+    """Write an episode into another dataset folder; its context and truth stay as they are.
+
+    Parameters
+    ----------
+    episode
+        What to write.
+    folder
+        Folder of the other dataset.
+    changed
+        Telemetry tables by name, with the `episode` column, that take the place of the episode's own.
+    """
+    view, changed = episode.view, changed or {}
+    with EpisodeWriter(folder, episode.id, added_tables=view.context.added_tables) as writer:
+        for table in view.tables:
+            writer.write_table(table, [changed[table] if table in changed else view.table(table)])
+        writer.write_context(view.context)
+        evidence = episode.evidence.drop(columns="episode").to_dict("records")
+        rows = [{str(name): _known(value) for name, value in row.items()} for row in evidence]
+        row = episode.label.as_row()
+        del row["episode"]
+        writer.write_truth(row, rows, episode.path / TRUTH / "journal.jsonl")
+        writer.commit()
+
+
+def _known(value: Any) -> Any:
+    """Return None for what pandas holds for a missing value."""
+    return None if value != value or value is None else value

@@ -1,0 +1,99 @@
+"""Compacted datasets say the same in less space."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from faultset.core.command_line.console import root as faultset
+from faultset.core.errors import UsageError
+from faultset.datasets.checks.verification import verify
+from faultset.datasets.compaction import compact_dataset
+from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.format.schemas import TABLES
+
+SAMPLE = Path(__file__).parents[2] / "datasets" / "sample"
+
+
+@pytest.fixture(scope="module")
+def compacted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Dataset]:
+    made = compact_dataset(SAMPLE, tmp_path_factory.mktemp("compacted") / "small")
+    return open_dataset(SAMPLE), made
+
+
+SAME = ["time", "pod", "operation", "kind", "duration_ns"]
+"""Columns that tell spans apart without their ids."""
+
+
+def places_of_equal_values(values: pd.Series) -> list[int]:
+    """Number values by their first appearance: two columns with equal numbers group their rows alike."""
+    return pd.factorize(values)[0].tolist()
+
+
+def test_ids_group_spans_and_lines_as_before_and_everything_else_is_as_it_was(compacted) -> None:
+    before, after = compacted
+    assert after.episodes == before.episodes
+    assert after.manifest.splits == before.manifest.splits
+    for episode in before.episodes:
+        old, new = before.view(episode), after.view(episode)
+        assert after.label(episode) == before.label(episode)
+        for table in TABLES.keys() - {"spans", "logs"}:
+            assert new.table(table).equals(old.table(table)), table
+        ids = [pd.concat([v.spans()["span_id"], v.spans()["parent_span_id"], v.logs()["span_id"]]) for v in (old, new)]
+        assert places_of_equal_values(ids[0]) == places_of_equal_values(ids[1])
+        ids = [pd.concat([v.spans()["trace_id"], v.logs()["trace_id"]]) for v in (old, new)]
+        assert places_of_equal_values(ids[0]) == places_of_equal_values(ids[1])
+        same = [name for name in TABLES["spans"].names if not name.endswith("_id")]
+        pd.testing.assert_frame_equal(new.spans()[same], old.spans()[same])
+
+
+def test_a_line_names_the_numbers_of_its_trace_and_span(compacted) -> None:
+    _, after = compacted
+    named = 0
+    for episode in after.episodes:
+        for line in after.view(episode).logs().itertuples():
+            for name in ("trace_id", "span_id"):
+                found = re.search(rf"{name}=(\w+)", line.message)
+                if found:
+                    named += 1
+                    assert found[1] == getattr(line, name)
+    assert named > 1000
+
+
+def test_it_takes_half_the_space_and_is_a_sound_dataset(compacted) -> None:
+    before, after = compacted
+
+    def size(dataset: Dataset) -> int:
+        return sum((dataset.path(e) / f).stat().st_size for e in dataset.episodes for f in dataset.files[e])
+
+    assert size(after) < 0.6 * size(before)
+    assert [found for found in verify(after.root) if found.severity == "error"] == []
+    assert after.provenance["compacted_from"]["version"] == before.version
+
+
+def test_a_share_of_the_traces_is_kept_whole_and_all_lines_are(tmp_path: Path) -> None:
+    before, after = open_dataset(SAMPLE), compact_dataset(SAMPLE, tmp_path / "few", traces=0.25)
+    kept = total = 0
+    for episode in before.episodes:
+        old, new = before.view(episode).spans(), after.view(episode).spans()
+        kept, total = kept + new["trace_id"].nunique(), total + old["trace_id"].nunique()
+        known = new.groupby(SAME, observed=True).size().rename("found").reset_index()
+        found = old.merge(known, on=SAME, how="left")["found"].notna()
+        assert found.groupby(old["trace_id"].to_numpy()).nunique().eq(1).all()
+        assert found.sum() == len(new)
+        assert len(before.view(episode).logs()) == len(after.view(episode).logs())
+    assert kept / total == pytest.approx(0.25, abs=0.02)
+    again = compact_dataset(SAMPLE, tmp_path / "again", traces=0.25)
+    assert again.files == after.files
+
+
+def test_a_share_out_of_range_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="above 0 and at most 1, 0 was given"):
+        compact_dataset(SAMPLE, tmp_path / "none", traces=0)
+    done = CliRunner().invoke(faultset, ["dataset", "compact", str(SAMPLE), str(tmp_path / "x"), "--traces", "2"])
+    assert done.exit_code == 2
+    assert not (tmp_path / "x").exists()
