@@ -122,6 +122,13 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     help="Episodes without a fault; by default half as many as with a fault, at least 6.",
 )
 @click.option(
+    "--no-fault",
+    default="plain,disturbed,sham",
+    metavar="KINDS",
+    show_default=True,
+    help="Kinds of episodes without a fault, which take turns.",
+)
+@click.option(
     "--profile",
     type=click.Choice(["quick", "standard", "long"]),
     default="standard",
@@ -184,6 +191,7 @@ def collect(
     concurrent: int,
     schedule: Schedule | None,
     normal: int | None,
+    no_fault: str,
     profile: str,
     rate: float | None,
     mix: str | None,
@@ -232,6 +240,7 @@ def collect(
         concurrent=concurrent,
         schedule=schedule,
         normal=normal,
+        no_fault=comma_separated(no_fault),
         profile=profile,
         rate_rps=rate,
         mix=mix,

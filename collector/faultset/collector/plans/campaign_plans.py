@@ -16,7 +16,7 @@ from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.fault_choice import faults_alone, faults_in_pairs
 from faultset.collector.plans.fault_selection import faults_by_app
-from faultset.collector.plans.plan import NoFaultKind, Plan, PlannedFault
+from faultset.collector.plans.plan import NO_FAULT_KINDS, NoFaultKind, Plan, PlannedFault
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, traffic_of
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.runtime.app_code import is_folder
@@ -26,7 +26,6 @@ from faultset.core.errors import UsageError
 from faultset.core.json_text import canonical_json
 
 _ALWAYS = object()
-NO_FAULT_KINDS: tuple[NoFaultKind, ...] = ("plain", "disturbed", "sham")
 FEWEST_NO_FAULT = 6
 
 _Draft = tuple[AppSpec, NoFaultKind | None, tuple[PlannedFault, ...]]
@@ -80,8 +79,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
             count = max(FEWEST_NO_FAULT, math.ceil(len(injected) / 2))
         elif count == 0 and NOOP in request.faults:
             count = request.repeat
-        for number in range(count):
-            drafts.append((app, NO_FAULT_KINDS[number % len(NO_FAULT_KINDS)], ()))
+        drafts += [(app, request.no_fault[number % len(request.no_fault)], ()) for number in range(count)]
     if not drafts:
         raise UsageError("nothing to collect: name a fault with --faults, or no-fault episodes with --normal")
     plans, campaign = [], campaign_id(request)
@@ -118,6 +116,7 @@ def campaign_id(request: CampaignRequest) -> str:
     """Return an id that the same request of the same code always gets, so that running it again resumes it."""
     # the text must never change, or campaigns that an earlier release began could not be resumed
     later = {"sources": (), "load": CONSTANT, "regions": "", "concurrent": 1, "schedule": None, "spread": False}
+    later |= {"no_fault": NO_FAULT_KINDS}
     given = [one.name for one in fields(request) if getattr(request, one.name) != later.get(one.name, _ALWAYS)]
     values = ", ".join(f"{name}={getattr(request, name)!r}" for name in given)
     pattern = traffic_of(request).pattern

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from pydantic import ConfigDict
@@ -19,6 +19,7 @@ from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.labels import joined
 
 NoFaultKind = Literal["plain", "disturbed", "sham"]
+NO_FAULT_KINDS: tuple[NoFaultKind, ...] = get_args(NoFaultKind)
 
 
 def profile_phases(profile: str, platform: str) -> Phases:

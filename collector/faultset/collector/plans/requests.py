@@ -12,11 +12,12 @@ from faultset.collector.load.workloads.patterns import CONSTANT, REPLAY, parse_p
 from faultset.collector.load.workloads.recorded_rates import read_rates
 from faultset.collector.load.workloads.regions import parse_regions
 from faultset.collector.load.workloads.traffic import Traffic
-from faultset.collector.plans.plan import profile_phases
+from faultset.collector.plans.plan import NO_FAULT_KINDS, NoFaultKind, profile_phases
 from faultset.collector.platforms.api.courses import Schedule
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.core.errors import UsageError
+from faultset.core.suggestions import unknown_name
 
 DEFAULT_RATE_RPS = 20.0
 MOST_CONCURRENT = 2
@@ -66,6 +67,9 @@ class CampaignRequest:
         Faults that are injected together in each episode with a fault.
     schedule
         How faults act over time; None for what each does by itself.
+    no_fault
+        Kinds of the episodes without a fault: plain, disturbed (a harmless change) or sham (what looks like an
+        injection); they take turns.
     spread
         Whether each fault is injected into one of the applications only.
     """
@@ -89,6 +93,7 @@ class CampaignRequest:
     concurrent: int = 1
     schedule: Schedule | None = None
     spread: bool = False
+    no_fault: tuple[NoFaultKind, ...] = NO_FAULT_KINDS
 
 
 def make_request(
@@ -115,6 +120,7 @@ def make_request(
     concurrent: int = 1,
     schedule: Schedule | None = None,
     spread: bool = False,
+    no_fault: Sequence[str] = NO_FAULT_KINDS,
 ) -> CampaignRequest:
     """Return a request for a campaign; see `CampaignRequest` for what is not described here.
 
@@ -170,6 +176,7 @@ def make_request(
         concurrent=concurrent,
         schedule=schedule,
         spread=spread,
+        no_fault=_no_fault_kinds(no_fault),
     )
 
 
@@ -188,6 +195,16 @@ def _rate_of(load: str, rate_rps: float | None) -> float:
     if rate_rps is not None and rate_rps != mean_rps:
         raise UsageError(f"a replayed load has the rate of its file, {mean_rps:g} on average; leave --rate out")
     return mean_rps
+
+
+def _no_fault_kinds(names: Sequence[str]) -> tuple[NoFaultKind, ...]:
+    known: dict[str, NoFaultKind] = {kind: kind for kind in NO_FAULT_KINDS}
+    for name in names:
+        if name not in known:
+            raise unknown_name("kind of episode without a fault", name, known)
+    if not names:
+        raise UsageError(f"name a kind of episode without a fault; there are {', '.join(known)}")
+    return tuple(known[name] for name in dict.fromkeys(names))
 
 
 def check_numbers(request: CampaignRequest) -> None:
