@@ -53,3 +53,11 @@ def test_orphans_get_the_adopting_process_as_their_parent(tmp_path):
         f"subprocess.run([sys.executable, '-c', {child!r}]); os.wait(); print(os.getpid())"
     )
     assert run(code).stdout.strip() == Path(seen).read_text()
+
+
+def test_a_process_that_gives_way_and_its_children_go_last():
+    code = (
+        "import os, subprocess; from faultset.core.processes import give_way; before = os.nice(0); give_way(); "
+        "print(os.nice(0) - before, int(subprocess.check_output(['nice'])) - before)"
+    )
+    assert run(code).stdout.split() == ["10", "10"]

@@ -14,7 +14,7 @@ import faultset.collector.apps.hotel
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
-from faultset.collector.plans.plan import Plan, draw
+from faultset.collector.plans.plan import NoFaultKind, Plan, draw
 from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.api.profiles import QUICK, Phases
 from faultset.core.errors import UsageError
@@ -278,6 +278,24 @@ def test_a_spread_fault_may_miss_in_one_application_but_not_in_all() -> None:
     assert [plan.app for plan in plan_campaign(two)] == ["tidb"]
     with pytest.raises(UsageError, match="wrong-operator-image has no possible target in hotel or social"):
         plan_campaign(replace(two, apps=("hotel", "social")))
+
+
+def test_kinds_of_episodes_without_a_fault_take_turns() -> None:
+    def kinds(*chosen: NoFaultKind) -> Counter[str | None]:
+        plans = plan_campaign(replace(REQUEST, apps=("hotel",), normal=4, no_fault=chosen))
+        return Counter(plan.no_fault_kind for plan in plans if plan.fault is None)
+
+    assert kinds("plain") == {"plain": 4}
+    assert kinds("plain", "sham") == {"plain": 2, "sham": 2}
+    assert campaign_id(replace(REQUEST, no_fault=("plain", "disturbed", "sham"))) == campaign_id(REQUEST)
+    assert campaign_id(replace(REQUEST, no_fault=("plain",))) != campaign_id(REQUEST)
+
+
+def test_an_unknown_kind_without_a_fault_is_named() -> None:
+    with pytest.raises(UsageError, match='unknown kind of episode without a fault "plian"; did you mean "plain"'):
+        make_request(["noop"], ["hotel"], no_fault=["plian"])
+    with pytest.raises(UsageError, match="name a kind of episode without a fault"):
+        make_request(["noop"], ["hotel"], no_fault=[])
 
 
 def test_spreading_makes_another_campaign() -> None:

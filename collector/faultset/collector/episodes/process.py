@@ -24,6 +24,7 @@ from faultset.collector.episodes.messages import (
     write_message,
 )
 from faultset.collector.episodes.runner import EpisodeRunner
+from faultset.collector.episodes.state_machine import Phase
 from faultset.collector.episodes.working_folders import FAILED, MARKER, WorkingFolder
 from faultset.collector.ipc.messages import decode
 from faultset.collector.platforms.hosts import open_host
@@ -32,7 +33,7 @@ from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import load_source
 from faultset.core.errors import DataError, FaultsetError, in_one_sentence
 from faultset.core.files import translate_resource_errors
-from faultset.core.processes import die_with_parent
+from faultset.core.processes import die_with_parent, give_way
 
 REASON = "reason.txt"
 TRACEBACK = "traceback.txt"
@@ -103,6 +104,13 @@ def _run(
     platform = host.create_platform(
         app, working.folder, journal, episode=plan.episode, seed=plan.seed, step_s=plan.step_s
     )
+
+    def report(phase: Phase, end_ns: int | None) -> None:
+        if phase is Phase.COLLECT:
+            # what is left is files to be written: the pods of other episodes must not wait for it
+            give_way()
+        send(PhaseReport(phase=str(phase), end_ns=end_ns))
+
     sources = SourceRecorder([load_source(name) for name in plan.sources], working.folder / "sources")
     runner = EpisodeRunner(
         plan,
@@ -110,7 +118,7 @@ def _run(
         journal,
         assignment.root,
         sources=sources,
-        report=lambda phase, end_ns: send(PhaseReport(phase=str(phase), end_ns=end_ns)),
+        report=report,
         interrupted=lambda: bool(stopping) or os.getppid() != assignment.parent,
         parallel=assignment.parallel,
         repair=assignment.repair,
