@@ -293,9 +293,9 @@ def test_kinds_of_episodes_without_a_fault_take_turns() -> None:
 
 def test_an_unknown_kind_without_a_fault_is_named() -> None:
     with pytest.raises(UsageError, match='unknown kind of episode without a fault "plian"; did you mean "plain"'):
-        make_request(["noop"], ["hotel"], no_fault=["plian"])
+        make_request(faults=["noop"], apps=["hotel"], no_fault=["plian"])
     with pytest.raises(UsageError, match="name a kind of episode without a fault"):
-        make_request(["noop"], ["hotel"], no_fault=[])
+        make_request(faults=["noop"], apps=["hotel"], no_fault=[])
 
 
 def test_spreading_makes_another_campaign() -> None:

@@ -38,7 +38,8 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> No
     found = calibration.measured(open_dataset(path) for path in datasets)
     if not found:
         raise DataError(
-            "these datasets have no plain episode without a fault; collect some with collect --faults noop --normal 60 --no-fault plain"
+            "these datasets have no plain episode without a fault; collect some with "
+            "collect --faults noop --normal 60 --no-fault plain"
         )
     if out is not None:
         groups = {(one.app, one.platform, one.step_s, one.load) for one in found}
