@@ -71,7 +71,7 @@ def divided_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float
     paper="None; our own",
     kind="own",
     developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics",),
+    tables=("metrics", "spans"),
     needs=("alarm_place",),
     speed="instant",
     complexity="O(S·T + services·calls)",

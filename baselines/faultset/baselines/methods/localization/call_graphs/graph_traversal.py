@@ -116,7 +116,7 @@ def explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], front:
     paper="Own variant of the traversal in Hardt et al., PetShop, CLeaR 2024",
     kind="own",
     developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics",),
+    tables=("metrics", "spans"),
     speed="instant",
     complexity="O(S·T + services·calls)",
     departures=(

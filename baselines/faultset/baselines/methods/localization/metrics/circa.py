@@ -151,7 +151,7 @@ def adjusted(
     paper="Li et al., CIRCA, KDD 2022",
     kind="method",
     developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics",),
+    tables=("metrics", "spans"),
     speed="instant",
     complexity="O(S·T·p + G·p²·T), G service signals with p causes each",
     departures=(
