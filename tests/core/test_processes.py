@@ -6,6 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from faultset.core.processes import session_nice, set_session_nice
+
 RUN = [sys.executable, "-c"]
 
 
@@ -55,10 +59,34 @@ def test_orphans_get_the_adopting_process_as_their_parent(tmp_path):
     assert run(code).stdout.strip() == Path(seen).read_text()
 
 
+def in_own_session(code: str) -> list[str]:
+    """Run code in a session of its own, so that the niceness of ours stays, and return what it prints."""
+    return subprocess.run(
+        [*RUN, code], capture_output=True, text=True, timeout=30, start_new_session=True
+    ).stdout.split()
+
+
 def test_a_process_that_gives_way_and_its_children_go_last():
     code = (
         "import os, subprocess; from faultset.core.processes import give_way; give_way(); "
         "print(os.nice(0), int(subprocess.check_output(['nice'])))"
     )
     last = str(min(19, os.nice(0) + 10))
-    assert run(code).stdout.split() == [last, last]
+    assert in_own_session(code) == [last, last]
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel does not share by session")
+def test_a_session_goes_behind_others_and_beside_them_again():
+    code = (
+        "import os; from faultset.core.processes import session_nice, set_session_nice; print(session_nice()); "
+        "set_session_nice(10); print(session_nice(os.getpid())); "
+        "set_session_nice(0, os.getpid()); print(session_nice())"
+    )
+    assert in_own_session(code) == ["0", "10", "0"]
+
+
+def test_the_niceness_of_a_session_that_is_gone_is_nobodys():
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    set_session_nice(10, gone.pid)
+    assert session_nice(gone.pid) == 0

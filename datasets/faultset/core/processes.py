@@ -5,14 +5,17 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from contextlib import suppress
+import time
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
-_BEHIND_OTHERS = 10
-_AUTOGROUP = Path("/proc/self/autogroup")
+BEHIND_OTHERS = 10
+"""Niceness of what can wait."""
+_TRIES = 5
+_PAUSE_S = 0.1
+"""The kernel takes one change of a session's niceness in this time."""
 
 
 def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
@@ -37,10 +40,38 @@ def adopt_orphans() -> None:
 
 def give_way() -> None:
     """Let the other processes of this machine go first from now on, for what this thread does and starts."""
-    os.nice(_BEHIND_OTHERS)
+    os.nice(BEHIND_OTHERS)
     # where the kernel shares processors by session, the niceness of a process counts inside its session only
-    with suppress(OSError):
-        _AUTOGROUP.write_text(str(_BEHIND_OTHERS))
+    set_session_nice(BEHIND_OTHERS)
+
+
+def session_nice(pid: int | None = None) -> int:
+    """Return the niceness of a process's session, this one's by default; 0 where the kernel has none."""
+    try:
+        return int(_session_file(pid).read_text().rpartition(" ")[2])
+    except (OSError, ValueError):
+        return 0
+
+
+def set_session_nice(nice: int, pid: int | None = None) -> None:
+    """Let all processes of a process's session go behind others, or beside them again.
+
+    Unlike the niceness of a process it may be lowered without privileges. Where the kernel has no niceness of sessions,
+    or the process is gone, nothing happens.
+    """
+    for _ in range(_TRIES):
+        try:
+            _session_file(pid).write_text(str(nice))
+        except BlockingIOError:
+            time.sleep(_PAUSE_S)
+        except OSError:
+            return
+        else:
+            return
+
+
+def _session_file(pid: int | None) -> Path:
+    return Path("/proc", "self" if pid is None else str(pid), "autogroup")
 
 
 def name_process(name: str) -> None:

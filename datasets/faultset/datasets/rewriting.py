@@ -6,14 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 
 from faultset.datasets.episode import Episode
 from faultset.datasets.format.episodes import TRUTH, EpisodeWriter
+from faultset.datasets.format.labels import Label
 
 
-def write_again(episode: Episode, folder: Path, changed: Mapping[str, pa.Table] | None = None) -> None:
-    """Write an episode into another dataset folder; its context and truth stay as they are.
+def write_again(
+    episode: Episode,
+    folder: Path,
+    changed: Mapping[str, pa.Table] | None = None,
+    *,
+    label: Label | None = None,
+    evidence: pd.DataFrame | None = None,
+) -> None:
+    """Write an episode into another dataset folder; its context stays as it is, and what else is not given.
 
     Parameters
     ----------
@@ -23,15 +32,17 @@ def write_again(episode: Episode, folder: Path, changed: Mapping[str, pa.Table] 
         Folder of the other dataset.
     changed
         Telemetry tables by name, with the `episode` column, that take the place of the episode's own.
+    label, evidence
+        Truth that takes the place of the episode's own.
     """
     view, changed = episode.view, changed or {}
     with EpisodeWriter(folder, episode.id, added_tables=view.context.added_tables) as writer:
         for table in view.tables:
             writer.write_table(table, [changed[table] if table in changed else view.table(table)])
         writer.write_context(view.context)
-        evidence = episode.evidence.drop(columns="episode").to_dict("records")
-        rows = [{str(name): _known(value) for name, value in row.items()} for row in evidence]
-        row = episode.label.as_row()
+        found = (episode.evidence if evidence is None else evidence).drop(columns="episode").to_dict("records")
+        rows = [{str(name): _known(value) for name, value in row.items()} for row in found]
+        row = (label or episode.label).as_row()
         del row["episode"]
         writer.write_truth(row, rows, episode.path / TRUTH / "journal.jsonl")
         writer.commit()

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
+
 from faultset.collector.apps import load_app
 from faultset.collector.episodes.messages import (
     EpisodeAssignment,
@@ -33,7 +35,7 @@ from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import load_source
 from faultset.core.errors import DataError, FaultsetError, in_one_sentence
 from faultset.core.files import translate_resource_errors
-from faultset.core.processes import die_with_parent, give_way
+from faultset.core.processes import BEHIND_OTHERS, die_with_parent, give_way, session_nice, set_session_nice
 
 REASON = "reason.txt"
 TRACEBACK = "traceback.txt"
@@ -42,6 +44,8 @@ LEAST_FREE_BYTES = 64 * 2**20
 
 def main() -> None:
     """Run the assigned plan; exit with 0 whenever an outcome could be reported."""
+    # clients of other episodes must not feel that this one starts
+    set_session_nice(BEHIND_OTHERS)
     assignment = decode(EpisodeAssignment, sys.stdin.readline())
     send = _sender()
     _log_by(send)
@@ -106,8 +110,12 @@ def _run(
     )
 
     def report(phase: Phase, end_ns: int | None) -> None:
-        if phase is Phase.COLLECT:
-            # what is left is files to be written: the pods of other episodes must not wait for it
+        if phase is Phase.WARMUP:
+            for pid in (os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))):
+                if session_nice(pid):
+                    set_session_nice(0, pid)
+        elif phase is Phase.COLLECT:
+            # what is left is files to be written, for which clients of other episodes must not wait
             give_way()
         send(PhaseReport(phase=str(phase), end_ns=end_ns))
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faultset.core.processes import die_with_parent, name_process
+from faultset.core.processes import die_with_parent, name_process, session_nice, set_session_nice
 
 
 def environment() -> dict[str, str]:
@@ -33,7 +33,7 @@ def launch(function: str, arguments: Sequence[Any], *, folder: Path, log: Path) 
     """Run `module:function(*arguments)` in a process and session of its own that dies with the calling thread."""
     command = [sys.executable, "-m", __name__, str(os.getpid()), function, json.dumps(list(arguments))]
     with log.open("ab") as output:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -42,6 +42,9 @@ def launch(function: str, arguments: Sequence[Any], *, folder: Path, log: Path) 
             env=environment(),
             start_new_session=True,
         )
+    if nice := session_nice():
+        set_session_nice(nice, process.pid)
+    return process
 
 
 def call(function: str, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> Any:

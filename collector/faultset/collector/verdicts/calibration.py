@@ -167,5 +167,13 @@ def shipped() -> tuple[Calibration, ...]:
 
 def threshold_for(app: str, platform: str, step_s: float, load: str = CONSTANT) -> float | None:
     """Return the limit of the latent test; None where it was not calibrated."""
+    return threshold_of(shipped(), app, platform, step_s, load)
+
+
+def threshold_of(
+    calibrations: Iterable[Calibration], app: str, platform: str, step_s: float, load: str
+) -> float | None:
+    """Return the limit that some calibrations give; None where none of them is of that kind, or it has too few."""
     wanted = (app, platform, step_s, load)
-    return next((one.threshold for one in shipped() if (one.app, one.platform, one.step_s, one.load) == wanted), None)
+    found = (one.threshold for one in calibrations if (one.app, one.platform, one.step_s, one.load) == wanted)
+    return next(found, None)
