@@ -79,7 +79,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
             count = max(FEWEST_NO_FAULT, math.ceil(len(injected) / 2))
         elif count == 0 and NOOP in request.faults:
             count = request.repeat
-        kinds = [request.no_fault[number % len(request.no_fault)] for number in range(count)]
+        kinds: list[NoFaultKind] = [request.no_fault[number % len(request.no_fault)] for number in range(count)]
         drafts.extend((app, kind, ()) for kind in kinds)
     if not drafts:
         raise UsageError("nothing to collect: name a fault with --faults, or no-fault episodes with --normal")
