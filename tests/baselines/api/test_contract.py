@@ -33,6 +33,12 @@ METRIC_METHODS = [
     if spec.extra != EXTRA or not missing_packages()
 ]
 SCALE_FREE = [spec for spec in METRIC_METHODS if spec.name not in UNIT_DECIDES]
+ALWAYS = "usad"
+"""The one network that is trained in every run; the others are with the slow tests."""
+
+
+def marks(spec: BaselineSpec) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if spec.extra == EXTRA and spec.name != ALWAYS else []
 
 
 @functools.cache
@@ -41,7 +47,7 @@ def trial_of(name: str) -> BaselineTrial:
     return BaselineTrial(SPECS[name])
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(spec)) for name, spec in SPECS.items()])
 def test_it_keeps_to_the_contract(name: str) -> None:
     if name in LACKING:
         pytest.skip(f"the extra {EXTRA} is not installed")
@@ -92,7 +98,7 @@ def altered(*, constants: bool) -> EpisodeView:
     return example_episodes().altered(f"other units, constants: {constants}", {"metrics": edit})
 
 
-@pytest.mark.parametrize("spec", SCALE_FREE, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", [pytest.param(spec, marks=marks(spec), id=spec.name) for spec in SCALE_FREE])
 def test_answers_depend_neither_on_units_nor_on_metrics_that_never_move(spec: BaselineSpec):
     trial = trial_of(spec.name)
     # what is drawn at random depends on the number of series

@@ -157,6 +157,7 @@ def test_no_attempt_is_begun_when_the_budget_is_spent(tmp_path: Path, prices: Pa
     assert scored == asked
 
 
+@pytest.mark.slow
 def test_what_was_paid_for_counts_whatever_the_budget_of_the_next_evaluation(tmp_path: Path, prices: Path) -> None:
     with chat_server(blames_geo) as server:
         first, paid = asked_of(server, tmp_path / "out", prices, max_cost_usd=1.0)

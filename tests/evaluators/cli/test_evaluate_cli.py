@@ -70,7 +70,10 @@ def test_a_damaged_file_is_named_before_anything_runs(example_dataset: Path, tmp
     assert victim.parent.parent.name in result.stderr
 
 
-@pytest.mark.parametrize("chosen", [("ksigma", "max-z"), ("ksigma", "max-z", "spot", "rca-tree")])
+@pytest.mark.parametrize(
+    "chosen",
+    [("ksigma", "max-z"), pytest.param(("ksigma", "max-z", "spot", "rca-tree"), marks=pytest.mark.slow)],
+)
 def test_data_that_is_damaged_meanwhile_is_left_out_and_the_rest_is_reported(
     chosen: tuple[str, ...], example_dataset: Path, tmp_path: Path
 ):
