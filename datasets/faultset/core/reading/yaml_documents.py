@@ -55,10 +55,11 @@ def parse_yaml(text: str, origin: str, *, error: type[FaultsetError] = UsageErro
     origin = printable(origin)
     try:
         return pickle.loads(_parsed(text))
-    except _Unwanted as problem:
-        raise error(f"{origin} is not the YAML that is wanted: {problem}; correct it") from None
-    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as problem:
-        raise error(f"{origin} is not YAML: {printable(' '.join(str(problem).split())[:300])}") from None
+    except (_Unwanted, yaml.YAMLError, ValueError, RecursionError, OverflowError) as problem:
+        reason = printable(" ".join(str(problem).split())[:300])
+    if "nesting depth" in reason:  # parsers have limits of their own, and may reach them first
+        reason = f"it is nested deeper than {MOST_LEVELS} levels"
+    raise error(f"{origin} is not YAML that faultset reads: {reason}; correct it")
 
 
 class _Unwanted(Exception):

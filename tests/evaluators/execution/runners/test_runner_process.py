@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -180,7 +181,8 @@ def test_an_answer_is_plain_data(runner: RunnerProcess, example_dataset: Path):
 def test_a_baseline_that_raises_is_an_error_with_its_place(runner: RunnerProcess, example_dataset: Path):
     outcome = ask(runner, example_dataset, Raises)
     assert outcome.status == "error"
-    assert outcome.reason.startswith("ZeroDivisionError: no samples at test_runner_process.py:")
+    assert outcome.reason.startswith("ZeroDivisionError: no samples in Raises.detect (")
+    assert re.search(r"\((test_runner_process\.py:|line )\d+\)$", outcome.reason)
     assert ask(runner, example_dataset, RaisesSystemExit).status == "error"
 
 

@@ -192,7 +192,17 @@ def _any_recorded(tables: Collection[str], views: Iterable[SharedView]) -> bool:
 
 def describe(error: BaseException) -> str:
     """One line for a table: kind, text, and the innermost place in the baseline."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    place = _place(error)
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+
+
+def _place(error: BaseException) -> str:
+    """Name function, file and line; code that came as bytes, of a notebook say, is of no file."""
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    if not frames:
+        return ""
+    frame, line = frames[-1]
+    file = os.path.basename(frame.f_code.co_filename)
+    where = f"line {line}" if file.startswith("<") else f"{file}:{line}"
+    return f" in {frame.f_code.co_qualname} ({where})"
