@@ -42,12 +42,17 @@ def calls_per_request(spans: pd.DataFrame) -> Calls:
 
 
 def columns(calls: Calls) -> list[list[str]]:
-    """Return the services by their depth below the entry, each as deep as its longest path; callers' order is kept."""
+    """Return the services by their depth below the entry, each as deep as its longest path; callers' order is kept.
+
+    What nobody calls, such as a consumer of a queue, is right before what it calls.
+    """
     edges = list(calls)
     depth = {name: 0 for edge in edges for name in edge}
     for _ in depth:
         for caller, callee in edges:
             depth[callee] = max(depth[callee], depth[caller] + 1)
+    for name in depth.keys() - {callee for _, callee in edges}:
+        depth[name] = min(depth[callee] for caller, callee in edges if caller == name) - 1
     placed: list[list[str]] = []
     for level in range(max(depth.values()) + 1):
         above = {name: row for column in placed for row, name in enumerate(column)}
