@@ -31,30 +31,46 @@ def orders(plan: Plan) -> list[RepairOrder]:
     return [repair_order(name, plan.target or "") for name in REPAIRS]
 
 
+def result_of(order: RepairOrder, succeeds: bool, after: tuple[str, ...]) -> MitigationResult:
+    return MitigationResult(
+        repair=order.name,
+        success=succeeds,
+        parts=(OraclePartResult(part="fault", ok=succeeds, detail="" if succeeds else "still there"),),
+        commands=(),
+        manifest=True,
+        mitigated_s=20.5 if succeeds else None,
+        repair_s=1.5 if succeeds else None,
+        after=after,
+    )
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Episodes that were run; those with the fault scale-to-zero fail."""
     run: list[str] = []
 
     def run_episodes(
-        planned: Sequence[Plan], root: Path, *, progress: Any, repairs: Mapping[str, RepairOrder], **options: Any
+        planned: Sequence[Plan],
+        root: Path,
+        *,
+        progress: Any,
+        repairs: Mapping[str, Sequence[RepairOrder]],
+        **options: Any,
     ) -> None:
         finished = []
         for plan in planned:
             run.append(plan.episode)
-            order = repairs[plan.episode]
-            result = MitigationResult(
-                repair=order.name,
-                success=order.undoes,
-                parts=(OraclePartResult(part="fault", ok=order.undoes, detail="" if order.undoes else "still there"),),
-                commands=(),
-                manifest=True,
-                mitigated_s=20.5 if order.undoes else None,
-                repair_s=1.5 if order.undoes else None,
-            )
+            results: list[MitigationResult] = []
+            for order in repairs[plan.episode]:
+                succeeds = order.undoes or (plan.fault == "network-delay" and order.name == "restart-target")
+                results.append(result_of(order, succeeds, tuple(one.repair for one in results)))
+                if succeeds:
+                    break
             fails = plan.fault == "scale-to-zero"
             outcome = EpisodeOutcome(
-                episode=plan.episode, failure="the host was busy" if fails else "", mitigation=None if fails else result
+                episode=plan.episode,
+                failure="the host was busy" if fails else "",
+                mitigations=() if fails else tuple(results),
             )
             finished.append(EpisodeResult(plan=plan, outcome=outcome, attempts=1, wall_s=1.0))
             progress(CampaignProgress(running={}, finished=finished, waiting=0))
@@ -88,6 +104,43 @@ def test_an_attempt_is_made_once_and_its_result_is_read_again(tmp_path: Path, ma
     assert len(made) == len(planned), "nothing is made twice"
     assert again.mitigations == first.mitigations
     assert sorted(one.id for one in read_mitigations(tmp_path / "out")) == sorted(made)
+
+
+def test_repairs_in_turn_share_an_episode_up_to_the_first_success(tmp_path: Path, made: list[str]) -> None:
+    planned = plan_mitigations(plans("target-port", "network-delay"), orders)
+    campaign = mitigate(planned, out=tmp_path / "out", in_turn=True)
+    by_fault = {
+        fault: [
+            (one.order.name, one.result.success, len(one.result.after))
+            for one in campaign.mitigations
+            if one.plan.fault == fault and one.result
+        ]
+        for fault in ("target-port", "network-delay")
+    }
+    assert by_fault == {
+        "target-port": [
+            ("do-nothing", False, 0),
+            ("restart-target", False, 1),
+            ("restart-everything", False, 2),
+            ("true-undo", True, 3),
+        ],
+        "network-delay": [
+            ("do-nothing", False, 0),
+            ("restart-target", True, 1),
+            ("restart-everything", False, 0),
+            ("true-undo", True, 1),
+        ],
+    }
+    assert len(made) == len(set(made)) == 3, "network-delay is injected again for what came after the restart"
+    assert mitigate(planned, out=tmp_path / "out", in_turn=True).mitigations == campaign.mitigations
+    assert len(made) == 3, "nothing is made twice"
+
+
+def test_a_failure_in_turn_is_that_of_every_repair_of_the_episode(tmp_path: Path, made: list[str]) -> None:
+    planned = plan_mitigations(plans("scale-to-zero"), orders)
+    campaign = mitigate(planned, out=tmp_path / "out", in_turn=True)
+    assert [one.failure for one in campaign.mitigations] == ["the host was busy"] * 4
+    assert read_mitigations(tmp_path / "out") == ()
 
 
 def test_an_attempt_that_cannot_be_made_is_named_and_made_again(tmp_path: Path, made: list[str]) -> None:

@@ -22,6 +22,7 @@ HOTEL = ["--faults", "target-port", "--apps", "hotel"]
         ([*HOTEL, "--repairs", "pray"], 'unknown repair "pray"'),
         ([*HOTEL, "--repairs", ""], "no repair: give a file with --commands"),
         ([*HOTEL, "--within", "5s"], "healthy for at least 2 s of it"),
+        (["plan.json", "--spread"], "--spread distributes --faults over --apps"),
         (["--faults", "noop", "--apps", "hotel"], "has no fault to repair"),
         ([*HOTEL, "--commands", "missing.txt"], "missing.txt is missing"),
         ([*HOTEL, "--platform", "moon"], 'unknown platform "moon"'),

@@ -41,7 +41,7 @@ def test_a_repair_is_said_to_have_succeeded_or_not(capsys: pytest.CaptureFixture
     made = MitigationResult(
         repair="do-nothing", success=False, parts=(), commands=(), manifest=True, mitigated_s=None, repair_s=None
     )
-    outcome = EpisodeOutcome(episode=PLAN.episode, mitigation=made)
+    outcome = EpisodeOutcome(episode=PLAN.episode, mitigations=(made,))
     ended = EpisodeResult(plan=PLAN, outcome=outcome, attempts=1, wall_s=60.0)
     with show_progress() as show:
         show(CampaignProgress(running={}, finished=[ended], waiting=0))

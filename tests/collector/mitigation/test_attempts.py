@@ -59,22 +59,26 @@ class VirtualClock:
             self.next_ns += SECOND // 10
 
 
-def mitigated(folder: Path, order: RepairOrder, plan: Plan = MITIGATION_PLAN) -> tuple[EpisodeOutcome, FakePlatform]:
+def mitigated(folder: Path, *orders: RepairOrder, plan: Plan = MITIGATION_PLAN) -> tuple[EpisodeOutcome, FakePlatform]:
     folder.mkdir(exist_ok=True)
     platform = FakePlatform(load_app("hotel"), Journal(folder / "journal.jsonl"))
     clock = VirtualClock(platform)
-    runner = EpisodeRunner(plan, platform, platform.journal, folder / "data", repair=order, clock=clock)
+    runner = EpisodeRunner(plan, platform, platform.journal, folder / "data", repairs=orders, clock=clock)
     return runner.run(), platform
 
 
-def result_of(folder: Path, order: RepairOrder, plan: Plan = MITIGATION_PLAN) -> MitigationResult:
-    outcome, platform = mitigated(folder, order, plan)
+def results_of(folder: Path, *orders: RepairOrder, plan: Plan = MITIGATION_PLAN) -> tuple[MitigationResult, ...]:
+    outcome, platform = mitigated(folder, *orders, plan=plan)
     assert outcome.failure == ""
     assert platform.journal.open_undo_operations() == []
     assert platform.torn_down
     assert not (folder / "data" / "episodes").exists()
-    assert outcome.mitigation is not None
-    return outcome.mitigation
+    return outcome.mitigations
+
+
+def result_of(folder: Path, order: RepairOrder, plan: Plan = MITIGATION_PLAN) -> MitigationResult:
+    (result,) = results_of(folder, order, plan=plan)
+    return result
 
 
 def wrong_parts(result: MitigationResult) -> set[str]:
@@ -101,6 +105,22 @@ def test_the_true_undo_repairs_and_the_time_counts_from_the_injection(tmp_path: 
     assert result.repair_s is not None
     assert 15 <= result.mitigated_s <= 22, "clients feel the fault for fifteen seconds before the repair begins"
     assert 0 <= result.repair_s <= 5
+
+
+def test_repairs_in_turn_meet_one_injection_and_end_with_the_first_that_succeeds(tmp_path: Path) -> None:
+    names = ("do-nothing", "restart-target", "true-undo", "restart-everything")
+    results = results_of(tmp_path, *(repair_order(name, "geo", within_s=20, sustain_s=5) for name in names))
+    assert [(one.repair, one.success) for one in results] == [
+        ("do-nothing", False),
+        ("restart-target", False),
+        ("true-undo", True),
+    ]
+    assert [one.after for one in results] == [(), names[:1], names[:2]]
+    undone = results[-1]
+    assert undone.repair_s is not None
+    assert undone.mitigated_s is not None
+    assert 0 <= undone.repair_s <= 5, "counts from the begin of that repair"
+    assert undone.mitigated_s >= 15 + 2 * 20, "counts from the injection"
 
 
 def test_the_right_command_repairs(tmp_path: Path) -> None:
@@ -137,7 +157,7 @@ def test_a_fault_that_never_shows_is_not_repaired(tmp_path: Path, monkeypatch: p
     outcome, platform = mitigated(tmp_path, repair_order("do-nothing", "geo"))
     assert "could not be confirmed" in outcome.failure
     assert platform.journal.open_undo_operations() == []
-    assert outcome.mitigation is None
+    assert outcome.mitigations == ()
 
 
 def test_an_interrupt_during_the_repair_undoes_the_fault(tmp_path: Path) -> None:
@@ -149,7 +169,7 @@ def test_an_interrupt_during_the_repair_undoes_the_fault(tmp_path: Path) -> None
         platform,
         platform.journal,
         tmp_path / "data",
-        repair=order,
+        repairs=[order],
         clock=clock,
         interrupted=lambda: runner.machine.phase == "mitigate",
     )

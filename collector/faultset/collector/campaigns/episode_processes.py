@@ -104,7 +104,7 @@ class RunningEpisode:
         jobs: int,
         settings: Mapping[str, Any],
         lock: int | None,
-        repair: RepairOrder | None = None,
+        repairs: Sequence[RepairOrder] = (),
         program: Sequence[str] = PROGRAM,
     ) -> RunningEpisode:
         """Start the process of an episode, and tell it what to run; `program` are the interpreter's arguments."""
@@ -126,7 +126,7 @@ class RunningEpisode:
             parent=os.getpid(),
             parallel=jobs,
             settings=dict(settings),
-            repair=repair,
+            repairs=tuple(repairs),
         )
         assert process.stdin is not None
         process.stdin.write(write_message(assignment))

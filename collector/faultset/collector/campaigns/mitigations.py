@@ -16,6 +16,7 @@ from pydantic import ConfigDict
 
 from faultset.collector.campaigns.output_folder import remove_abandoned, remove_lost_episode
 from faultset.collector.campaigns.scheduler import CampaignProgress, run_episodes
+from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.working_folders import FAILED, RUNNING
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
@@ -123,6 +124,7 @@ def mitigate(
     *,
     out: str | Path,
     jobs: int | None = None,
+    in_turn: bool = False,
     settings: Mapping[str, Any] | None = None,
     progress: Callable[[CampaignProgress], None] = lambda state: None,
     notify: Callable[[str], None] = _log.info,
@@ -136,6 +138,10 @@ def mitigate(
         What `plan_mitigations` returned; all on one platform.
     out
         Folder of the results, one file each in `mitigations/`; made when it does not exist.
+    in_turn
+        Whether the repairs of a plan are tried one after the other on the same live fault, in the order in which they
+        are planned, until one has repaired the application; those after that one meet the fault anew. Otherwise each
+        has an episode of its own.
     jobs, settings, progress, notify, should_stop
         As in `collect`.
 
@@ -171,27 +177,32 @@ def mitigate(
             notify(f"{len(due)} attempts to make, {len(present)} there already, at most {jobs} at a time, into {root}")
             made = dict(present)
 
-            def take(state: CampaignProgress) -> None:
-                ended = {result.episode: result for result in state.finished}
-                for one in due:
-                    if one.id in ended and one.id not in made:
-                        outcome = ended[one.id].outcome
-                        made[one.id] = replace(one, result=outcome.mitigation, failure=outcome.failure)
-                        if outcome.mitigation is not None and not outcome.failure:
-                            _write(root, made[one.id])
-                progress(state)
+            def run(groups: Mapping[str, Sequence[Mitigation]]) -> None:
+                def take(state: CampaignProgress) -> None:
+                    for ended in state.finished:
+                        for one in _tried(groups[ended.episode], ended.outcome):
+                            if one.id not in made:
+                                made[one.id] = one
+                                if not one.failure:
+                                    _write(root, one)
+                    progress(state)
 
-            run_episodes(
-                [one.plan for one in due],
-                root,
-                jobs=jobs,
-                settings=host.settings,
-                progress=take,
-                should_stop=should_stop,
-                remove_lost=lambda episode: remove_lost_episode(root, episode, host),
-                repairs={one.id: one.order for one in due},
-                lock=lock,
-            )
+                run_episodes(
+                    [group[0].plan for group in groups.values()],
+                    root,
+                    jobs=jobs,
+                    settings=host.settings,
+                    progress=take,
+                    should_stop=should_stop,
+                    remove_lost=lambda episode: remove_lost_episode(root, episode, host),
+                    repairs={episode: [one.order for one in group] for episode, group in groups.items()},
+                    lock=lock,
+                )
+
+            while due and not should_stop():
+                run(_in_groups(due, in_turn))
+                left = [one for one in due if one.id not in made] if in_turn else []
+                due = left if len(left) < len(due) else []
     return MitigationCampaign(
         root=root,
         mitigations=tuple(made[one.id] for one in planned if one.id in made),
@@ -203,6 +214,22 @@ def mitigate(
 def read_mitigations(root: str | Path) -> tuple[Mitigation, ...]:
     """Return all attempts whose results a folder holds; raise DataError when one is damaged."""
     return tuple(_document(path, Path(root)) for path in sorted((Path(root) / MITIGATIONS).glob("*.json")))
+
+
+def _in_groups(due: Sequence[Mitigation], in_turn: bool) -> dict[str, list[Mitigation]]:
+    """Return the attempts that share an episode, by its id, which is the first one's."""
+    groups: dict[str, list[Mitigation]] = {}
+    for one in due:
+        alone = one.order.mitigator is not None or not in_turn
+        groups.setdefault(one.id if alone else replace(one.plan, episode="").to_json(), []).append(one)
+    return {group[0].id: group for group in groups.values()}
+
+
+def _tried(group: Sequence[Mitigation], outcome: EpisodeOutcome) -> list[Mitigation]:
+    """Return what came of the attempts of an episode; those after the first success were not made."""
+    if outcome.failure:
+        return [replace(one, failure=outcome.failure) for one in group]
+    return [replace(one, result=result) for one, result in zip(group, outcome.mitigations, strict=False)]
 
 
 def _check_folder(root: Path) -> None:

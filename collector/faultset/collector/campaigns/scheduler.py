@@ -75,7 +75,7 @@ def run_episodes(
     progress: Callable[[CampaignProgress], None],
     should_stop: Callable[[], bool],
     remove_lost: Callable[[str], None] = lambda episode: None,
-    repairs: Mapping[str, RepairOrder] = MappingProxyType({}),
+    repairs: Mapping[str, Sequence[RepairOrder]] = MappingProxyType({}),
     lock: int | None = None,
 ) -> list[EpisodeResult]:
     """Run plans, at most `jobs` at a time, and return their results in the order in which they ended.
@@ -95,7 +95,8 @@ def run_episodes(
     remove_lost
         Called with the id of an episode whose process ended without a word, to undo and remove what it has left.
     repairs
-        What is done about the fault of an episode, by its id; episodes with a repair are not written.
+        What is done about the fault of an episode, by its id, one after the other until one has repaired the
+        application; episodes with a repair are not written.
     lock
         Descriptor of the dataset's lock, which episodes hold until they have undone their changes, should this process
         be killed.
@@ -132,8 +133,8 @@ def run_episodes(
             may_start = not should_stop() and time.monotonic() - last_start >= (STAGGER_S if running else 0.0)
             if waiting and not reason and may_start:
                 chosen = waiting.next()
-                repair = repairs.get(chosen.plan.episode)
-                begun = RunningEpisode.start(chosen, root, jobs, settings, lock, repair)
+                ordered = repairs.get(chosen.plan.episode, ())
+                begun = RunningEpisode.start(chosen, root, jobs, settings, lock, ordered)
                 plan = begun.plan
                 running[plan.episode] = begun
                 _log.info("episode %s starts (%s, attempt %d)", plan.episode, plan.title, begun.attempt)

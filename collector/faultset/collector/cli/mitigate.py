@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 @click.option(
     "--apps", metavar="NAMES", shell_complete=complete_names("faultset.apps", "all"), help="Applications to run."
 )
+@click.option(
+    "--spread", is_flag=True, help="Inject each fault into one of the applications that it fits, not into all of them."
+)
 @click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn at random, evenly, by default.")
 @click.option(
     "--commands",
@@ -45,6 +48,12 @@ if TYPE_CHECKING:
     metavar="NAMES",
     help="Repairs to compare with yours: do-nothing, restart-target, restart-everything, true-undo, all or none.  "
     "[default: all, or none with --commands]",
+)
+@click.option(
+    "--in-turn",
+    is_flag=True,
+    help="Try the repairs one after the other on the same live fault until one succeeds, instead of each in an episode "
+    "of its own.",
 )
 @mitigator_options
 @click.option("--within", type=DURATION, default=90.0, show_default="90s", help="Time for the application to recover.")
@@ -68,9 +77,11 @@ def mitigate(
     plan: Path | None,
     faults: str | None,
     apps: str | None,
+    spread: bool,
     targets: str | None,
     commands: Path | None,
     repairs: str | None,
+    in_turn: bool,
     within: float,
     sustain: float,
     out: Path,
@@ -93,6 +104,7 @@ def mitigate(
       faultset mitigate --faults target-port --apps hotel --commands repair.txt
       faultset mitigate data/episodes/53f1501ed880 --commands repair.txt --repairs do-nothing,true-undo
       faultset mitigate --faults all --apps hotel --out mitigations/
+      faultset mitigate --faults all --apps all --spread --in-turn --within 20s
       faultset mitigate --faults target-port --apps hotel --agents react,scripted --model gpt-5-mini
     """
     from faultset.collector.campaigns.mitigations import mitigate as make_attempts
@@ -101,10 +113,14 @@ def mitigate(
 
     if (plan is None) == (faults is None):
         raise UsageError("either a PLAN or an EPISODE, or --faults with --apps, says what is injected; give one")
+    if spread and plan is not None:
+        raise UsageError("--spread distributes --faults over --apps; leave it out with a PLAN or an EPISODE")
     plans = (
         _planned(plan)
         if plan is not None
-        else _drawn(comma_separated(faults), comma_separated(apps), comma_separated(targets), platform, seed, rate)
+        else _drawn(
+            comma_separated(faults), comma_separated(apps), comma_separated(targets), platform, seed, rate, spread
+        )
     )
     agents = {name: given.pop(name) for name in AGENT_OPTIONS}
     own = mitigator_orders(agents, within_s=within, sustain_s=sustain)
@@ -114,6 +130,7 @@ def mitigate(
             planned,
             out=out,
             jobs=jobs,
+            in_turn=in_turn,
             settings=platform_settings(**given),
             progress=progress,
             notify=lambda sentence: click.echo(sentence, err=True),
@@ -135,7 +152,13 @@ def _planned(path: Path) -> tuple[Plan, ...]:
 
 
 def _drawn(
-    faults: Sequence[str], apps: Sequence[str], targets: Sequence[str], platform: str, seed: int, rate_rps: float
+    faults: Sequence[str],
+    apps: Sequence[str],
+    targets: Sequence[str],
+    platform: str,
+    seed: int,
+    rate_rps: float,
+    spread: bool,
 ) -> tuple[Plan, ...]:
     from faultset.collector.mitigation.phases import MITIGATION_PHASES
     from faultset.collector.plans.campaign_plans import plan_campaign
@@ -152,6 +175,7 @@ def _drawn(
         normal=0,
         profile="quick",
         rate_rps=rate_rps,
+        spread=spread,
         **vars(MITIGATION_PHASES),
     )
     return tuple(sorted(plan_campaign(request), key=lambda one: (one.app, one.fault or "")))
@@ -195,6 +219,7 @@ _COLUMNS = {
     "repair": "repair",
     "outcome": "outcome",
     "mitigated_s": "TTM s",
+    "repair_s": "repair s",
     "work": "agent",
     "wrong": "still wrong",
 }
@@ -210,7 +235,8 @@ def _row(one: Mitigation) -> dict[str, Any]:
         "repair": one.order.name,
         "outcome": "not made" if result is None else "repaired" if result.success else "not repaired",
         "work": None if one.order.mitigator is None or result is None else _work(result.mitigator or {}),
-        "mitigated_s": result.mitigated_s if result else None,
+        "mitigated_s": result.mitigated_s if result and not result.after else None,
+        "repair_s": result.repair_s if result else None,
         "wrong": one.failure or "; ".join(f"{part.part}: {part.detail}" for part in wrong),
     }
 

@@ -20,8 +20,10 @@ def describe(result: EpisodeResult) -> str:
         ended = f"failed: {brief(result.failure)}" + (f" (logs in {logs})" if logs else "")
     elif not result.attempts:
         ended = "was there already"
-    elif result.outcome.mitigation is not None:
-        ended = f"{'repaired' if result.outcome.mitigation.success else 'not repaired'} in {result.wall_s:.0f} s"
+    elif tried := result.outcome.mitigations:
+        ended = f"{'repaired' if tried[-1].success else 'not repaired'} in {result.wall_s:.0f} s"
+        if len(tried) > 1:
+            ended += f" ({len(tried)} repairs in turn)"
     else:
         ended = f"{result.verdict if plan.fault else 'no fault'} in {result.wall_s:.0f} s"
     return f"{plan.episode}  {plan.title}: {ended}"

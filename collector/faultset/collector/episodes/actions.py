@@ -61,8 +61,8 @@ class EpisodeActions:
         What happened so far.
     judgement
         The verdict and its evidence; None before the episode is written.
-    mitigation
-        What came of the repair; None without one, or before it was made.
+    mitigations
+        What came of each repair that was tried; empty without one, or before the first was made.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class EpisodeActions:
         self.machine, self.draws, self.platform, self.journal, self.root = machine, draws, platform, journal, root
         self.sources = sources
         self.judgement: Judgement | None = None
-        self.mitigation: MitigationResult | None = None
+        self.mitigations: tuple[MitigationResult, ...] = ()
         self._attempt = attempt
         self._interrupted, self._pressure, self._watchdog, self._clock = interrupted, pressure, watchdog, clock
 
@@ -182,7 +182,7 @@ class EpisodeActions:
                 _log.info("%s on %s is in effect: %s", one.spec.name, one.target, seen)
 
     def mitigate(self) -> None:
-        """Carry out the repair, and judge whether the application is healthy for good."""
+        """Carry out the repairs until one succeeds, and judge whether the application is healthy for good."""
         assert self._attempt is not None
         if self.record.unconfirmed:
             raise self._unconfirmed(self.record.unconfirmed[0])
@@ -199,10 +199,11 @@ class EpisodeActions:
         )
         _log.info("the repair begins")
         try:
-            self.mitigation = self._attempt.run(live)
+            self.mitigations = self._attempt.run(live)
         finally:
             recording.close()
-        _log.info("the repair %s", "has succeeded" if self.mitigation.success else "has failed")
+        for result in self.mitigations:
+            _log.info("the repair %s %s", result.repair, "has succeeded" if result.success else "has failed")
 
     def undo(self) -> None:
         """Undo every change, and wait for the application to recover when the episode has come so far."""

@@ -25,8 +25,9 @@ class EpisodeAssignment(Message):
         How many episodes the campaign runs at a time.
     settings
         Settings of the platform's host.
-    repair
-        What is done about the fault at the end of the view, instead of writing the episode.
+    repairs
+        What is done about the fault at the end of the view, one after the other until one has repaired the application,
+        instead of writing the episode.
     """
 
     plan: Plan
@@ -34,7 +35,7 @@ class EpisodeAssignment(Message):
     parent: int
     parallel: int
     settings: dict[str, Any]
-    repair: RepairOrder | None = None
+    repairs: tuple[RepairOrder, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +64,8 @@ class EpisodeOutcome(Message):
         Folder with the logs and the journal of a failed episode.
     source_failures
         Name of each added source that failed, with the reason.
-    mitigation
-        What came of a repair.
+    mitigations
+        What came of each repair that was tried.
     """
 
     episode: str
@@ -79,7 +80,7 @@ class EpisodeOutcome(Message):
     latent_fires: bool = False
     logs: Path | None = None
     source_failures: dict[str, str] = field(default_factory=dict)
-    mitigation: MitigationResult | None = None
+    mitigations: tuple[MitigationResult, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

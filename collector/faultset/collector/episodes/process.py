@@ -129,7 +129,7 @@ def _run(
         report=report,
         interrupted=lambda: bool(stopping) or os.getppid() != assignment.parent,
         parallel=assignment.parallel,
-        repair=assignment.repair,
+        repairs=assignment.repairs,
     )
     try:
         return runner.run()

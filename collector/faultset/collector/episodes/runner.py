@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,12 +65,12 @@ class EpisodeRunner:
         interrupted: Callable[[], bool] = lambda: False,
         parallel: int = 1,
         pressure: CpuPressure | None = None,
-        repair: RepairOrder | None = None,
+        repairs: Sequence[RepairOrder] = (),
         clock: EpisodeClock = SYSTEM_CLOCK,
     ):
         self.plan, self.platform, self.journal = plan, platform, journal
         self.sources = sources or SourceRecorder((), root)
-        draws = draw(plan) if repair is None else draw(plan, harmless_changes=0)
+        draws = draw(plan, harmless_changes=0) if repairs else draw(plan)
         faults = tuple(
             FaultRecord(spec=get_fault(one.fault), target=one.target, rng=rng, course=course)
             for one, rng, course in zip(plan.faults, (draws.fault, *draws.further), draws.courses, strict=False)
@@ -78,7 +78,7 @@ class EpisodeRunner:
         self.record = EpisodeRecord(plan=plan, faults=faults, parallel=parallel, clock=clock)
         repeats_s = tuple(one.spec.repeat_s for one in faults if one.spec.repeat_s is not None)
         self.machine = EpisodeMachine(plan=plan, draws=draws, repeats_s=repeats_s)
-        self.machine.mitigates = repair is not None
+        self.machine.mitigates = bool(repairs)
         self._report, self._interrupted, self._clock = report, interrupted, clock
         self._pressure = pressure or CpuPressure()
         self._watchdog = EpisodeWatchdog(platform, clock)
@@ -93,7 +93,7 @@ class EpisodeRunner:
             interrupted=interrupted,
             pressure=self._pressure,
             watchdog=self._watchdog,
-            attempt=_attempt(repair, platform, root, journal) if repair else None,
+            attempt=_attempt(repairs, platform, root, journal) if repairs else None,
             clock=clock,
         )
         self._next_check_ns = 0
@@ -144,7 +144,7 @@ class EpisodeRunner:
             sli_fires=bool(judgement and judgement.sli_fires),
             latent_fires=bool(judgement and judgement.latent_fires),
             source_failures=self.sources.failures,
-            mitigation=self._actions.mitigation,
+            mitigations=self._actions.mitigations,
         )
 
     def _perform(self, command: Command) -> tuple[Event, BaseException | None]:
@@ -191,8 +191,10 @@ class EpisodeRunner:
             self._clock.sleep(min(0.1, max(0.0, (deadline_ns - self._clock.time_ns()) / 1e9)))
 
 
-def _attempt(repair: RepairOrder, platform: EpisodePlatform, root: Path, journal: Journal) -> MitigationAttempt:
+def _attempt(
+    repairs: Sequence[RepairOrder], platform: EpisodePlatform, root: Path, journal: Journal
+) -> MitigationAttempt:
     # Few episodes repair something, and the commands of a repair bring much.
     from faultset.collector.mitigation.attempts import MitigationAttempt
 
-    return MitigationAttempt(repair, platform, root=root, hidden=(root, journal.path.parent))
+    return MitigationAttempt(repairs, platform, root=root, hidden=(root, journal.path.parent))

@@ -1,8 +1,9 @@
-"""One attempt to repair an application: the repair is carried out, and the oracle judges until it is satisfied."""
+"""Attempts to repair an application: a repair is carried out, and the oracle judges until it is satisfied."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,13 @@ from faultset.collector.mitigation.kubectl.front import Kubectl
 from faultset.collector.mitigation.kubectl.session import KubectlSession
 from faultset.collector.mitigation.live_fault import LiveFault
 from faultset.collector.mitigation.live_tools import LiveTools
-from faultset.collector.mitigation.messages import CommandResult, MitigationResult, OraclePartResult, RepairOrder
+from faultset.collector.mitigation.messages import (
+    CommandResult,
+    MitigationResult,
+    MitigatorOrder,
+    OraclePartResult,
+    RepairOrder,
+)
 from faultset.collector.mitigation.mitigators import CallQueue, run_mitigator
 from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
 from faultset.collector.platforms.api.platform import Platform
@@ -24,11 +31,11 @@ SETTLE_S = 2.0
 
 
 class MitigationAttempt:
-    """Carries out a repair order.
+    """Carries out repair orders, one after the other until one has repaired the application.
 
     Parameters
     ----------
-    order
+    orders
         What is done, and how it is judged.
     platform
         Where the application runs.
@@ -38,16 +45,25 @@ class MitigationAttempt:
         Folders that say what was injected.
     """
 
-    def __init__(self, order: RepairOrder, platform: Platform, *, root: Path, hidden: Sequence[Path]):
-        self._order, self._platform, self._root, self._hidden = order, platform, root, tuple(hidden)
+    def __init__(self, orders: Sequence[RepairOrder], platform: Platform, *, root: Path, hidden: Sequence[Path]):
+        self._orders, self._platform, self._root, self._hidden = tuple(orders), platform, root, tuple(hidden)
         self._healthy: HealthyState | None = None
 
     def note_healthy(self) -> None:
         """Note the application's state; called just before the injection."""
         self._healthy = HealthyState.of(self._platform)
 
-    def run(self, live: LiveFault) -> MitigationResult:
-        """Repair, and judge until the application has stayed healthy or time is up."""
+    def run(self, live: LiveFault) -> tuple[MitigationResult, ...]:
+        """Repair, and judge until the application has stayed healthy or time is up; then the next, if there is one."""
+        results: list[MitigationResult] = []
+        for order in self._orders:
+            result = self._carry_out(order, live)
+            results.append(replace(result, after=tuple(one.repair for one in results)))
+            if result.success:
+                break
+        return tuple(results)
+
+    def _carry_out(self, order: RepairOrder, live: LiveFault) -> MitigationResult:
         assert self._healthy is not None, "the healthy state is noted before the injection"
         oracle = MitigationOracle(
             self._platform,
@@ -59,17 +75,17 @@ class MitigationAttempt:
             unhealthy_requests=live.unhealthy_requests,
         )
         began_ns = live.clock()
-        watch = _Watch(oracle, live, self._order.sustain_s)
-        if self._order.mitigator is not None:
-            commands, record = self._operate(live, watch)
+        watch = _Watch(oracle, live, order.sustain_s)
+        if order.mitigator is not None:
+            commands, record = self._operate(order, order.mitigator, live, watch)
             # a mitigator's thinking takes as long as it takes
             deadline_from_ns = live.clock()
         else:
-            commands, record, deadline_from_ns = self._repair(live), None, began_ns
+            commands, record, deadline_from_ns = self._repair(order, live), None, began_ns
             watch.begin()
-        healthy_ns = watch.until(deadline_from_ns + round(self._order.within_s * SECOND_NS))
+        healthy_ns = watch.until(deadline_from_ns + round(order.within_s * SECOND_NS))
         return MitigationResult(
-            repair=self._order.name,
+            repair=order.name,
             success=healthy_ns is not None,
             parts=watch.parts,
             commands=commands,
@@ -89,17 +105,18 @@ class MitigationAttempt:
         if wrong:
             raise PlatformError(f"the undo has not restored everything: {'; '.join(wrong[:3])}")
 
-    def _repair(self, live: LiveFault) -> tuple[CommandResult, ...]:
-        if self._order.undoes:
+    def _repair(self, order: RepairOrder, live: LiveFault) -> tuple[CommandResult, ...]:
+        if order.undoes:
             live.undo()
             return ()
-        kubectl = Kubectl(self._session(live, live.sleep, by_owner=True))
-        return tuple(kubectl.run(line) for line in self._order.commands)
+        kubectl = Kubectl(self._session(live, live.sleep, folder=order.folder, by_owner=True))
+        return tuple(kubectl.run(line) for line in order.commands)
 
-    def _operate(self, live: LiveFault, watch: _Watch) -> tuple[tuple[CommandResult, ...], dict[str, Any]]:
+    def _operate(
+        self, order: RepairOrder, chosen: MitigatorOrder, live: LiveFault, watch: _Watch
+    ) -> tuple[tuple[CommandResult, ...], dict[str, Any]]:
         """Let a mitigator work, and watch the application meanwhile."""
-        order, queue = self._order.mitigator, CallQueue()
-        assert order is not None
+        queue = CallQueue()
 
         def sleep(seconds: float) -> None:
             until_ns = live.clock() + round(seconds * SECOND_NS)
@@ -111,13 +128,12 @@ class MitigationAttempt:
             live.sleep(0.0)
             watch.look()
 
-        tools = LiveTools(live.recorded, Kubectl(self._session(live, sleep)), sleep, queue)
-
+        tools = LiveTools(live.recorded, Kubectl(self._session(live, sleep, folder=order.folder)), sleep, queue)
         watch.begin()
         record = run_mitigator(
-            order,
+            chosen,
             lambda mitigator: mitigator.mitigate(
-                tools, order.settings, run=live.run, out=self._root, hidden=self._hidden
+                tools, chosen.settings, run=live.run, out=self._root, hidden=self._hidden
             ),
             queue,
             between,
@@ -125,10 +141,12 @@ class MitigationAttempt:
         )
         if "failure" in record:
             # says nothing about the repair, and would fail again in the same way
-            raise UsageError(f"{self._order.name} could not work: {record['failure']}")
+            raise UsageError(f"{order.name} could not work: {record['failure']}")
         return tuple(tools.commands), record
 
-    def _session(self, live: LiveFault, sleep: Callable[[float], None], *, by_owner: bool = False) -> KubectlSession:
+    def _session(
+        self, live: LiveFault, sleep: Callable[[float], None], *, folder: Path | None, by_owner: bool = False
+    ) -> KubectlSession:
         namespaces = {self._platform.app.name}
         for found in self._platform.list("Deployment"):
             namespaces.add(found["metadata"].get("namespace") or self._platform.app.name)
@@ -137,7 +155,7 @@ class MitigationAttempt:
             platform=self._platform,
             namespaces=frozenset(namespaces),
             known=frozenset(self._healthy.desired.objects),
-            folder=self._order.folder,
+            folder=folder,
             clock=live.clock,
             sleep=sleep,
             by_owner=by_owner,

@@ -120,6 +120,8 @@ class MitigationResult(Message):
         From the begin of the repair to the same instant.
     mitigator
         What the mitigator says of its work; None for commands.
+    after
+        Repairs that were tried in vain on the same live fault before; empty where this was the first.
     """
 
     repair: str
@@ -130,3 +132,4 @@ class MitigationResult(Message):
     mitigated_s: float | None
     repair_s: float | None
     mitigator: dict[str, Any] | None = None
+    after: tuple[str, ...] = ()
