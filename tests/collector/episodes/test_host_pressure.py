@@ -15,24 +15,14 @@ class Machine:
     """A clock, how long processes have waited, and how long processors were idle."""
 
     def __init__(self) -> None:
-        self.now = self.waited = self.idle = self.low_priority = self.lateness = 0.0
-        self.pressure = CpuPressure(
-            lambda: self.waited,
-            lambda: self.idle,
-            lambda: self.low_priority,
-            lambda: self.lateness,
-            clock=lambda: self.now,
-        )
+        self.now = self.waited = self.idle = 0.0
+        self.pressure = CpuPressure(lambda: self.waited, lambda: self.idle, clock=lambda: self.now)
 
-    def run(
-        self, seconds: float, share: float, free_cores: float = 1.0, low_priority: float = 0.0, lateness: float = 0.0
-    ) -> None:
+    def run(self, seconds: float, share: float, free_cores: float = 1.0) -> None:
         for _ in range(round(seconds)):
             self.now += 1.0
             self.waited += share
             self.idle += free_cores
-            self.low_priority += low_priority
-            self.lateness += lateness
             self.pressure.sample()
 
     def waiting_share(self, window_s: float) -> float:
@@ -72,24 +62,6 @@ def test_a_machine_whose_cores_are_all_used_is_busy_although_nothing_waits() -> 
     assert use
     assert use.has_room
     assert use.free_cores == pytest.approx(1.5)
-
-
-def test_processes_of_low_priority_leave_room_unless_others_are_late_too() -> None:
-    machine = Machine()
-    machine.run(10, 1.0, free_cores=0.1, low_priority=1.4, lateness=0.05)
-    use = machine.pressure.use()
-    assert use
-    assert use.free_cores == pytest.approx(1.5)
-    assert use.waiting_share == pytest.approx(0.05)
-    assert use.has_room
-    machine.run(10, 1.0, free_cores=0.1, low_priority=1.4, lateness=0.9)
-    assert machine.pressure.is_busy()
-
-
-def test_without_processes_of_low_priority_all_waiting_counts() -> None:
-    machine = Machine()
-    machine.run(10, 1.0, free_cores=0.6, lateness=0.05)
-    assert machine.pressure.is_busy()
 
 
 def test_deadlines_grow_with_the_pressure_up_to_a_limit() -> None:

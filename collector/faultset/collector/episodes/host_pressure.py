@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
@@ -21,8 +18,6 @@ LEAST_FREE_CORES = 0.1
 """How much of one core is free at least on a machine that does not count as busy."""
 CORES_OF_AN_EPISODE = 0.5
 """What has to be free for one more episode beside others: it needs a third of a core, and more while it starts."""
-LOW_PRIORITY_CORES = 0.05
-"""How much of a core processes of low priority use at least when they are what the kernel's information is about."""
 LONGEST_FACTOR = 4.0
 """How many times as long as planned a deadline becomes at most."""
 
@@ -31,14 +26,6 @@ _TOTAL = re.compile(r"^some .*total=(\d+)", re.MULTILINE)
 _SAMPLE_S = 0.5
 _KEPT_S = 120.0
 _STEP_S = 0.05
-
-
-class _Sample(NamedTuple):
-    at_s: float
-    waited_s: float
-    lateness_s: float
-    idle_s: float
-    low_priority_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +37,7 @@ class CpuUse:
     waiting_share
         Share of the time in which some process waited for a processor.
     free_cores
-        Cores that nothing used, or only processes of low priority, which make room.
+        Cores that nothing used.
     """
 
     waiting_share: float
@@ -74,8 +61,6 @@ class CpuPressure:
     """Measures how much of the processors is free and how long processes waited for one, since it was made.
 
     The kernel's pressure stall information says how long; where it has none, a thread measures how late it is woken.
-    While processes of low priority compute, that information is mostly about them, and the thread's lateness counts
-    where it is less.
 
     Parameters
     ----------
@@ -83,10 +68,6 @@ class CpuPressure:
         Returns for how many seconds processes have waited so far; the machine's own measure when left out.
     idle_s
         Returns for how many seconds processors were idle so far, all added up; the machine's own when left out.
-    low_priority_s
-        Returns for how many seconds processors ran processes of low priority so far; the machine's own when left out.
-    lateness_s
-        Returns how late a thread of this process was woken so far, in seconds; measured when left out.
     clock
         Monotonic seconds.
     """
@@ -95,42 +76,33 @@ class CpuPressure:
         self,
         waited_s: Callable[[], float] | None = None,
         idle_s: Callable[[], float] | None = None,
-        low_priority_s: Callable[[], float] | None = None,
-        lateness_s: Callable[[], float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._lateness_s = lateness_s or _lag().waited_s
-        self._waited_s = waited_s or (_stalled_s if _has_stall_information() else self._lateness_s)
+        self._waited_s = waited_s or (_stalled_s if _has_stall_information() else _Lag().waited_s)
         self._idle_s = idle_s or _idle_s
-        self._low_priority_s = low_priority_s or _low_priority_s
         self._clock = clock
-        self._samples: deque[_Sample] = deque()
+        self._samples: deque[tuple[float, float, float]] = deque()
         self.sample()
 
     def sample(self) -> None:
         """Take a measurement; to be called at least every few seconds."""
         now = self._clock()
-        if self._samples and now - self._samples[-1].at_s < _SAMPLE_S:
+        if self._samples and now - self._samples[-1][0] < _SAMPLE_S:
             return
-        self._samples.append(_Sample(now, self._waited_s(), self._lateness_s(), self._idle_s(), self._low_priority_s()))
-        while now - self._samples[0].at_s > _KEPT_S:
+        self._samples.append((now, self._waited_s(), self._idle_s()))
+        while now - self._samples[0][0] > _KEPT_S:
             self._samples.popleft()
 
     def use(self, window_s: float = 10.0) -> CpuUse | None:
         """Return what was used in the last `window_s`; None while too little has been measured."""
         self.sample()
-        end = self._samples[-1]
-        begin = next(one for one in self._samples if one.at_s >= end.at_s - window_s)
-        seconds = end.at_s - begin.at_s
-        if seconds < _SAMPLE_S:
+        end, waited_s, idle_s = self._samples[-1]
+        begin, waited_before_s, idle_before_s = next(one for one in self._samples if one[0] >= end - window_s)
+        if end - begin < _SAMPLE_S:
             return None
-        waited_s = end.waited_s - begin.waited_s
-        low_priority_s = end.low_priority_s - begin.low_priority_s
-        if low_priority_s >= LOW_PRIORITY_CORES * seconds:
-            waited_s = min(waited_s, end.lateness_s - begin.lateness_s)
         return CpuUse(
-            waiting_share=min(1.0, max(0.0, waited_s / seconds)),
-            free_cores=max(0.0, (end.idle_s - begin.idle_s + low_priority_s) / seconds),
+            waiting_share=min(1.0, max(0.0, (waited_s - waited_before_s) / (end - begin))),
+            free_cores=max(0.0, (idle_s - idle_before_s) / (end - begin)),
         )
 
     def is_busy(self, window_s: float = 10.0) -> bool:
@@ -164,17 +136,6 @@ def _idle_s() -> float:
     times = psutil.cpu_times()
     # a processor whose processes all wait for a disk is free for others
     return times.idle + getattr(times, "iowait", 0.0)
-
-
-def _low_priority_s() -> float:
-    # what has this process's own priority or a higher one makes no room for it
-    is_low_itself = os.getpriority(os.PRIO_PROCESS, 0) > 0
-    return 0.0 if is_low_itself else float(getattr(psutil.cpu_times(), "nice", 0.0))
-
-
-@cache
-def _lag() -> _Lag:
-    return _Lag()
 
 
 class _Lag:
