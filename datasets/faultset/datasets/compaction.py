@@ -1,4 +1,4 @@
-"""Smaller datasets: ids numbered instead of random, and a share of the traces.
+"""Smaller datasets: ids numbered instead of random, the smallest encoding of each column, and a share of the traces.
 
 Ids of traces and spans are random, so that no compression helps: they are more than half of what spans and logs take.
 Numbered in order of time they take a tenth. What belongs together stays together, in lines of logs as well.
@@ -80,7 +80,7 @@ def compact_dataset(
             spans, logs = (episode.view.table(table) for table in _TEXTS)
             kept = spans.filter(_drawn(spans["trace_id"], traces)) if traces < 1 else spans
             changed = dict(zip(_TEXTS, with_numbered_ids([kept, logs], list(_TEXTS.values())), strict=True))
-            write_again(episode, folder, changed)
+            write_again(episode, folder, changed, smallest=True)
             steps.add()
         source = {"version": dataset.version, "created": dataset.created, "traces": traces}
         provenance = dict(dataset.provenance) | {"compacted_from": source}

@@ -21,6 +21,7 @@ def write_again(
     *,
     label: Label | None = None,
     evidence: pd.DataFrame | None = None,
+    smallest: bool = False,
 ) -> None:
     """Write an episode into another dataset folder; its context stays as it is, and what else is not given.
 
@@ -34,9 +35,11 @@ def write_again(
         Telemetry tables by name, with the `episode` column, that take the place of the episode's own.
     label, evidence
         Truth that takes the place of the episode's own.
+    smallest
+        Write slower, with less space.
     """
     view, changed = episode.view, changed or {}
-    with EpisodeWriter(folder, episode.id, added_tables=view.context.added_tables) as writer:
+    with EpisodeWriter(folder, episode.id, smallest=smallest, added_tables=view.context.added_tables) as writer:
         for table in view.tables:
             writer.write_table(table, [changed[table] if table in changed else view.table(table)])
         writer.write_context(view.context)

@@ -30,6 +30,7 @@ from faultset.datasets.format.storage import (
     QUICK,
     QUICK_NUMBERS,
     SMALL,
+    SMALLEST,
     Compression,
     translate_disk_full,
     with_missing_columns,
@@ -56,6 +57,8 @@ class EpisodeWriter:
         Opaque name: letters, digits and `-`.
     quick
         Write faster, with a little more space.
+    smallest
+        Write slower, with less space.
     added_tables
         Tables beside those that every episode has; the context must name them, too.
     """
@@ -66,11 +69,12 @@ class EpisodeWriter:
         episode_id: str,
         *,
         quick: bool = False,
+        smallest: bool = False,
         added_tables: Sequence[AddedTable] = (),
     ) -> None:
         check_episode_id(episode_id)
         self._id = episode_id
-        self._quick = quick
+        self._quick, self._smallest = quick, smallest
         self._schemas = TABLES | {table.name: table.schema for table in added_tables}
         self._parent = Path(dataset_root) / EPISODES
         self._final = self._parent / episode_id
@@ -143,8 +147,9 @@ class EpisodeWriter:
             label["faults"] = [{**one, "parameters": canonical_json(one["parameters"])} for one in label["faults"]]
         folder = self._folder / TRUTH
         with self._guarded():
-            write_parquet(folder / "label.parquet", self._truth_rows("label", LABEL, [label]))
-            write_parquet(folder / "evidence.parquet", self._truth_rows("evidence", EVIDENCE, evidence))
+            compression = SMALLEST if self._smallest else SMALL
+            for name, schema, rows in (("label", LABEL, [label]), ("evidence", EVIDENCE, evidence)):
+                write_parquet(folder / f"{name}.parquet", self._truth_rows(name, schema, rows), compression=compression)
             if journal is not None:
                 write_text(folder / "journal.jsonl", Path(journal).read_text(encoding="utf-8"))
             else:
@@ -183,7 +188,7 @@ class EpisodeWriter:
 
     def _compression(self, table: str) -> Compression:
         if not self._quick:
-            return SMALL
+            return SMALLEST if self._smallest else SMALL
         return QUICK_NUMBERS if table == "metrics" else QUICK
 
     def _guarded(self) -> _Guard:
