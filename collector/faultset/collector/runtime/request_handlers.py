@@ -6,14 +6,13 @@ import asyncio
 import json
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-from aiohttp import web
-
 from faultset.collector.runtime.context import RequestContext
 from faultset.collector.runtime.http.deadlines import now, time_left
+from faultset.collector.runtime.http.server import Handler, Request, Response
 from faultset.collector.runtime.http.status import BadRequest, Code, RpcError, http_status, response_class
 from faultset.collector.runtime.operations import ServedOperation
 from faultset.collector.runtime.persona import Persona
@@ -24,28 +23,26 @@ from faultset.collector.spec.routes import find_route
 
 _CLIENT_GONE = 499
 
-HttpHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-
-def _json(status: int, value: Any) -> web.Response:
-    return web.Response(status=status, body=json.dumps(value).encode(), content_type="application/json")
+def _json(status: int, value: Any) -> Response:
+    return Response(status, json.dumps(value).encode(), "application/json")
 
 
 def rpc_handler(
     operations: Mapping[str, ServedOperation], *, log: Log, tracing: Tracing, metrics: Metrics, persona: Persona
-) -> HttpHandler:
+) -> Handler:
     """Return the handler of a service that others call."""
     active, style = metrics.active("POST"), persona.spans
 
-    def failed(code: Code, message: str) -> web.Response:
+    def failed(code: Code, message: str) -> Response:
         return _json(http_status(code), {"code": int(code), "message": message})
 
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+    async def handle(request: Request) -> Response:
         path = request.path
         served = operations.get(path)
         if served is None:
             return failed(Code.UNIMPLEMENTED, persona.unknown_operation(path))
-        body, deadline = await request.read(), _deadline(request)
+        body, deadline = request.body, _deadline(request)
         if not served.observed:
             return await _unobserved(served, body, deadline)
         span, context = tracing.server(served.span or path, request.headers, style.call)
@@ -81,18 +78,18 @@ def rpc_handler(
 
 def http_handler(
     operations: Mapping[str, ServedOperation], *, log: Log, tracing: Tracing, metrics: Metrics, persona: Persona
-) -> HttpHandler:
+) -> Handler:
     """Return the handler of a frontend; its spans never carry an error, whatever it answers."""
 
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+    async def handle(request: Request) -> Response:
         method = request.method
         route = find_route(request.path, operations, method)
         if route is None:
             log.warning(request.path, f"no operation serves {method} {request.path}")
-            return web.Response(status=404, text="404 page not found\n")
+            return Response(404, b"404 page not found\n")
         served = operations[route.operation]
         path = route.operation.removeprefix(f"{method} ")
-        attributes = {**persona.spans.endpoint, "http.method": method, "http.url": str(request.url)}
+        attributes = {**persona.spans.endpoint, "http.method": method, "http.url": request.url}
         span, context = tracing.server(served.span or f"HTTP {method} {path}", request.headers, attributes)
         log.trace(served.location, f"{served.log} {ids_of(span)}")
         start, response = time.perf_counter(), None
@@ -108,31 +105,29 @@ def http_handler(
             span.end()
             metrics.server(path, method, str(status)).observe(time.perf_counter() - start)
 
-    async def answer(
-        served: ServedOperation, request: web.BaseRequest, in_path: Mapping[str, str], context: Any
-    ) -> web.Response:
+    async def answer(served: ServedOperation, request: Request, in_path: Mapping[str, str], context: Any) -> Response:
         try:
-            values = {**request.query, **await _body_values(request), **in_path}
+            values = {**request.query, **_body_values(request), **in_path}
             deadline = _deadline(request)
             return _json(200, await served.run(RequestContext(values=values, trace=context, deadline=deadline)))
         except BadRequest as error:
-            return web.Response(status=error.status, text=f"{error}\n")
+            return Response(error.status, f"{error}\n".encode())
         except RpcError as error:
-            return web.Response(status=500, text=f"{persona.format_failure(error)}\n")
+            return Response(500, f"{persona.format_failure(error)}\n".encode())
         except Exception as error:
             traceback.print_exc()
-            return web.Response(status=500, text=f"{error}\n")
+            return Response(500, f"{error}\n".encode())
 
     return handle
 
 
-def _deadline(request: web.BaseRequest) -> float | None:
+def _deadline(request: Request) -> float | None:
     """Return when a request's deadline is, if its caller has told one."""
     left_s = time_left(request.headers)
     return None if left_s is None else now() + left_s
 
 
-async def _unobserved(served: ServedOperation, body: bytes, deadline: float | None) -> web.Response:
+async def _unobserved(served: ServedOperation, body: bytes, deadline: float | None) -> Response:
     try:
         given = RequestContext(values=json.loads(body), trace=NO_PARENT, deadline=deadline)
         return _json(200, await served.run(given))
@@ -140,11 +135,11 @@ async def _unobserved(served: ServedOperation, body: bytes, deadline: float | No
         return _json(http_status(error.code), {"code": int(error.code), "message": error.description})
 
 
-async def _body_values(request: web.BaseRequest) -> dict[str, Any]:
+def _body_values(request: Request) -> dict[str, Any]:
     """Return the fields of a form or of a JSON object in the body."""
-    if not request.can_read_body:
+    body = request.body
+    if not body:
         return {}
-    body = await request.read()
     if request.content_type == "application/x-www-form-urlencoded":
         return dict(parse_qsl(body.decode(), keep_blank_values=True))
     if request.content_type == "application/json":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import os
 import random
 import signal
@@ -15,8 +14,6 @@ import sys
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-
-from aiohttp import web
 
 from faultset.collector.runtime.app_code import persona_of, read_app
 from faultset.collector.runtime.background.consumers import MessageConsumer
@@ -30,9 +27,10 @@ from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.circuit_breakers import Breakers
 from faultset.collector.runtime.http.connection_pools import ConnectionPool
 from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.http.server import Handler, HttpServer, Request, Response
 from faultset.collector.runtime.operations import compile_operation
 from faultset.collector.runtime.persona import Registration, RegistrationError, StartLog
-from faultset.collector.runtime.request_handlers import HttpHandler, http_handler, rpc_handler
+from faultset.collector.runtime.request_handlers import http_handler, rpc_handler
 from faultset.collector.runtime.signals.logs import Log
 from faultset.collector.runtime.signals.metrics import Metrics
 from faultset.collector.runtime.signals.tracing import NO_PARENT, Tracing
@@ -114,7 +112,7 @@ class _RunningService:
             sampling=app.trace_sampling,
             namespace=given.namespace,
         )
-        self.runners: list[web.ServerRunner] = []
+        self.servers: list[HttpServer] = []
         self.leak: list[bytearray] = []
         self.background: list[asyncio.Task[None]] = []
         self.flags = FlagValues(app.flags, lambda line: self.log.write("info", service.location or service.name, line))
@@ -196,25 +194,19 @@ class _RunningService:
         handler = make(operations, log=self.log, tracing=self.tracing, metrics=self.metrics, persona=self.persona)
         await self._serve(self.service.port, handler)
 
-    async def _serve(self, port: int, handler: HttpHandler) -> None:
-        runner = web.ServerRunner(
-            web.Server(handler, handler_cancellation=True, access_log=None), shutdown_timeout=_DRAIN_S
-        )
-        await runner.setup()
+    async def _serve(self, port: int, handler: Handler) -> None:
+        server = HttpServer(handler)
         try:
-            await web.TCPSite(runner, self.given.listen, port, backlog=1024).start()
+            await server.listen(self.given.listen, port)
         except OSError as error:
             reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
             self.start_log.report("port-taken", taken_port=port, error=reason)
-        self.runners.append(runner)
+        self.servers.append(server)
 
-    async def _exposition(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _exposition(self, request: Request) -> Response:
         if request.path != "/metrics":
-            return web.Response(status=404)
-        return web.Response(
-            body=self.metrics.exposition(),
-            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
-        )
+            return Response(404)
+        return Response(200, self.metrics.exposition(), "text/plain; version=0.0.4; charset=utf-8")
 
     async def _register(self) -> None:
         service, given = self.service, self.given
@@ -245,10 +237,8 @@ class _RunningService:
         """Take no more requests, finish those under way, send the last spans."""
         for task in self.background:
             task.cancel()
-        for runner in reversed(self.runners):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_DRAIN_S + 1):
-                    await runner.cleanup()
+        for server in reversed(self.servers):
+            await server.close(_DRAIN_S)
         if self.caller is not None:
             await self.caller.close()
         await asyncio.to_thread(self.tracing.flush)

@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import aiohttp
 from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
 from faultset.collector.runtime.http.circuit_breakers import Breakers
+from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient
 from faultset.collector.runtime.http.connection_pools import ConnectionPool, PoolExhaustedError
-from faultset.collector.runtime.http.connections import MAX_AGE_S, Connections
+from faultset.collector.runtime.http.connections import MAX_AGE_S
 from faultset.collector.runtime.http.deadlines import HEADER, earliest, header_value, now
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names, UnknownHostError
@@ -70,12 +70,7 @@ class Caller:
         self.names = names
         self._tracing = tracing
         self._metrics = metrics
-        self._connections = Connections(
-            local=local,
-            resolver=names,
-            timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=_DIAL_TIMEOUT_S, sock_read=None),
-            max_age_s=max_age_s,
-        )
+        self._client = HttpClient(local=local, names=names, dial_timeout_s=_DIAL_TIMEOUT_S, max_age_s=max_age_s)
 
     async def call(
         self,
@@ -132,10 +127,11 @@ class Caller:
         start, answered, code = time.perf_counter(), NO_RESPONSE, Code.OK
         try:
             headers = headers_of(context if made is None else context_of(made))
-            answered, text = await self._post_in_time(at or service, operation, body, headers, timeout_s, deadline)
-            if answered == "200":
-                return json.loads(text)
-            raise _failure(text)
+            status, answer = await self._post_in_time(at or service, operation, body, headers, timeout_s, deadline)
+            answered = str(status)
+            if status == 200:
+                return json.loads(answer)
+            raise _failure(answer.decode("utf-8"))
         except RpcError as error:
             code = error.code
             self._note_failure(made, str(error))
@@ -166,7 +162,7 @@ class Caller:
         headers: dict[str, str],
         timeout_s: float | None,
         deadline: float | None,
-    ) -> tuple[str, str]:
+    ) -> tuple[int, bytes]:
         given_up = None if timeout_s is None else now() + timeout_s
         if deadline is not None:
             if (left_s := deadline - now()) <= 0:
@@ -188,24 +184,21 @@ class Caller:
             text = self._texts.deadline_passed() if is_late else self._texts.call_timed_out(timeout_s or 0.0)
             raise RpcError(Code.DEADLINE_EXCEEDED, text) from None
 
-    async def _post(self, service: str, operation: str, body: Any, headers: Mapping[str, str]) -> tuple[str, str]:
+    async def _post(self, service: str, operation: str, body: Any, headers: Mapping[str, str]) -> tuple[int, bytes]:
         host, port = self._address(service)
+        sent = json.dumps(body).encode()
+        told = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        head = (
+            f"POST {operation} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n{told}"
+            f"Content-Length: {len(sent)}\r\n\r\n"
+        )
         try:
-            async with (
-                self._connections.session() as session,
-                session.post(
-                    f"http://{host}:{port}{operation}",
-                    data=json.dumps(body).encode(),
-                    headers={"Content-Type": "application/json", **headers},
-                ) as response,
-            ):
-                return str(response.status), await response.text("utf-8")
-        except aiohttp.ClientConnectorError as error:
-            raise self._unreachable(service, error.os_error) from None
-        except aiohttp.ServerTimeoutError:
-            raise self._unreachable(service, TimeoutError()) from None
-        except (aiohttp.ClientError, ConnectionError):
+            status, answer = await self._client.request(host, port, head.encode(), sent)
+        except DialError as error:
+            raise self._unreachable(service, error.error) from None
+        except BrokenError:
             raise RpcError(Code.UNAVAILABLE, self._texts.call_failed(None)) from None
+        return status, answer
 
     def _address(self, service: str) -> tuple[str, int]:
         """Return host and port of a service, or those that are given in its place."""
@@ -223,7 +216,7 @@ class Caller:
 
     async def close(self) -> None:
         """Close idle connections."""
-        await self._connections.close()
+        self._client.close()
 
 
 def may_repeat(error: RpcError, deadline: float | None) -> bool:
