@@ -40,3 +40,9 @@ def field_tables() -> ModuleType:
 def call_graph() -> ModuleType:
     """The script that draws the calls between services."""
     return _script("call_graph")
+
+
+@pytest.fixture(scope="session")
+def fault_table() -> ModuleType:
+    """The script that writes the table of faults."""
+    return _script("fault_table")

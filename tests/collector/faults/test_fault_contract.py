@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,6 +34,25 @@ APPS = [load_app(name) for name in app_names()]
 
 def test_every_fault_of_the_papers_table_is_there() -> None:
     assert {spec.paper_number for spec in faults().values()} - {None} == FAULTS_OF_THE_PAPER
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("network-partition", r"cuts geo-\S+ off"),
+        ("slow-build", "changes Deployment geo, pod geo-"),
+        ("scale-to-zero", "changes Deployment geo, pod geo-"),
+        ("container-kill", "changes pod geo-"),
+    ],
+)
+def test_what_replaces_kills_or_cuts_off_the_target_is_not_gray(name: str, sentence: str) -> None:
+    with pytest.raises(AssertionError, match=f"is declared gray, but {sentence}"):
+        check_fault(replace(faults()[name], gray=True), "hotel", effect=EFFECTS.get(name, no_effect), targets=["geo"])
+
+
+def test_at_least_fifteen_kinds_are_gray_and_most_of_them_are_drawn_weak_or_strong() -> None:
+    assert sum(spec.gray for spec in faults().values()) >= 15
+    assert sum(spec.gray and bool(spec.intensity) for spec in faults().values()) >= 12
 
 
 @pytest.mark.parametrize("spec", faults().values(), ids=faults())

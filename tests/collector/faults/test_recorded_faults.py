@@ -30,6 +30,14 @@ def test_injection_and_recovery_are_proved(name: str, recorded: Recorded) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, spec in faults().items() if spec.gray])
+def test_a_gray_fault_restarts_no_container_of_the_application(name: str, recorded: Recorded) -> None:
+    for episode in recorded(name):
+        services = episode.view.objects()["service"].dropna().unique()
+        assert {service: count for service in services if (count := episode.most_restarts(str(service)))} == {}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in faults() if name not in UNFELT])
 def test_the_fault_shows_at_the_client_or_at_its_target(name: str, recorded: Recorded) -> None:
     for episode in recorded(name):

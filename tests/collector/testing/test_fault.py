@@ -32,6 +32,12 @@ def moody(platform, target, rng):
     return {"port": random.random()}
 
 
+def steady(platform, target, rng):
+    """Draw nothing."""
+    platform.patch("Service", target, {"spec": {"selector": {"app": "other"}}})
+    return {}
+
+
 def killing(platform, target, rng):
     """Kill without having declared it."""
     platform.kill(pods_of(platform, target)[0]["metadata"]["name"])
@@ -52,6 +58,8 @@ def killing(platform, target, rng):
         ({"check": lambda *given: None}, "says nothing although the fault shows"),
         ({"check": lambda *given: "always"}, "sees the fault where there is none: always"),
         ({"check": lambda *given: {}["pod"]}, r"the check of .* fails: KeyError: 'pod' \(.*test_fault.py"),
+        ({"inject": steady, "intensity": "weak or strong"}, "declares an intensity, and draws nothing"),
+        ({"gray": True}, "is declared gray, but changes Service geo"),
         ({"observe": lambda *given: {}["pod"]}, r"the observe of .* fails: KeyError: 'pod'"),
     ],
 )

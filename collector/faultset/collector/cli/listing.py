@@ -16,7 +16,8 @@ from faultset.core.command_line.output import json_option, show_records
 def faults(app: str | None, as_json: bool) -> None:
     """List the faults with their labels and their number in the AIOpsLab paper, or with their targets.
 
-    --json also says how each can act over time.
+    Gray faults leave all pods of their target as they are: clients suffer, and nothing stops or restarts. --json also
+    says what is drawn of how strongly each acts, and how it can act over time.
 
     \b
     Examples:
@@ -34,6 +35,8 @@ def faults(app: str | None, as_json: bool) -> None:
         "system_level": "",
         "fault_type": "",
         "category": "no fault",
+        "gray": "",
+        "intensity": "",
         "schedules": [],
         "summary": "Run without a fault: plain, with a harmless change, or with the harmless part of a fault.",
     }
@@ -45,6 +48,8 @@ def faults(app: str | None, as_json: bool) -> None:
             "system_level": fault.system_level,
             "fault_type": fault.fault_type,
             "category": fault.category,
+            "gray": "gray" if fault.gray else "",
+            "intensity": fault.intensity,
             "schedules": ["constant", *fault.schedules],
             "summary": fault.summary,
         }
@@ -56,7 +61,7 @@ def faults(app: str | None, as_json: bool) -> None:
             for row, fault in zip(rows, specs.values(), strict=True)
         ]
         noop["targets"] = []
-    labels = {"system_level": "system level", "fault_type": "fault type", "category": "category"}
+    labels = {"system_level": "system level", "fault_type": "fault type", "category": "category", "gray": "gray"}
     rows = sorted([*rows, noop], key=lambda row: (row["paper"] or 99, row["fault"]))
     show_records(
         rows,

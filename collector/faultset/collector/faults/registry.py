@@ -93,6 +93,11 @@ class FaultSpec:
     schedules
         How it can act over time beside `constant`. One that has any takes `course` as a further argument, None for what
         it does by itself, and its parameters hold the course; it is constant otherwise.
+    intensity
+        What is drawn of how strongly it acts, in a few words; empty for one that is there or not.
+    gray
+        Whether its target goes on while clients suffer: the injection replaces, stops or restarts none of the target's
+        pods and cuts no way to them.
     needs
         What the platform must be able to do; see `Capability`.
     """
@@ -113,6 +118,8 @@ class FaultSpec:
     repeat_s: float | None
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]]
     schedules: tuple[Schedule, ...]
+    intensity: str
+    gray: bool
     needs: frozenset[Capability]
 
     def object_at_fault(self, app: AppSpec, target: str) -> FaultyObject:
@@ -158,6 +165,8 @@ def fault(
     repeat_s: float | None = None,
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]] = lambda app, target: (),
     schedules: tuple[Schedule, ...] = (),
+    intensity: str = "",
+    gray: bool = False,
     needs: tuple[Capability, ...] = (),
 ) -> Callable[[Inject], Inject]:
     """Register the decorated function as a fault; see `FaultSpec` for the parameters.
@@ -207,6 +216,8 @@ def fault(
             repeat_s=repeat_s,
             also_accepted=also_accepted,
             schedules=schedules,
+            intensity=intensity,
+            gray=gray,
             needs=frozenset(needs),
         )
         return inject

@@ -15,6 +15,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import FaultSpec, get_fault
 from faultset.collector.plans.fault_selection import unavailable_reason
+from faultset.collector.platforms.api.impairments import Partition
 from faultset.collector.platforms.api.objects import copied
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
@@ -46,10 +47,12 @@ def check_fault(
     """Try a fault on the targets that it has in an application, on a platform in memory.
 
     Its label and summary must be complete. For each target the injection must act, return parameters that JSON can
-    hold, use no more of the platform than the fault declares in `needs`, and be undone by the journal. The parameters
-    must be the same for the same seed, and differ between seeds when random numbers were drawn. `check` must say
-    nothing on a target without the fault, even when its containers were killed and throttled before, must see the
-    fault after the injection and `effect`, and must say nothing again once it is undone.
+    hold, use no more of the platform than the fault declares in `needs`, and be undone by the journal. The
+    parameters must be the same for the same seed, and differ between seeds when random numbers were drawn; one that
+    declares an intensity draws. One that is declared gray leaves the pods, the workload and the Service of its
+    target as they are. `check` must say nothing on a target without the fault, even when its containers were killed
+    and throttled before, must see the fault after the injection and `effect`, and must say nothing again once it is
+    undone.
 
     Parameters
     ----------
@@ -149,6 +152,9 @@ class _Trial:
         )
         again, _ = self._inject(twin, _SEED)
         assert again == parameters, f"{self._what} has other parameters for the same seed: {parameters}, then {again}"
+        assert has_drawn or not self._spec.intensity, f"{self._what} declares an intensity, and draws nothing"
+        if self._spec.gray:
+            self._must_be_gray(faulty)
         if has_drawn:
             assert any(self._inject(self._platform(), seed)[0] != parameters for seed in _OTHER_SEEDS), (
                 f"{self._what} draws random numbers, but its parameters are {parameters} for every seed; return what "
@@ -171,6 +177,12 @@ class _Trial:
             f"the check of {self._what} sees the fault after it was undone: {seen}; if it sees what has happened "
             'rather than what is, declare check_sees="events"'
         )
+
+    def _must_be_gray(self, faulty: FakePlatform) -> None:
+        changed = _changed_keys(_running(self._platform(), self._target), _running(faulty, self._target))
+        assert not changed, f"{self._what} is declared gray, but changes {', '.join(changed)}"
+        cut = [pod for pod, one in faulty.impairments.items() if isinstance(one, Partition)]
+        assert not cut, f"{self._what} is declared gray, but cuts {', '.join(cut)} off"
 
     def _must_be_undone(self, platform: FakePlatform, untouched: Mapping[tuple[str, str], Any]) -> None:
         assert _objects(platform) == untouched, f"{self._what} is not undone: objects differ from those before"
@@ -251,6 +263,26 @@ def _foreign_objects(app: AppSpec) -> list[dict[str, Any]]:
             spec = {"selector": labels, "ports": ports}
             made.append({"apiVersion": "v1", "kind": "Service", "metadata": dict(metadata), "spec": spec})
     return made
+
+
+def _running(platform: FakePlatform, target: str) -> dict[str, Any]:
+    """Return what runs of a service and how it is reached, but for the resources that its pods may use."""
+    found = {
+        f"{kind} {name}": copied(one["spec"])
+        for (kind, name), one in platform.objects.items()
+        if kind in ("Deployment", "StatefulSet", "Service") and name == target
+    }
+    for pod in pods_of(platform, target):
+        spec = copied(pod["spec"])
+        for container in spec["containers"]:
+            container.pop("resources", None)
+        restarts = [one.get("restartCount") for one in pod["status"]["containerStatuses"]]
+        found[f"pod {pod['metadata']['name']}"] = (pod["metadata"]["creationTimestamp"], restarts, spec)
+    return found
+
+
+def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 
 def _objects(platform: FakePlatform) -> dict[tuple[str, str], dict[str, Any]]:

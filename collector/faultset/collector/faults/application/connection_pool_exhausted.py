@@ -19,6 +19,7 @@ from faultset.collector.runtime.builds import KEEPING
     fault_type="Code Defect",
     targets=calling_services,
     check=runs_new_image,
+    intensity="a pool of 4, 6 or 8, of which 20 to 30 % of the calls keep a connection 2 to 5 s",
     needs=("runtime",),
 )
 def connection_pool_exhausted(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from faultset.collector.runtime.builds import FAILING
     fault_type="Code Defect",
     targets=networked_services,
     check=runs_new_image,
+    intensity="10, 25 or 50 % of the requests",
     needs=("runtime",),
 )
 def failing_build(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

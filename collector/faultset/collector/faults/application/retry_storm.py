@@ -23,6 +23,7 @@ _WINDOW_S = 30.0
     fault_type="Misconfiguration",
     targets=calling_services,
     check=runs_with_variables,
+    intensity="a time limit of 70 to 130 % of the usual time, 5 to 30 repetitions",
     needs=("runtime",),
 )
 def retry_storm(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

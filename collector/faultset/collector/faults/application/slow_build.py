@@ -19,6 +19,7 @@ from faultset.collector.runtime.builds import SLOWED
     fault_type="Code Defect",
     targets=networked_services,
     check=runs_new_image,
+    intensity="30 % of the requests by 0.4 s, 60 % by 0.15 s, or all by 0.1 s",
     needs=("runtime",),
 )
 def slow_build(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

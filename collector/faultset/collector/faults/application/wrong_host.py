@@ -19,6 +19,7 @@ from faultset.collector.runtime.environment import host_variable
     fault_type="Misconfiguration",
     targets=calling_services,
     check=runs_with_variables,
+    intensity="one of the services that it calls",
     needs=("runtime",),
 )
 def wrong_host(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

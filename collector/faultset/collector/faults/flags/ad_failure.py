@@ -19,6 +19,7 @@ FLAG = "adFailure"
     fault_type="Code Defect",
     targets=service_of_flag(FLAG),
     check=FLAG_CHECK,
+    gray=True,
 )
 def ad_failure(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Make one of ten requests for advertisements fail."""

@@ -19,6 +19,7 @@ FLAG = "adHighCpu"
     fault_type="Code Defect",
     targets=service_of_flag(FLAG),
     check=FLAG_CHECK,
+    gray=True,
 )
 def ad_high_cpu(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Keep four threads of the ad service busy while it is asked for advertisements."""

@@ -19,6 +19,7 @@ FLAG = "adManualGc"
     fault_type="Code Defect",
     targets=service_of_flag(FLAG),
     check=FLAG_CHECK,
+    gray=True,
 )
 def ad_manual_gc(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Collect garbage ten times at every request for advertisements."""

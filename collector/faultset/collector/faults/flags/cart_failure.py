@@ -19,6 +19,7 @@ FLAG = "cartFailure"
     fault_type="Misconfiguration",
     targets=service_of_flag(FLAG),
     check=FLAG_CHECK,
+    gray=True,
 )
 def cart_failure(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Empty carts at a store that does not exist; the order goes through, late."""

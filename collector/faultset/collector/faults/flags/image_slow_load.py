@@ -19,6 +19,8 @@ FLAG = "imageSlowLoad"
     fault_type="Misconfiguration",
     targets=service_of_flag(FLAG),
     check=FLAG_CHECK,
+    intensity="5 or 10 s",
+    gray=True,
 )
 def image_slow_load(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Delay images by five or ten seconds."""

@@ -19,7 +19,9 @@ FLAG = "paymentFailure"
     fault_type="Authentication Issue",
     targets=service_of_flag(FLAG),
     check=FLAG_CHECK,
+    intensity="25, 50, 75, 90 or 100 % of the charges",
+    gray=True,
 )
 def payment_failure(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Let at least half of the charges fail with an invalid token."""
-    return turn_on(platform, FLAG, str(rng.choice(["100%", "90%", "75%", "50%"])))
+    return turn_on(platform, FLAG, str(rng.choice(["100%", "90%", "75%", "50%", "25%"])))

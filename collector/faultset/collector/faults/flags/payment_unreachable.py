@@ -20,6 +20,7 @@ FLAG = "paymentUnreachable"
     paper_number=12,
     targets=service_of_flag(FLAG),
     check=FLAG_CHECK,
+    gray=True,
 )
 def payment_unreachable(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Let checkout charge at an address that does not exist."""

@@ -19,6 +19,7 @@ FLAG = "productCatalogFailure"
     fault_type="Code Defect",
     targets=service_of_flag(FLAG),
     check=FLAG_CHECK,
+    gray=True,
 )
 def product_catalog_failure(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Make requests for one of the ten products fail."""

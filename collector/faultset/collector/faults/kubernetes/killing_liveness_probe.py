@@ -31,6 +31,7 @@ def is_restarted(platform: Platform, target: str, parameters: Mapping[str, Any],
     fault_type="Misconfiguration",
     targets=networked_services,
     check=is_restarted,
+    intensity="killed after 2 to 8 s, asked every 2 to 5 s",
 )
 def killing_liveness_probe(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Roll out a liveness probe at a port on which nothing listens, so that every container lives for seconds only."""

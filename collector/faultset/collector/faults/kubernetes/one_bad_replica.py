@@ -35,6 +35,7 @@ def runs_beside_others(platform: Platform, target: str, parameters: Mapping[str,
     fault_type="Code Defect",
     targets=networked_services,
     check=runs_beside_others,
+    intensity="one pod of two to four, failing or waiting at 10 to 100 % of its requests",
     needs=("runtime",),
 )
 def one_bad_replica(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

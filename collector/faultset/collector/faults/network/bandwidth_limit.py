@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.intensities import drawn_between
 from faultset.collector.faults.network.evidence import is_impaired
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
@@ -25,6 +26,8 @@ from faultset.collector.platforms.api.platform import Platform
     check=is_impaired,
     root_cause_kind="Pod",
     schedules=("intermittent", "delayed"),
+    intensity="2 to 12 kB/s",
+    gray=True,
     needs=("bandwidth",),
 )
 def bandwidth_limit(
@@ -32,7 +35,7 @@ def bandwidth_limit(
 ) -> dict[str, Any]:
     """Let the pod send a few kilobytes a second, so that its answers queue."""
     pod = pod_of(platform, target)
-    bytes_per_s = float(rng.integers(2000, 6000))
+    bytes_per_s = drawn_between(rng, 2000, 12_000, digits=0)
     over_time = course.as_parameters() if course else {}
     require(platform, NetworkImpairer).impair(pod, Bandwidth(bytes_per_s=bytes_per_s, **over_time))
     return {"pod": pod, "bytes_per_s": bytes_per_s, **over_time}

@@ -26,6 +26,8 @@ from faultset.collector.platforms.api.platform import Platform
     check=is_impaired,
     root_cause_kind="Pod",
     schedules=("gradual", "intermittent", "delayed"),
+    intensity="15 to 80 % of the requests of one caller, all or one operation, sudden, rising, or seconds on and off",
+    gray=True,
     needs=("reset",),
 )
 def connection_reset(
@@ -33,6 +35,6 @@ def connection_reset(
 ) -> dict[str, Any]:
     """Cut a share of the connections of one caller to a service when a request begins."""
     pod = pod_of(platform, target)
-    drawn = draw_requests(platform.app, target, rng, course)
+    drawn = draw_requests(platform, target, rng, course)
     require(platform, NetworkImpairer).impair(pod, Reset(**drawn))
     return {"pod": pod, **drawn}

@@ -26,6 +26,8 @@ from faultset.collector.platforms.api.platform import Platform
     check=is_impaired,
     root_cause_kind="Pod",
     schedules=("gradual", "intermittent", "delayed"),
+    intensity="15 to 80 % of the requests of one caller, all or one operation, sudden, rising, or seconds on and off",
+    gray=True,
     needs=("abort",),
 )
 def http_abort(
@@ -33,6 +35,6 @@ def http_abort(
 ) -> dict[str, Any]:
     """Refuse a share of the requests that one caller sends to a service."""
     pod = pod_of(platform, target)
-    drawn = draw_requests(platform.app, target, rng, course)
+    drawn = draw_requests(platform, target, rng, course)
     require(platform, NetworkImpairer).impair(pod, Abort(**drawn))
     return {"pod": pod, **drawn}

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.intensities import drawn_between
 from faultset.collector.faults.network.evidence import is_impaired
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
@@ -25,13 +26,15 @@ from faultset.collector.platforms.api.platform import Platform
     check=is_impaired,
     root_cause_kind="Pod",
     schedules=("gradual", "intermittent", "delayed"),
+    intensity="60 to 500 ms",
+    gray=True,
     needs=("delay",),
 )
 def network_delay(
     platform: Platform, target: str, rng: np.random.Generator, course: Course | None = None
 ) -> dict[str, Any]:
     """Hold back all packets that the pod sends."""
-    pod, latency_s = pod_of(platform, target), round(float(rng.uniform(0.2, 0.5)), 2)
+    pod, latency_s = pod_of(platform, target), drawn_between(rng, 0.06, 0.5)
     over_time = course.as_parameters() if course else {}
     require(platform, NetworkImpairer).impair(
         pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 10, 3), **over_time)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.intensities import drawn_between
 from faultset.collector.faults.network.evidence import is_impaired
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
@@ -25,6 +26,8 @@ from faultset.collector.platforms.api.platform import Platform
     check=is_impaired,
     root_cause_kind="Pod",
     schedules=("gradual", "intermittent", "delayed"),
+    intensity="0 to twice 25 to 150 ms",
+    gray=True,
     needs=("delay",),
 )
 def network_jitter(
@@ -32,7 +35,7 @@ def network_jitter(
 ) -> dict[str, Any]:
     """Hold back each packet that the pod sends for another time, from none to twice the mean."""
     pod = pod_of(platform, target)
-    latency_s = round(float(rng.uniform(0.04, 0.15)), 3)
+    latency_s = drawn_between(rng, 0.025, 0.15)
     over_time = course.as_parameters() if course else {}
     require(platform, NetworkImpairer).impair(pod, Delay(latency_s=latency_s, jitter_s=latency_s, **over_time))
     return {"pod": pod, "latency_s": latency_s, **over_time}

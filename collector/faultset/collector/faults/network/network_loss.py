@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.intensities import drawn_between
 from faultset.collector.faults.network.evidence import is_impaired
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
@@ -26,13 +27,15 @@ from faultset.collector.platforms.api.platform import Platform
     check=is_impaired,
     root_cause_kind="Pod",
     schedules=("gradual", "intermittent", "delayed"),
+    intensity="8 to 40 % of the packets",
+    gray=True,
     needs=("loss",),
 )
 def network_loss(
     platform: Platform, target: str, rng: np.random.Generator, course: Course | None = None
 ) -> dict[str, Any]:
     """Lose a share of the packets that the pod sends."""
-    pod, probability = pod_of(platform, target), round(float(rng.uniform(0.2, 0.4)), 2)
+    pod, probability = pod_of(platform, target), drawn_between(rng, 0.08, 0.4)
     over_time = course.as_parameters() if course else {}
     require(platform, NetworkImpairer).impair(pod, Loss(probability=probability, **over_time))
     return {"pod": pod, "probability": probability, **over_time}

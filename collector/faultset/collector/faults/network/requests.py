@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.intensities import drawn_between
 from faultset.collector.faults.targets import callers_of
 from faultset.collector.platforms.api.courses import Course
-from faultset.collector.spec.app import AppSpec
+from faultset.collector.platforms.api.platform import Platform
+from faultset.core.times import SECOND_NS
+
+_WINDOW_S = 30.0
+_LEAST_ASKED = 10
 
 
-def draw_requests(app: AppSpec, target: str, rng: np.random.Generator, course: Course | None = None) -> dict[str, Any]:
+def draw_requests(
+    platform: Platform, target: str, rng: np.random.Generator, course: Course | None = None
+) -> dict[str, Any]:
     """Draw the share of the requests, their caller, at times their operation, and a course if none is given."""
+    app = platform.app
     caller = str(rng.choice(callers_of(app, target)))
-    # an operation that this caller does not ask for, or asks for in its code after errors only, would show nothing
-    asked = {call.operation for call in app.services[caller].operations_called() if call.service == target}
-    operations = sorted(name for name in asked if "{" not in name)
+    operations = _operations_asked_for(platform, caller, target)
     path = str(rng.choice(operations)) if operations and rng.random() < 0.5 else ""
-    drawn: dict[str, Any] = {"share": round(float(rng.uniform(0.3, 0.8)), 2), "caller": caller, "path": path}
+    drawn: dict[str, Any] = {"share": drawn_between(rng, 0.15, 0.8), "caller": caller, "path": path}
     if course is not None:
         return drawn | course.as_parameters()
     kind = str(rng.choice(["sudden", "gradual", "intermittent"], p=[0.5, 0.25, 0.25]))
@@ -27,3 +35,28 @@ def draw_requests(app: AppSpec, target: str, rng: np.random.Generator, course: C
     elif kind == "intermittent":
         drawn |= {"on_s": round(float(rng.uniform(3, 8)), 1), "off_s": round(float(rng.uniform(2, 6)), 1)}
     return drawn
+
+
+def _operations_asked_for(platform: Platform, caller: str, callee: str) -> list[str]:
+    """Return the operations of a callee that a caller asks for, without those that its spans hardly show lately.
+
+    A fault of an operation that is asked for after errors only, or once in a minute, would show nothing. Where the
+    spans of an application have other names than its operations, all that the specification knows are returned.
+    """
+    asked = {one.operation for one in platform.app.services[caller].operations_called() if one.service == callee}
+    known = sorted(name for name in asked if "{" not in name)
+    counts = _spans_lately(platform, caller)
+    if not counts.keys() & set(known):
+        return known
+    return [name for name in known if counts[name] >= _LEAST_ASKED]
+
+
+def _spans_lately(platform: Platform, service: str) -> Counter[str]:
+    """Return how many spans of a service's calls there were lately, by their operation."""
+    end_ns = time.time_ns()
+    counts: Counter[str] = Counter()
+    for batch in platform.sources["spans"].snapshot(end_ns - int(_WINDOW_S * SECOND_NS), end_ns):
+        for row in batch.select(["service", "kind", "operation"]).to_pylist():
+            if row["service"] == service and row["kind"] == "client":
+                counts[row["operation"]] += 1
+    return counts

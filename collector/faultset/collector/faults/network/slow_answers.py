@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.intensities import drawn_between
 from faultset.collector.faults.network.evidence import is_impaired
 from faultset.collector.faults.network.requests import draw_requests
 from faultset.collector.faults.pods import pod_of
@@ -26,6 +27,9 @@ from faultset.collector.platforms.api.platform import Platform
     check=is_impaired,
     root_cause_kind="Pod",
     schedules=("gradual", "intermittent", "delayed"),
+    intensity="15 to 80 % of the requests of one caller, all or one operation, by 0.2 to 0.9 s, "
+    "sudden, rising, or seconds on and off",
+    gray=True,
     needs=("hold",),
 )
 def slow_answers(
@@ -33,7 +37,7 @@ def slow_answers(
 ) -> dict[str, Any]:
     """Hold up a share of the requests that one caller sends to a service."""
     pod = pod_of(platform, target)
-    drawn = draw_requests(platform.app, target, rng, course)
-    latency_s = round(float(rng.uniform(0.3, 0.9)), 2)
+    drawn = draw_requests(platform, target, rng, course)
+    latency_s = drawn_between(rng, 0.2, 0.9)
     require(platform, NetworkImpairer).impair(pod, Hold(**drawn, latency_s=latency_s))
     return {"pod": pod, **drawn, "latency_s": latency_s}

@@ -37,6 +37,8 @@ def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]
     check=uses_much_cpu,
     observe=cores_in_use,
     root_cause_kind="Pod",
+    intensity="2 to 4 busy loops",
+    gray=True,
     needs=("exec", "runtime"),
 )
 def cpu_hog(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

@@ -39,12 +39,14 @@ def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any],
     observe=throttled_periods,
     check_sees="events",
     root_cause_kind="Pod",
+    intensity="a limit of 35 to 65 % of what is used",
+    gray=True,
     needs=("resize",),
 )
 def cpu_throttle(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Lower the container's CPU limit in place to half of what it uses, or less."""
+    """Lower the container's CPU limit in place to about half of what it uses."""
     pod = pod_of(platform, target)
-    cores = float(rng.uniform(0.35, 0.55)) * cpu_cores(platform, pod)
+    cores = float(rng.uniform(0.35, 0.65)) * cpu_cores(platform, pod)
     containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
     resources = containers[0].setdefault("resources", {})
     requested = quantity((resources.get("requests") or {}).get("cpu", 0))

@@ -31,6 +31,7 @@ def was_killed_for_memory(platform: Platform, target: str, parameters: Mapping[s
     category="symptomatic",
     targets=logic_services,
     check=was_killed_for_memory,
+    intensity="9, 12 or 15 MiB/s",
     needs=("runtime",),
 )
 def memory_leak(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

@@ -38,6 +38,7 @@ def was_killed(platform: Platform, target: str, parameters: Mapping[str, Any], b
     targets=logic_services,
     check=was_killed,
     observe=memory_ends,
+    intensity="a limit of 33 to 67 % of what is used",
 )
 def memory_limit(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Roll out a memory limit of a third to two thirds of what the service uses, at which it cannot start."""

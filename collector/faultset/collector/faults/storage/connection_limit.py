@@ -19,6 +19,7 @@ from faultset.collector.platforms.api.platform import Platform
     targets=own_stores_of_requests,
     check=runs_with_limit,
     also_accepted=consumer_names,
+    intensity="one or two connections",
     needs=("runtime",),
 )
 def connection_limit(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from faultset.collector.platforms.api.platform import Platform
     check=is_work_running,
     also_accepted=consumer_names,
     root_cause_kind="Pod",
+    intensity="250 to 1,300 ms at a time, pauses of 0.5 to 3 s",
+    gray=True,
     needs=("exec", "runtime"),
 )
 def locked_store(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

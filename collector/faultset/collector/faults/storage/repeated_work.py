@@ -19,7 +19,7 @@ def begin_repeated_work(
     platform: Platform, target: str, rng: np.random.Generator, verb: Literal["lock", "report"]
 ) -> dict[str, Any]:
     """Draw how long it lasts and pauses, and begin it."""
-    pod, on_ms, off_ms = pod_of(platform, target), int(rng.integers(400, 1300)), int(rng.integers(500, 2000))
+    pod, on_ms, off_ms = pod_of(platform, target), int(rng.integers(250, 1300)), int(rng.integers(500, 3000))
     file = f"/tmp/{rng.bytes(4).hex()}"
     times = ["--on-ms", str(on_ms), "--off-ms", str(off_ms), "--seconds", _SECONDS]
     require(platform, CommandExecutor).exec(

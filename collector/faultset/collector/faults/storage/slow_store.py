@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.intensities import drawn_between
 from faultset.collector.faults.network.evidence import is_impaired
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
@@ -24,11 +25,13 @@ from faultset.collector.platforms.api.platform import Platform
     check=is_impaired,
     also_accepted=consumer_names,
     root_cause_kind="Pod",
+    intensity="25 to 300 ms",
+    gray=True,
     needs=("delay",),
 )
 def slow_store(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Hold back all answers of a store, as a slow disk does."""
     pod = pod_of(platform, target)
-    latency_s = round(float(rng.uniform(0.05, 0.3)), 3)
+    latency_s = drawn_between(rng, 0.025, 0.3)
     require(platform, NetworkImpairer).impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 2, 4)))
     return {"pod": pod, "latency_s": latency_s}

@@ -19,6 +19,7 @@ from faultset.collector.platforms.api.platform import Platform
     targets=written_stores,
     check=runs_with_limit,
     also_accepted=consumer_names,
+    intensity="256 to 700 KiB",
     needs=("runtime",),
 )
 def store_memory_limit(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

@@ -28,6 +28,7 @@ def has_no_room(platform: Platform, target: str, parameters: Mapping[str, Any], 
     targets=written_databases,
     check=has_no_room,
     also_accepted=consumer_names,
+    intensity="0 to 1,500 bytes left",
     needs=("exec", "runtime"),
 )
 def volume_full(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

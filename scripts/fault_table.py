@@ -1,0 +1,35 @@
+"""Write the table of all faults into a document, between its marks: `python scripts/fault_table.py docs/faults.md`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from faultset.collector.faults.registry import faults
+
+_BEGIN, _END = "<!-- faults: begin -->", "<!-- faults: end -->"
+
+
+def fault_table() -> str:
+    """Return the table of the built-in faults in Markdown, by name."""
+    lines = ["| fault | what it does | level, type | gray | how strongly |", "|---|---|---|---|---|"]
+    for name, spec in sorted(faults().items()):
+        if not spec.inject.__module__.startswith("faultset.collector."):
+            continue
+        also = f"; `--schedule` {', '.join(spec.schedules)}" if spec.schedules else ""
+        strength = (spec.intensity or "there or not") + also
+        gray = "gray" if spec.gray else ""
+        lines.append(f"| `{name}` | {spec.summary} | {spec.system_level}, {spec.fault_type} | {gray} | {strength} |")
+    return "\n".join(lines)
+
+
+def updated(text: str) -> str:
+    """Return a document with the table between its marks written anew."""
+    pattern = f"{re.escape(_BEGIN)}.*{re.escape(_END)}"
+    return re.sub(pattern, lambda match: f"{_BEGIN}\n{fault_table()}\n{_END}", text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    for document in map(Path, sys.argv[1:]):
+        document.write_text(updated(document.read_text(encoding="utf-8")), encoding="utf-8")
