@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from faultset.evaluators.leaderboards import formats, number_formats
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 PACKAGE = "faultset.evaluators.reports"
 
 
 def filled(name: str, **content: Any) -> str:
     """Fill a template of a page; whatever it is given is escaped."""
+    return _environment().get_template(name).render(css=_text("page.css"), **content)
+
+
+@cache
+def _environment() -> Environment:
+    """Return the one environment of a process, which compiles each template once."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     environment = Environment(
@@ -20,18 +30,17 @@ def filled(name: str, **content: Any) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,
     )
     environment.globals |= {
         "number": number_formats.number,
         "interval": number_formats.interval,
         "counts": number_formats.counts,
-    }
-    environment.globals |= {
         "seconds": number_formats.seconds,
         "against": formats.against,
         "mebibytes": number_formats.mebibytes,
     }
-    return environment.get_template(name).render(css=_text("page.css"), **content)
+    return environment
 
 
 def _text(name: str) -> str:
