@@ -241,7 +241,7 @@ class _RunningService:
             await server.close(_DRAIN_S)
         if self.caller is not None:
             await self.caller.close()
-        await asyncio.to_thread(self.tracing.flush)
+        await self.tracing.close()
 
 
 if __name__ == "__main__":

@@ -51,9 +51,20 @@ class HttpClient:
         Looks up hosts, for each connection anew.
     dial_timeout_s
         How long making a connection may take.
+    encrypted
+        Whether connections are made over TLS.
     """
 
-    def __init__(self, *, local: str | None, names: Names, dial_timeout_s: float, max_age_s: float = MAX_AGE_S):
+    def __init__(
+        self,
+        *,
+        local: str | None,
+        names: Names,
+        dial_timeout_s: float,
+        max_age_s: float = MAX_AGE_S,
+        encrypted: bool = False,
+    ):
+        self._encrypted = encrypted
         self._local, self._names, self._dial_timeout_s, self._max_age_s = local, names, dial_timeout_s, max_age_s
         self._loop = asyncio.get_running_loop()
         self._born = self._loop.time() - random.random() * max_age_s
@@ -116,7 +127,12 @@ class HttpClient:
                     if self._local:
                         end.bind((self._local, 0))
                     await self._loop.sock_connect(end, (address, port))
-                    _, made = await self._loop.create_connection(lambda: _Connection(self._loop, generation), sock=end)
+                    _, made = await self._loop.create_connection(
+                        lambda: _Connection(self._loop, generation),
+                        sock=end,
+                        ssl=self._encrypted or None,
+                        server_hostname=host if self._encrypted else None,
+                    )
                 except BaseException:
                     end.close()
                     raise

@@ -1,30 +1,25 @@
-"""Spans of one process: made with the OpenTelemetry SDK, sent in the background, never in the way of a request."""
+"""Spans of one process and the contexts that they hand on, as OpenTelemetry has them."""
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Mapping
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import requests
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from requests.adapters import HTTPAdapter
+
+from faultset.collector.runtime.signals.span_sender import SpanSender
+from faultset.collector.runtime.signals.spans import RecordedSpan, SpanEncoder
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 NO_PARENT = Context()
 """Context under which a trace begins."""
-
-_FLUSH_S = 3.0
+_SAMPLED, _NOT_SAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
+_TRACE_ID_LIMIT = 1 << 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +51,8 @@ class SpanStyle:
         return {} if self.endpoint_component is None else {"component": self.endpoint_component}
 
 
-class _FromAddress(HTTPAdapter):
-    """Sends from the pod's own address."""
-
-    def __init__(self, address: str):
-        self._address = address
-        super().__init__(pool_connections=1, pool_maxsize=1)
-
-    def init_poolmanager(self, *args: Any, **options: Any) -> None:
-        super().init_poolmanager(*args, source_address=(self._address, 0), **options)
-
-
 class Tracing:
-    """Makes spans and sends them to an OTLP/HTTP receiver once a second.
+    """Makes spans, which are sent to an OTLP/HTTP receiver.
 
     Parameters
     ----------
@@ -92,47 +76,48 @@ class Tracing:
         sampling: float = 1.0,
         namespace: str | None = None,
     ):
-        quiet = logging.getLogger("opentelemetry")
-        quiet.addHandler(logging.NullHandler())
-        quiet.propagate = False
         place = {"k8s.namespace.name": namespace} if namespace else {}
-        resource = Resource({"service.name": service, "k8s.pod.name": pod, **place})
-        self._provider = TracerProvider(
-            sampler=ParentBased(TraceIdRatioBased(sampling)),
-            resource=resource,
-            shutdown_on_exit=False,
-            span_limits=SpanLimits(),
-        )
-        if endpoint:
-            session = requests.Session()
-            session.trust_env = False
-            if local:
-                session.mount("http://", _FromAddress(local))
-            exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=2, session=session)
-            self._provider.add_span_processor(
-                BatchSpanProcessor(
-                    exporter, max_queue_size=8192, schedule_delay_millis=1000, max_export_batch_size=1024
-                )
-            )
-        self._tracer = self._provider.get_tracer("faultset")
+        resource = {"service.name": service, "k8s.pod.name": pod, **place}
+        self._sender = SpanSender(SpanEncoder(resource), endpoint, local) if endpoint else None
+        self._ended = self._sender.add if self._sender else _drop
+        self._sampled_below = round(sampling * _TRACE_ID_LIMIT)
 
-    def server(self, name: str, headers: Any, attributes: dict[str, Any]) -> tuple[Span, Context]:
+    def _start(
+        self,
+        name: str,
+        parent: SpanContext | None,
+        kind: SpanKind,
+        attributes: Mapping[str, Any],
+        links: Sequence[Link] = (),
+    ) -> Span:
+        """Start a span; one without a parent decides whether its trace is kept, by the trace's id."""
+        span_id = random.getrandbits(64) or 1
+        if parent is None:
+            trace_id = random.getrandbits(128) or 1
+            flags = _SAMPLED if trace_id % _TRACE_ID_LIMIT < self._sampled_below else _NOT_SAMPLED
+            context = SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags)
+        else:
+            context = SpanContext(parent.trace_id, span_id, False, parent.trace_flags, parent.trace_state)
+        if not context.trace_flags.sampled:
+            return NonRecordingSpan(context)
+        return RecordedSpan(name, context, parent, kind, attributes, links, self._ended)
+
+    def server(self, name: str, headers: Mapping[str, str], attributes: dict[str, Any]) -> tuple[Span, Context]:
         """Start the span of an incoming request, under the caller's if it says so, and its context."""
-        parent = _PROPAGATOR.extract(headers, NO_PARENT)
-        span = self._tracer.start_span(name, parent, SpanKind.SERVER, attributes)
+        span = self._start(name, _told(headers), SpanKind.SERVER, attributes)
         return span, context_of(span)
 
     def client(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
         """Start the span of an outgoing request."""
-        return self._tracer.start_span(name, parent, SpanKind.CLIENT, attributes)
+        return self._start(name, _parent(parent), SpanKind.CLIENT, attributes)
 
     def internal(self, name: str, parent: Context) -> Span:
         """Start the span of a part of an operation."""
-        return self._tracer.start_span(name, parent, SpanKind.INTERNAL)
+        return self._start(name, _parent(parent), SpanKind.INTERNAL, {})
 
     def producer(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
         """Start the span of a message that is published."""
-        return self._tracer.start_span(name, parent, SpanKind.PRODUCER, attributes)
+        return self._start(name, _parent(parent), SpanKind.PRODUCER, attributes)
 
     def consumer(
         self, name: str, headers: Mapping[str, str], attributes: dict[str, Any], *, linked: bool
@@ -146,18 +131,31 @@ class Tracing:
         linked
             Whether the span begins a trace with a link to the publisher's, rather than being a child of it.
         """
-        sent = _PROPAGATOR.extract(headers, NO_PARENT)
-        origin = trace.get_current_span(sent).get_span_context()
-        links = [Link(origin)] if linked and origin.is_valid else None
-        parent = NO_PARENT if linked else sent
-        span = self._tracer.start_span(name, parent, SpanKind.CONSUMER, attributes, links=links)
+        sent = _told(headers)
+        links = [Link(sent)] if linked and sent is not None else []
+        span = self._start(name, None if linked else sent, SpanKind.CONSUMER, attributes, links)
         return span, context_of(span)
 
-    def flush(self) -> None:
+    async def close(self) -> None:
         """Send what is left, for a short while at most."""
-        worker = threading.Thread(target=self._provider.shutdown, daemon=True)
-        worker.start()
-        worker.join(_FLUSH_S)
+        if self._sender is not None:
+            await self._sender.close()
+
+
+def _drop(span: RecordedSpan) -> None:
+    """Take a span that nobody wants."""
+
+
+def _parent(context: Context) -> SpanContext | None:
+    found = trace.get_current_span(context).get_span_context()
+    return found if found.is_valid else None
+
+
+def _told(headers: Mapping[str, str]) -> SpanContext | None:
+    """Return the span that headers name, if they do."""
+    if "traceparent" not in headers:
+        return None
+    return _parent(_PROPAGATOR.extract(headers, NO_PARENT))
 
 
 def context_of(span: Span) -> Context:
@@ -167,8 +165,12 @@ def context_of(span: Span) -> Context:
 
 def headers_of(context: Context) -> dict[str, str]:
     """Return the headers that hand the span of a context on as parent."""
-    headers: dict[str, str] = {}
-    _PROPAGATOR.inject(headers, context)
+    span = trace.get_current_span(context).get_span_context()
+    if not span.is_valid:
+        return {}
+    headers = {"traceparent": f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"}
+    if span.trace_state:
+        headers["tracestate"] = span.trace_state.to_header()
     return headers
 
 
