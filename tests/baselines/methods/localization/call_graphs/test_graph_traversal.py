@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -62,3 +64,11 @@ def test_a_callee_that_explains_ill_callers_comes_before_them_and_others_are_lef
         [("front", "cart"), ("cart", "db"), ("x", "y")], {"front": 5.0, "cart": 5.0, "db": 5.0, "y": 90}, "front"
     )
     assert sorted(found, key=lambda name: -found[name]) == ["db", "cart", "front"]
+
+
+def test_scores_are_added_in_the_order_of_names_so_that_they_are_the_same_in_every_process():
+    names = [f"service-{number}" for number in range(40)]
+    ill = {name: 1.1**number for number, name in enumerate(names)}
+    calls = [(caller, callee) for caller, callee in itertools.pairwise(names)]
+    found = explained(calls, ill, names[0])
+    assert found[names[-1]] == sum(float(np.log1p(ill[name])) for name in sorted(names))

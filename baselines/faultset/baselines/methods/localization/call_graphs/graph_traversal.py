@@ -105,7 +105,7 @@ def explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], front:
             reached |= new
             open_ends += new
         if front in reached or front not in ill:
-            scores[name] = sum(float(np.log1p(ill[other])) for other in reached)
+            scores[name] = sum(float(np.log1p(ill[other])) for other in sorted(reached))
     return scores
 
 
