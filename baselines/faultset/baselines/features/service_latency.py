@@ -76,6 +76,10 @@ def call_series(episode: EpisodeView) -> CallSeries:
     A call counts for the service that is called. Clients' spans are taken where they name it, because they also see
     the network and what never answers; a server's own spans otherwise.
     """
+    return episode.once("call series", lambda: _call_series(episode))
+
+
+def _call_series(episode: EpisodeView) -> CallSeries:
     services = tuple(sorted(episode.services))
     start_ns, end_ns = episode.view
     step_ns = round(episode.context.resolution_s * SECOND_NS)

@@ -49,6 +49,10 @@ def shape_of(beginning: str, length: int) -> str:
 
 def shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     """Count lines by service, shape and step; the rarest shapes are left out where there are thousands."""
+    return episode.once(("shape counts", step_s), lambda: _shape_counts(episode, step_s))
+
+
+def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     start_ns, end_ns = episode.view
     step_ns = round(step_s * SECOND_NS)
     steps = -(-(end_ns - start_ns) // step_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,8 @@ def forest_scores(
 
     size = max(2, min(256, round(share * len(normal))))
     parameters: dict[str, Any] = {"n_estimators": trees, "max_samples": size, "random_state": seed}
-    forest = IsolationForest(**parameters).fit(normal)
+    with _trusted_input():
+        forest = IsolationForest(**parameters).fit(normal)
     rows = np.vstack([normal, points]).astype(np.float32)
     depths = np.empty((trees, len(rows)))
     seen = np.zeros((trees, len(normal)), dtype=bool)
@@ -91,6 +93,13 @@ def forest_scores(
     mean_depths = (depths[:, : len(normal)] * weight).sum(axis=0) / weight.sum(axis=0)
     scale = float(mean_path(np.array([size]))[0])
     return 2 ** (-mean_depths / scale), 2 ** (-depths[:, len(normal) :].mean(axis=0) / scale)
+
+
+def _trusted_input() -> AbstractContextManager[None]:
+    """Let scikit-learn leave out checks that it makes again for every tree and every start."""
+    from sklearn import config_context
+
+    return config_context(skip_parameter_validation=True, assume_finite=True)
 
 
 def mean_path(rows: np.ndarray) -> Matrix:
@@ -148,7 +157,7 @@ def robust_mahalanobis(normal: Matrix, points: Matrix, *, seed: int = 0) -> Matr
     moving = (np.abs(normal - middle) < STILL).mean(axis=0) < 0.4
     squared = (((points - middle) / STILL)[:, ~moving] ** 2).sum(axis=1)
     if moving.any() and len(normal) > 2 * moving.sum():
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _trusted_input():
             # Of a singular subset it says so and goes on with a pseudo-inverse, which is what is wanted.
             warnings.simplefilter("ignore")
             model = MinCovDet(random_state=seed).fit(normal[:, moving])

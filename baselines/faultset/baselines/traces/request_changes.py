@@ -45,6 +45,10 @@ class Sort:
 
 def observed(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[Sort]:
     """Observe an episode's requests: what follows what, and what takes longer than it did when healthy."""
+    return episode.once(("requests observed", healthy_end_ns), lambda: _observed(spans, episode, healthy_end_ns))
+
+
+def _observed(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[Sort]:
     logs = read_log_events(episode, spans)
     clients = client_spans(spans, logs)
     lines, calls = read_own_events(episode, spans), code_events(spans, logs, clients)

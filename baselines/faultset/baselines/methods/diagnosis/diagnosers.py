@@ -174,11 +174,17 @@ class _Trees(_SignatureDiagnoser):
         self.model_ = self._model()
         if self.pairs_:
             self.model_.fit(self.training_matrix_, [self.classes_.index(pair) for pair in self.pairs_])
+            # a forest adds them up anew whenever it is asked
+            self.importances_ = self.model_.feature_importances_
+
+    def _shares(self, row: Matrix) -> Matrix:
+        """Return the probability of each class."""
+        return self.model_.predict_proba(row[None])[0]
 
     def _answer(self, row: Matrix) -> tuple[Pair, float, list[tuple[str, str]]]:
-        shares = self.model_.predict_proba(row[None])[0]
+        shares = self._shares(row)
         best = int(shares.argmax())
-        weight = self.model_.feature_importances_ * np.abs(row)
+        weight = self.importances_ * np.abs(row)
         reported = [
             (self.names_[column], "told the classes apart in training")
             for column in np.argsort(-weight, kind="stable")[:5]
@@ -251,6 +257,12 @@ class RCAForest(_Trees):
         from sklearn.ensemble import ExtraTreesClassifier
 
         return ExtraTreesClassifier(n_estimators=100, class_weight="balanced", random_state=self.seed)
+
+    def _shares(self, row: Matrix) -> Matrix:
+        # as `predict_proba` does, without what that does around each tree
+        one = row[None].astype(np.float32)
+        trees = self.model_.estimators_
+        return np.sum([tree.tree_.predict(one)[0] for tree in trees], axis=0) / len(trees)
 
 
 def _pair(item: Labelled) -> Pair | None:

@@ -177,9 +177,13 @@ def _restarts(frame: pd.DataFrame, since_ns: int) -> dict[tuple[str, str], float
     return counts
 
 
-def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[tuple[str, str], float]:
+def _restart_counts(episode: EpisodeView) -> pd.DataFrame:
     frame = read_frame(episode, "metrics", ("time", "service", "pod", "container", "metric", "value"))
-    frame = frame[(frame["metric"] == "kube_pod_container_status_restarts_total") & frame["service"].notna()]
+    return frame[(frame["metric"] == "kube_pod_container_status_restarts_total") & frame["service"].notna()]
+
+
+def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[tuple[str, str], float]:
+    frame = episode.once("restart counts", lambda: _restart_counts(episode))
     counts: dict[tuple[str, str], float] = defaultdict(float)
     for (service, pod, _), rows in frame.groupby(["service", "pod", "container"], observed=True, dropna=False):
         before = rows.loc[rows["time"] < since_ns, "value"]

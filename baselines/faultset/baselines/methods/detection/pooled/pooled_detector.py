@@ -56,10 +56,17 @@ class PooledDetector:
         found = role_vectors(episode)
         if self.model_ is None or found is None or found.windows.empty or found.healthy <= self.history + 1:
             return Detection.silent(1.0)
-        scores = np.stack([self._scores(found.vectors[:, s]) for s in range(len(found.services))], axis=1)
+        scores = self._scores_of_services(found.vectors)
         first = found.healthy - self.history
         shares, limit = own_limits(scores[:first], scores[first:], max(self.usual_, 1e-9))
         return self._detection(found, shares, limit)
+
+    def _scores_of_services(self, vectors: Matrix) -> Matrix:
+        """Return the scores [T - history, S] of vectors [T, S, R]."""
+        if self.history == 0:
+            # steps are scored one by one, so those of all services at once: a call costs more than its rows
+            return self._scores(vectors.reshape(-1, vectors.shape[2])).reshape(vectors.shape[:2])
+        return np.stack([self._scores(vectors[:, service]) for service in range(vectors.shape[1])], axis=1)
 
     def _learned(self, sequences: Sequence[Matrix]) -> Any:
         """Return a model of sequences [steps, R], each of one service."""

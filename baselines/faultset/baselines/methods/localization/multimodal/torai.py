@@ -115,7 +115,10 @@ class TORAI(Untrained):
         """Rank services cluster by cluster."""
         windows = localization_windows(episode, alarm_ns)
         services = sorted(episode.services)
-        severity, evidence = self._severity(episode, alarm_ns, windows, services)
+        # of what follows nothing depends on the seed but the clusters and the order in which RCD looks
+        severity, evidence = episode.once(
+            ("torai severity", alarm_ns), lambda: self._severity(episode, alarm_ns, windows, services)
+        )
         mean = severity.mean(axis=1)
         moved = [place for place in range(len(services)) if mean[place] > 0]
         if not moved:
@@ -126,7 +129,7 @@ class TORAI(Untrained):
         order: list[int] = []
         for group in members:
             names = [services[place] for place in group]
-            by_rcd = self._by_rcd(episode, windows, names) if len(group) > 1 else {}
+            by_rcd = self._by_rcd(episode, alarm_ns, windows, names) if len(group) > 1 else {}
             if len(by_rcd) == len(group):
                 order += sorted(group, key=lambda place: (-by_rcd[services[place]], services[place]))
             else:
@@ -168,21 +171,27 @@ class TORAI(Untrained):
         evidence.sort(key=lambda item: (-item.score, item.service, item.subject))
         return np.column_stack(columns), evidence[:10]
 
-    def _by_rcd(self, episode: EpisodeView, windows: Windows, services: Sequence[str]) -> Mapping[str, float]:
+    def _by_rcd(
+        self, episode: EpisodeView, alarm_ns: int, windows: Windows, services: Sequence[str]
+    ) -> Mapping[str, float]:
         if windows.empty:
             return {}
-        healthy, since = healthy_spreads(windows)
-        chosen = most_deviating(episode, windows, since, per_service=PER_SERVICE)
-        columns = [column for column in chosen if windows.series[column][0] in services]
+        owners, tests = episode.once(("torai tests", alarm_ns), lambda: self._tests(episode, windows))
+        columns = [column for column, owner in enumerate(owners) if owner in services]
         if not columns:
             return {}
-        tests = FNodeTests(healthy[:, columns], since[:, columns])
         rng = episode_rng(self.seed, episode.episode)
         found: dict[str, float] = {}
-        for place, score in mean_reciprocal_ranks(tests, range(len(columns)), rng, runs=self.runs).items():
-            service = windows.series[columns[place]][0]
-            found[service] = max(found.get(service, 0.0), score)
+        for column, score in mean_reciprocal_ranks(tests, columns, rng, runs=self.runs).items():
+            found[owners[column]] = max(found.get(owners[column], 0.0), score)
         return found
+
+    def _tests(self, episode: EpisodeView, windows: Windows) -> tuple[tuple[str, ...], FNodeTests]:
+        """Return tests of the series that deviate most, and the service of each."""
+        healthy, since = healthy_spreads(windows)
+        chosen = most_deviating(episode, windows, since, per_service=PER_SERVICE)
+        owners = tuple(windows.series[column][0] for column in chosen)
+        return owners, FNodeTests(healthy[:, chosen], since[:, chosen])
 
 
 def _cut(

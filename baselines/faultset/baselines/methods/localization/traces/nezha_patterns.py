@@ -97,6 +97,10 @@ class NezhaPatterns(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by the evidence of their changes."""
+        key = ("nezha-patterns", self.least_support, self.similarity, self.least_g, self.share, alarm_ns)
+        return episode.once(key, lambda: self._ranking(episode, alarm_ns))
+
+    def _ranking(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         spans = read_spans(episode)
         alarms = metric_alarms(episode, alarm_ns)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
