@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,6 +25,9 @@ class Spoken:
         self.context = SimpleNamespace(workload_entry="front", resolution_s=1.0)
         self.episode = "spoken"
         self._rows = tables
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        return make()
 
     def table(self, name: str, columns: Any = None, filters: Any = None) -> pa.Table:
         schema = TABLES[name]

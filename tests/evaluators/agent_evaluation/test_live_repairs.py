@@ -82,8 +82,8 @@ def test_a_write_outside_of_the_namespace_is_refused_and_changes_nothing(tmp_pat
     ) as server:
         outcome, platform = mitigated(folder, order("react", model="m", base_url=server.base_url))
         told = [one["content"] for one in server.requests[-1]["messages"] if one["role"] == "tool"]
-    assert outcome.mitigation is not None
-    assert [one.status for one in outcome.mitigation.commands] == ["refused", "refused"]
+    (result,) = outcome.mitigations
+    assert [one.status for one in result.commands] == ["refused", "refused"]
     assert "Refused: namespace kube-system is not the application's" in told[0]
     assert "is for a shell" in told[2]
     assert not [call for call in platform.calls if call[0] == "delete"]
@@ -125,7 +125,7 @@ def test_however_an_agent_ends_the_attempt_is_judged_and_undone(
 def test_a_refused_key_is_no_failed_repair_and_everything_is_undone(tmp_path: Path) -> None:
     with chat_server(in_turn(failed(401, "bad key"))) as server:
         outcome, platform = mitigated(tmp_path, order("react", model="m", base_url=server.base_url))
-    assert outcome.mitigation is None
+    assert outcome.mitigations == ()
     assert not outcome.retriable
     assert outcome.failure.startswith("react could not work: ")
     assert "bad key" in outcome.failure
@@ -200,7 +200,7 @@ def test_settings_that_cannot_be_used_are_one_sentence(settings: dict[str, objec
 def test_a_repeated_fault_goes_on_while_an_agent_thinks(tmp_path: Path) -> None:
     plan = replace(MITIGATION_PLAN, fault="pod-kill")
     with chat_server(in_turn(said("w", ("wait", {"seconds": 35})), DONE)) as server:
-        outcome, platform = mitigated(tmp_path, order("react", model="m", base_url=server.base_url), plan)
-    assert outcome.mitigation is not None
+        outcome, platform = mitigated(tmp_path, order("react", model="m", base_url=server.base_url), plan=plan)
+    assert len(outcome.mitigations) == 1
     killed = [call for call in platform.calls if call[0] == "delete" and call[1] == "Pod"]
     assert len(killed) >= 3

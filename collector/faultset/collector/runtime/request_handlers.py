@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from faultset.collector.runtime.context import RequestContext
 from faultset.collector.runtime.http.deadlines import now, time_left
-from faultset.collector.runtime.http.server import Handler, Request, Response
+from faultset.collector.runtime.http.server import Handler, HttpRequest, Response
 from faultset.collector.runtime.http.status import BadRequest, Code, RpcError, http_status, response_class
 from faultset.collector.runtime.operations import ServedOperation
 from faultset.collector.runtime.persona import Persona
@@ -37,7 +37,7 @@ def rpc_handler(
     def failed(code: Code, message: str) -> Response:
         return _json(http_status(code), {"code": int(code), "message": message})
 
-    async def handle(request: Request) -> Response:
+    async def handle(request: HttpRequest) -> Response:
         path = request.path
         served = operations.get(path)
         if served is None:
@@ -81,7 +81,7 @@ def http_handler(
 ) -> Handler:
     """Return the handler of a frontend; its spans never carry an error, whatever it answers."""
 
-    async def handle(request: Request) -> Response:
+    async def handle(request: HttpRequest) -> Response:
         method = request.method
         route = find_route(request.path, operations, method)
         if route is None:
@@ -105,7 +105,9 @@ def http_handler(
             span.end()
             metrics.server(path, method, str(status)).observe(time.perf_counter() - start)
 
-    async def answer(served: ServedOperation, request: Request, in_path: Mapping[str, str], context: Any) -> Response:
+    async def answer(
+        served: ServedOperation, request: HttpRequest, in_path: Mapping[str, str], context: Any
+    ) -> Response:
         try:
             values = {**request.query, **_body_values(request), **in_path}
             deadline = _deadline(request)
@@ -121,7 +123,7 @@ def http_handler(
     return handle
 
 
-def _deadline(request: Request) -> float | None:
+def _deadline(request: HttpRequest) -> float | None:
     """Return when a request's deadline is, if its caller has told one."""
     left_s = time_left(request.headers)
     return None if left_s is None else now() + left_s
@@ -135,7 +137,7 @@ async def _unobserved(served: ServedOperation, body: bytes, deadline: float | No
         return _json(http_status(error.code), {"code": int(error.code), "message": error.description})
 
 
-def _body_values(request: Request) -> dict[str, Any]:
+def _body_values(request: HttpRequest) -> dict[str, Any]:
     """Return the fields of a form or of a JSON object in the body."""
     body = request.body
     if not body:

@@ -27,7 +27,8 @@ from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.circuit_breakers import Breakers
 from faultset.collector.runtime.http.connection_pools import ConnectionPool
 from faultset.collector.runtime.http.names import Names
-from faultset.collector.runtime.http.server import Handler, HttpServer, Request, Response
+from faultset.collector.runtime.http.server import Handler, HttpRequest, HttpServer, Response
+from faultset.collector.runtime.http.span_sender import SpanSender, pod_resource
 from faultset.collector.runtime.operations import compile_operation
 from faultset.collector.runtime.persona import Registration, RegistrationError, StartLog
 from faultset.collector.runtime.request_handlers import http_handler, rpc_handler
@@ -104,14 +105,9 @@ class _RunningService:
             given.hosts, {name: host for name in app.services if (host := given.host_instead(name)) is not None}
         )
         self.metrics = Metrics()
-        self.tracing = Tracing(
-            service=service.name,
-            pod=given.pod,
-            endpoint=given.telemetry,
-            local=given.address,
-            sampling=app.trace_sampling,
-            namespace=given.namespace,
-        )
+        resource = pod_resource(service.name, given.pod, given.namespace)
+        sender = SpanSender(resource, given.telemetry, given.address) if given.telemetry else None
+        self.tracing = Tracing(sender, sampling=app.trace_sampling)
         self.servers: list[HttpServer] = []
         self.leak: list[bytearray] = []
         self.background: list[asyncio.Task[None]] = []
@@ -203,7 +199,7 @@ class _RunningService:
             self.start_log.report("port-taken", taken_port=port, error=reason)
         self.servers.append(server)
 
-    async def _exposition(self, request: Request) -> Response:
+    async def _exposition(self, request: HttpRequest) -> Response:
         if request.path != "/metrics":
             return Response(404)
         return Response(200, self.metrics.exposition(), "text/plain; version=0.0.4; charset=utf-8")

@@ -105,10 +105,10 @@ async def _check_operations(app: AppSpec) -> None:
         "metrics": metrics,
         "flags": FlagValues(app.flags),
     }
-    for name, service in app.services.items():
+    for service in app.services.values():
         if not (service.operations or service.background):
             continue
-        tracing = Tracing(service=name, pod=name, endpoint=None, local=None)
+        tracing = Tracing()
         ports = {other: one.port for other, one in app.services.items()}
         caller = Caller(ports=ports, names=names, local=None, tracing=tracing, metrics=metrics, texts=persona)
         clients = ClientContext(names=names, local=None, metrics=metrics, texts=persona)

@@ -42,7 +42,7 @@ def with_caller(folder: Path, work: Callable[[Caller, Tracing], Awaitable[Any]],
         port = runner.addresses[0][1]
         hosts = folder / "hosts.json"
         hosts.write_text(json.dumps({"echo": "127.0.0.1", "closed": "127.0.0.1"}))
-        tracing = Tracing(service="web", pod="web-1", endpoint=None, local=None)
+        tracing = Tracing()
         ports = {"echo": port, "closed": closed}
         given = {"names": Names(str(hosts)), "local": None, "tracing": tracing, "metrics": Metrics(), **options}
         caller = Caller(ports=ports, texts=ErrorTexts(), **given)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from faultset.collector.runtime.http.client import Answer, BrokenError, DialError, HttpClient
+from faultset.collector.runtime.http.client import BrokenError, DialError, HttpAnswer, HttpClient
 from faultset.collector.runtime.http.names import Names, UnknownHostError
 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -64,7 +64,7 @@ def test_connections_are_reused_but_take_no_new_request_past_their_age() -> None
 
     async def work(client: HttpClient, port: int) -> None:
         for _ in range(2):
-            assert await client.request("127.0.0.1", port, HEAD) == Answer(200, b"hi")
+            assert await client.request("127.0.0.1", port, HEAD) == HttpAnswer(200, b"hi")
         assert len(ends) == 1
         client._born -= 61.0
         await client.request("127.0.0.1", port, HEAD)
@@ -77,14 +77,14 @@ def test_connections_are_reused_but_take_no_new_request_past_their_age() -> None
 @pytest.mark.parametrize(
     ("parts", "answer"),
     [
-        ([b"HTTP/1.1 200 OK\r\nContent-", b"Length: 2\r\n\r\nh", b"i"], Answer(200, b"hi")),
-        ([b"HTTP/1.1 503 No\r\n\r\nno", b" length", b""], Answer(503, b"no length")),
-        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n", b"0\r\n\r\n"], Answer(200, b"a")),
-        ([b"HTTP/1.1 100 Continue\r\n\r\n", WHOLE], Answer(200, b"hi")),
-        ([b"HTTP/1.1 500 Bad\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", b""], Answer(500, b"x")),
+        ([b"HTTP/1.1 200 OK\r\nContent-", b"Length: 2\r\n\r\nh", b"i"], HttpAnswer(200, b"hi")),
+        ([b"HTTP/1.1 503 No\r\n\r\nno", b" length", b""], HttpAnswer(503, b"no length")),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n", b"0\r\n\r\n"], HttpAnswer(200, b"a")),
+        ([b"HTTP/1.1 100 Continue\r\n\r\n", WHOLE], HttpAnswer(200, b"hi")),
+        ([b"HTTP/1.1 500 Bad\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", b""], HttpAnswer(500, b"x")),
     ],
 )
-def test_answers_are_read_to_their_end(parts: list[bytes], answer: Answer) -> None:
+def test_answers_are_read_to_their_end(parts: list[bytes], answer: HttpAnswer) -> None:
     async def work(client: HttpClient, port: int) -> None:
         assert await client.request("127.0.0.1", port, HEAD) == answer
         assert await client.request("127.0.0.1", port, HEAD) == answer
@@ -110,7 +110,7 @@ def test_a_connection_that_was_closed_while_idle_is_not_used_again() -> None:
     async def work(client: HttpClient, port: int) -> None:
         await client.request("127.0.0.1", port, HEAD)
         await asyncio.sleep(0.05)
-        assert await client.request("127.0.0.1", port, HEAD) == Answer(200, b"hi")
+        assert await client.request("127.0.0.1", port, HEAD) == HttpAnswer(200, b"hi")
         assert len(ends) == 2
 
     with_client(answering([WHOLE, b""], ends), work)

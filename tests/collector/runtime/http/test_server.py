@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from faultset.collector.runtime.http.server import Handler, HttpServer, Request, Response
+from faultset.collector.runtime.http.server import Handler, HttpRequest, HttpServer, Response
 
 Work = Callable[[HttpServer, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -29,7 +29,7 @@ def with_connection(handler: Handler, work: Work) -> None:
     asyncio.run(run())
 
 
-async def echo(request: Request) -> Response:
+async def echo(request: HttpRequest) -> Response:
     """Answer what was understood."""
     told = [request.method, request.path, request.query, request.headers.get("a"), request.body.decode(), request.url]
     return Response(200, json.dumps(told).encode(), "application/json")
@@ -81,7 +81,7 @@ def test_a_client_that_goes_away_cancels_what_it_asked_for() -> None:
     cancelled = asyncio.Event()
     begun = asyncio.Event()
 
-    async def hang(request: Request) -> Response:
+    async def hang(request: HttpRequest) -> Response:
         begun.set()
         try:
             await asyncio.sleep(60)
@@ -101,7 +101,7 @@ def test_a_client_that_goes_away_cancels_what_it_asked_for() -> None:
 def test_a_server_that_closes_answers_what_is_under_way_and_takes_nothing_new() -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 
-    async def slow(request: Request) -> Response:
+    async def slow(request: HttpRequest) -> Response:
         begun.set()
         await end.wait()
         return Response(200, b"done")
@@ -126,7 +126,7 @@ def test_a_server_that_closes_answers_what_is_under_way_and_takes_nothing_new() 
 
 
 def test_a_handler_that_fails_is_a_500_and_the_connection_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    async def broken(request: Request) -> Response:
+    async def broken(request: HttpRequest) -> Response:
         if request.path == "/bad":
             raise ValueError("no luck")
         return Response(204)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
-import pytest
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -14,11 +10,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags, TraceState
-from span_receiver import Receiver
 
-from faultset.collector.runtime.signals import span_sender
 from faultset.collector.runtime.signals.spans import RecordedSpan, SpanEncoder
-from faultset.collector.runtime.signals.tracing import Tracing, fail
+from faultset.collector.runtime.signals.tracing import fail
 
 CONTEXT = SpanContext(0xABC, 0xDEF, True, TraceFlags(1), TraceState([("a", "b")]))
 
@@ -69,29 +63,3 @@ def test_values_that_otlp_cannot_hold_are_told_otherwise_or_left_out() -> None:
     request = ExportTraceServiceRequest.FromString(SpanEncoder({}).encode(ended))
     (span,) = request.resource_spans[0].scope_spans[0].spans
     assert {one.key: one.value.string_value for one in span.attributes} == {"large": str(1 << 70), "broken": "?"}
-
-
-def sent_to(endpoint: str, work: Callable[[Tracing], None]) -> None:
-    """Make spans in a process that then ends."""
-
-    async def run() -> None:
-        tracing = Tracing(service="geo", pod="geo-1", endpoint=endpoint, local="127.0.0.9")
-        work(tracing)
-        await tracing.close()
-
-    asyncio.run(run())
-
-
-def test_a_process_that_ends_sends_its_last_spans_from_its_own_address() -> None:
-    receiver = Receiver()
-    try:
-        sent_to(receiver.endpoint, lambda tracing: [tracing.server(f"/{n}", {}, {})[0].end() for n in range(2500)])  # type: ignore[func-returns-value]
-    finally:
-        receiver.close()
-    assert sorted(int(span.name[1:]) for span in receiver.spans) == list(range(2500))
-    assert {(span.peer, span.service, span.pod) for span in receiver.spans} == {("127.0.0.9", "geo", "geo-1")}
-
-
-def test_a_receiver_that_does_not_listen_holds_up_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(span_sender, "_TIMEOUT_S", 0.1)
-    sent_to("http://127.0.0.1:9", lambda tracing: tracing.server("/", {}, {})[0].end())

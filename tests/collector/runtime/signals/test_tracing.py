@@ -9,7 +9,7 @@ from faultset.collector.runtime.signals.tracing import Tracing, context_of, head
 
 @pytest.mark.parametrize(("sampling", "kept"), [(1.0, 200), (0.0, 0)])
 def test_the_root_decides_for_a_whole_trace_whether_it_is_kept(sampling: float, kept: int) -> None:
-    tracing = Tracing(service="geo", pod="geo-1", endpoint=None, local=None, sampling=sampling)
+    tracing = Tracing(sampling=sampling)
     roots = [tracing.server("HTTP GET /hotels", {}, {}) for _ in range(200)]
     assert sum(span.is_recording() for span, _ in roots) == kept
     for root, context in roots:
@@ -19,6 +19,6 @@ def test_the_root_decides_for_a_whole_trace_whether_it_is_kept(sampling: float, 
 
 
 def test_a_share_of_traces_is_about_that_share() -> None:
-    tracing = Tracing(service="geo", pod="geo-1", endpoint=None, local=None, sampling=0.25)
+    tracing = Tracing(sampling=0.25)
     kept = sum(tracing.server("HTTP GET /hotels", {}, {})[0].is_recording() for _ in range(2000))
     assert 400 < kept < 600

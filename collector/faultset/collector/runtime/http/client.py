@@ -31,7 +31,7 @@ class BrokenError(Exception):
     """A connection ended, or what came was no HTTP, before the answer was whole."""
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """Status and body of an answer."""
 
     status: int
@@ -72,7 +72,7 @@ class HttpClient:
         self._idle: dict[tuple[str, int], list[_Connection]] = {}
         self._expiry: asyncio.TimerHandle | None = None
 
-    async def request(self, host: str, port: int, head: bytes, body: bytes = b"") -> Answer:
+    async def request(self, host: str, port: int, head: bytes, body: bytes = b"") -> HttpAnswer:
         """Send a request and return its answer; raise DialError or BrokenError.
 
         Parameters
@@ -161,12 +161,12 @@ class _Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, generation: int):
         self._loop, self.generation = loop, generation
         self._transport: asyncio.Transport
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[HttpAnswer] | None = None
         self.idle_among: list[_Connection] | None = None
         self.used = 0.0
         self.reusable = False
 
-    async def exchange(self, request: bytes) -> Answer:
+    async def exchange(self, request: bytes) -> HttpAnswer:
         """Send a request; return its answer."""
         self.idle_among = None
         self.reusable = False
@@ -212,7 +212,7 @@ class _Connection(asyncio.Protocol):
         self.reusable = keep and not self._transport.is_closing()
         self.used = self._loop.time()
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(Answer(status, b"".join(self._body)))
+            self._answer.set_result(HttpAnswer(status, b"".join(self._body)))
 
     def eof_received(self) -> bool:
         return False

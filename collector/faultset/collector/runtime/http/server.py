@@ -24,7 +24,7 @@ _WAITING_REQUESTS = 16
 _BACKLOG = 1024
 
 
-class Request:
+class HttpRequest:
     """One request, whole.
 
     Attributes
@@ -72,7 +72,7 @@ class Response:
         self.status, self.body, self.content_type = status, body, content_type
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[HttpRequest], Awaitable[Response]]
 
 
 class HttpServer:
@@ -118,7 +118,7 @@ class _Connection(asyncio.Protocol):
         self._server, self._loop = server, loop
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[HttpRequest] = deque()
         self._paused = self._finishing = False
         self.task: asyncio.Task[None] | None = None
         self._begin()
@@ -171,7 +171,7 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         parser = self._parser
-        request = Request(
+        request = HttpRequest(
             parser.get_method().decode("ascii"),
             self._target.decode("latin-1"),
             self._headers,
@@ -194,7 +194,7 @@ class _Connection(asyncio.Protocol):
         if self._size > limit:
             raise _TooLargeError
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: HttpRequest) -> None:
         try:
             response = await self._server.handler(request)
         except asyncio.CancelledError:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from faultset.collector.runtime.signals.span_sender import SpanSender
-from faultset.collector.runtime.signals.spans import RecordedSpan, SpanEncoder
+from faultset.collector.runtime.signals.spans import RecordedSpan
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 NO_PARENT = Context()
@@ -51,35 +50,29 @@ class SpanStyle:
         return {} if self.endpoint_component is None else {"component": self.endpoint_component}
 
 
+class SpanProcessor(Protocol):
+    """Takes the spans of a process as they end."""
+
+    def add(self, span: RecordedSpan) -> None: ...
+
+    async def close(self) -> None:
+        """Send what is left, for a short while at most."""
+
+
 class Tracing:
-    """Makes spans, which are sent to an OTLP/HTTP receiver.
+    """Makes spans.
 
     Parameters
     ----------
-    endpoint:
-        Base URL of the receiver; without one, spans are made (their ids are in the log) and dropped.
-    local:
-        Address from which they are sent.
-    namespace:
-        Where the pod runs, if it is told.
+    processor:
+        Takes those that have ended; without one, spans are made (their ids are in the log) and dropped.
     sampling:
         Share of traces that are kept; the root decides for the whole trace.
     """
 
-    def __init__(
-        self,
-        *,
-        service: str,
-        pod: str,
-        endpoint: str | None,
-        local: str | None,
-        sampling: float = 1.0,
-        namespace: str | None = None,
-    ):
-        place = {"k8s.namespace.name": namespace} if namespace else {}
-        resource = {"service.name": service, "k8s.pod.name": pod, **place}
-        self._sender = SpanSender(SpanEncoder(resource), endpoint, local) if endpoint else None
-        self._ended = self._sender.add if self._sender else _drop
+    def __init__(self, processor: SpanProcessor | None = None, *, sampling: float = 1.0):
+        self._processor = processor
+        self._ended = processor.add if processor else _drop
         self._sampled_below = round(sampling * _TRACE_ID_LIMIT)
 
     def _start(
@@ -138,8 +131,8 @@ class Tracing:
 
     async def close(self) -> None:
         """Send what is left, for a short while at most."""
-        if self._sender is not None:
-            await self._sender.close()
+        if self._processor is not None:
+            await self._processor.close()
 
 
 def _drop(span: RecordedSpan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient
@@ -19,20 +20,28 @@ _CONNECTION_AGE_S = 60.0
 _PORTS = {"http": 80, "https": 443}
 
 
+def pod_resource(service: str, pod: str, namespace: str | None = None) -> dict[str, str]:
+    """Return what the spans of a pod say about where they come from."""
+    place = {"k8s.namespace.name": namespace} if namespace else {}
+    return {"service.name": service, "k8s.pod.name": pod, **place}
+
+
 class SpanSender:
     """Keeps spans that have ended until they are sent; those that cannot be sent in time are dropped.
 
     Parameters
     ----------
+    resource
+        Attributes of the process, as `pod_resource` makes them.
     endpoint
         Base URL of the receiver.
     local
         Address from which they are sent; any without.
     """
 
-    def __init__(self, encoder: SpanEncoder, endpoint: str, local: str | None):
+    def __init__(self, resource: Mapping[str, str], endpoint: str, local: str | None):
         url = urlsplit(endpoint)
-        self._encoder, self._local, self._encrypted = encoder, local, url.scheme == "https"
+        self._encoder, self._local, self._encrypted = SpanEncoder(resource), local, url.scheme == "https"
         self._host, self._port = url.hostname or "", url.port or _PORTS.get(url.scheme, 80)
         self._head = (
             f"POST {url.path.rstrip('/')}/v1/traces HTTP/1.1\r\nHost: {url.netloc}\r\n"
