@@ -280,6 +280,21 @@ def test_a_spread_fault_may_miss_in_one_application_but_not_in_all() -> None:
         plan_campaign(replace(two, apps=("hotel", "social")))
 
 
+def test_a_fault_that_is_repeated_comes_to_another_application_or_target_where_there_is_one() -> None:
+    apps = {name: load_app(name) for name in SPREAD.apps}
+    plans = [plan for plan in plan_campaign(replace(SPREAD, repeat=2)) if plan.fault]
+    for name, spec in faults().items():
+        places = {(app, target) for app in apps for target in spec.targets(apps[app])}
+        had = [(plan.app, plan.target) for plan in plans if plan.fault == name]
+        assert len(had) == (2 if places else 0), name
+        assert len(set(had)) == min(len(places), 2), name
+        assert len({app for app, _ in had}) == min(len({app for app, _ in places}), 2), name
+    alone = [plan for plan in plan_campaign(replace(REQUEST, repeat=2)) if plan.fault]
+    for name in {plan.fault for plan in alone if plan.fault}:
+        targets = [plan.target for plan in alone if plan.fault == name]
+        assert len(set(targets)) == min(len(faults()[name].targets(load_app("hotel"))), len(targets)), name
+
+
 def test_kinds_of_episodes_without_a_fault_take_turns() -> None:
     def kinds(*chosen: NoFaultKind) -> Counter[str | None]:
         plans = plan_campaign(replace(REQUEST, apps=("hotel",), normal=4, no_fault=chosen))

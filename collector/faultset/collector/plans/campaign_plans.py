@@ -72,7 +72,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
             )
         mixes_of(request.mix or app.default_mix, app)
         draw_faults = faults_in_pairs if request.concurrent > 1 else faults_alone
-        injected = draw_faults(chosen[app.name], app, request.targets, request.repeat, rng)
+        injected = draw_faults(chosen[app.name], app, request.targets, rng)
         drafts += [(app, None, faults) for faults in injected]
         count = request.normal
         if count is None:
@@ -130,7 +130,7 @@ def campaign_id(request: CampaignRequest) -> str:
 def requested_code(request: CampaignRequest) -> dict[str, str]:
     """Return which code a campaign runs; see `campaign_code`."""
     chosen = faults_by_app(request, [load_app(name) for name in request.apps], np.random.default_rng(0))
-    specs = {spec.name: spec for specs in chosen.values() for spec in specs}
+    specs = {spec.name: spec for repetitions in chosen.values() for specs in repetitions for spec in specs}
     return campaign_code(list(specs.values()), request.apps, request.platform, request.sources)
 
 

@@ -15,12 +15,16 @@ from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 
 _Targets = tuple[str, str]
+_SLACK = 2
+"""How much more often than the rarest a target may have been used and be drawn again."""
 
 
 def faults_alone(
-    specs: Sequence[FaultSpec], app: AppSpec, targets: Sequence[str], repeat: int, rng: np.random.Generator
+    repetitions: Sequence[Sequence[FaultSpec]], app: AppSpec, targets: Sequence[str], rng: np.random.Generator
 ) -> list[tuple[PlannedFault, ...]]:
-    """Return every fault `repeat` times, on targets that are used about equally often.
+    """Return every fault of each repetition with its target.
+
+    Targets are used about equally often; as far as that allows, a fault that is repeated comes to other ones.
 
     Raises
     ------
@@ -28,22 +32,25 @@ def faults_alone(
         One of `targets` is no service, or a fault cannot be applied to any of them.
     """
     used: Counter[str] = Counter()
-    possible = {spec.name: _possible_targets(spec, app, targets) for spec in specs}
+    had: Counter[tuple[str, str]] = Counter()
     drawn: list[tuple[PlannedFault, ...]] = []
-    for _ in range(repeat):
+    for specs in repetitions:
         for spec in _scarce_first(specs, app):
-            names = possible[spec.name]
+            names = _possible_targets(spec, app, targets)
             least = min(used[name] for name in names)
-            target = str(rng.choice([name for name in names if used[name] == least]))
+            names = [name for name in names if used[name] <= least + _SLACK]
+            ranks = {name: (had[spec.name, name], used[name]) for name in names}
+            target = str(rng.choice([name for name, rank in ranks.items() if rank == min(ranks.values())]))
             used[target] += 1
+            had[spec.name, target] += 1
             drawn.append((PlannedFault(fault=spec.name, target=target),))
     return drawn
 
 
 def faults_in_pairs(
-    specs: Sequence[FaultSpec], app: AppSpec, targets: Sequence[str], repeat: int, rng: np.random.Generator
+    repetitions: Sequence[Sequence[FaultSpec]], app: AppSpec, targets: Sequence[str], rng: np.random.Generator
 ) -> list[tuple[PlannedFault, ...]]:
-    """Return pairs of different faults in which every fault is `repeat` times at least, each pair on two targets.
+    """Return pairs of different faults, with every fault of each repetition, each pair on two targets.
 
     No name is a right answer for both faults of a pair. Where there is a choice, neither target calls the other,
     directly or through others, and targets are used about equally often. An odd fault gets a partner that others had.
@@ -53,6 +60,7 @@ def faults_in_pairs(
     UsageError
         There is one fault only, or one that can be together with no other; or as `faults_alone` does.
     """
+    specs = list(dict.fromkeys(spec for repetition in repetitions for spec in repetition))
     if len(specs) == 1:
         raise UsageError(
             f"--concurrent 2 injects two different faults at once, but of --faults only {specs[0].name} is for "
@@ -76,8 +84,8 @@ def faults_in_pairs(
 
     used: Counter[str] = Counter()
     drawn: list[tuple[PlannedFault, ...]] = []
-    for _ in range(repeat):
-        left = _scarce_first(specs, app)
+    for repetition in repetitions:
+        left = _scarce_first(repetition, app)
         while left:
             first = left.pop(0)
             partners = [spec for spec in left if places(first, spec)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import get_args
 
@@ -35,11 +36,11 @@ def chosen_faults(names: Sequence[str], app: AppSpec) -> list[FaultSpec]:
 
 def faults_by_app(
     request: CampaignRequest, apps: Sequence[AppSpec], rng: np.random.Generator
-) -> dict[str, list[FaultSpec]]:
-    """Return the faults that a campaign injects into each of its applications, by the application's name.
+) -> dict[str, list[list[FaultSpec]]]:
+    """Return the faults that each repetition of a campaign injects, by the application's name.
 
     Each application gets every fault that applies to it or, when they are spread, one application each, such that all
-    get about equally many.
+    get about equally many; further repetitions go to other applications while there are any.
 
     Raises
     ------
@@ -47,16 +48,22 @@ def faults_by_app(
         A name is unknown, a fault that was named has no target, or cannot act over time as asked for.
     """
     if not request.spread:
-        return {app.name: with_schedule(chosen_faults(request.faults, app), request) for app in apps}
+        chosen = {app.name: with_schedule(chosen_faults(request.faults, app), request) for app in apps}
+        return {name: [specs] * request.repeat for name, specs in chosen.items()}
     fitting = {
         spec: [app.name for app in apps if not unavailable_reason(spec, app)]
         for spec in with_schedule(_faults_for_any(request.faults, apps), request)
     }
-    spread: dict[str, list[FaultSpec]] = {app.name: [] for app in apps}
-    for spec in sorted(fitting, key=lambda one: (len(fitting[one]), one.name)):
-        fewest = min(len(spread[name]) for name in fitting[spec])
-        name = str(rng.choice([name for name in fitting[spec] if len(spread[name]) == fewest]))
-        spread[name].append(spec)
+    spread: dict[str, list[list[FaultSpec]]] = {app.name: [[] for _ in range(request.repeat)] for app in apps}
+    had: Counter[tuple[FaultSpec, str]] = Counter()
+    sizes: Counter[str] = Counter()
+    for repetition in range(request.repeat):
+        for spec in sorted(fitting, key=lambda one: (len(fitting[one]), one.name)):
+            ranks = {name: (had[spec, name], sizes[name]) for name in fitting[spec]}
+            name = str(rng.choice([name for name, rank in ranks.items() if rank == min(ranks.values())]))
+            had[spec, name] += 1
+            sizes[name] += 1
+            spread[name][repetition].append(spec)
     return spread
 
 
