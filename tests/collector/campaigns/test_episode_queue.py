@@ -63,14 +63,18 @@ def test_only_one_runs_while_the_host_is_short_of_cpu(host: HostLimit) -> None:
     assert host.reason_to_wait(1, FREE) == ""
 
 
-def test_fewer_run_after_the_host_has_spoiled_one_and_more_after_each_success(host: HostLimit) -> None:
+def test_one_less_runs_after_the_host_has_spoiled_one_and_one_more_after_five_successes(host: HostLimit) -> None:
     for _ in range(5):
         host.take(SPOILED)
+    assert host.reason_to_wait(1, FREE) == "the host was too busy for more than 1 at a time"
+    for _ in range(4):
+        host.take(DONE)
     assert host.reason_to_wait(1, FREE) == "the host was too busy for more than 1 at a time"
     host.take(DONE)
     assert host.reason_to_wait(1, FREE) == ""
     assert host.reason_to_wait(2, FREE) == "the host was too busy for more than 2 at a time"
-    host.take(DONE)
+    for _ in range(5):
+        host.take(DONE)
     assert host.reason_to_wait(2, FREE) == ""
 
 

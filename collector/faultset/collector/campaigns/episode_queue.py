@@ -21,6 +21,8 @@ HOST_ATTEMPTS = 6
 PAUSE_S = 20.0
 """How long an episode that the host has spoiled waits for a host that is free, times its attempts."""
 
+_SUCCESSES_FOR_ONE_MORE = 5
+
 
 @dataclass(frozen=True, kw_only=True)
 class WaitingEpisode:
@@ -45,7 +47,8 @@ class WaitingEpisode:
 class HostLimit:
     """How many episodes may run at a time on one host.
 
-    Fewer run at a time after the host has spoiled one, and one more after each that succeeds.
+    One less runs at a time after the host has spoiled one, and one more after several that succeed, so that few of them
+    are spoiled in the long run.
 
     Parameters
     ----------
@@ -54,7 +57,7 @@ class HostLimit:
     """
 
     def __init__(self, most: int) -> None:
-        self._most = self._limit = most
+        self._most, self._limit, self._succeeded = most, most, 0
 
     def reason_to_wait(self, running: int, use: CpuUse | None) -> str:
         """Say why no further episode may begin on the host now; empty when one may.
@@ -78,10 +81,12 @@ class HostLimit:
 
     def take(self, outcome: EpisodeOutcome) -> None:
         """Take in how a run on the host has ended."""
-        if not outcome.failure:
-            self._limit = min(self._most, self._limit + 1)
-        elif outcome.spoiled_by_host:
-            self._limit = max(1, self._limit - 1)
+        if outcome.spoiled_by_host:
+            self._limit, self._succeeded = max(1, self._limit - 1), 0
+        elif not outcome.failure:
+            self._succeeded += 1
+            if self._succeeded % _SUCCESSES_FOR_ONE_MORE == 0:
+                self._limit = min(self._most, self._limit + 1)
 
 
 class EpisodeQueue:

@@ -1,0 +1,131 @@
+"""Leaderboards of a dataset, per application and over all, as tables of a page.
+
+    python benchmarks/dataset_leaderboard.py core-1 [--baselines all] [--out FOLDER] [--write]
+
+The evaluation is that of `evaluate DATASET`; `--out` keeps it and goes on with one that was interrupted. Methods come
+in the order of their figure over all applications, controls among them. `--write` puts the tables into docs/results.md,
+between the markers that have the dataset's name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from faultset.datasets import open_dataset
+from faultset.evaluators import evaluate
+from faultset.evaluators.leaderboards.records import ALL_APPS
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "results.md"
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table: a figure for each application, and more figures over all of them."""
+
+    title: str
+    task: str
+    protocol: str
+    figure: str
+    further: tuple[tuple[str, str, int], ...]
+    """Metric, heading and decimals."""
+
+
+_DEEPER = (("ac3", "AC@3", 2), ("avg5", "Avg@5", 2))
+SECTIONS = (
+    Section(
+        "Detection: balanced accuracy",
+        "detection",
+        "detected",
+        "balanced_accuracy",
+        (
+            ("event_recall", "event recall", 2),
+            ("false_alarms_per_hour", "false alarms an hour", 1),
+            ("ttd_median", "median time to detect, s", 0),
+        ),
+    ),
+    Section("Localization, told the onset: AC@1", "localization", "oracle", "ac1", _DEEPER),
+    Section(
+        "Localization at the alarm of a detector: AC@1",
+        "localization",
+        "detected",
+        "ac1",
+        _DEEPER,
+    ),
+    Section(
+        "Root cause: level and type both right", "rca", "oracle", "joint", (("level", "level", 2), ("type", "type", 2))
+    ),
+)
+
+
+def table_of(frame: pd.DataFrame, section: Section) -> list[str]:
+    """Return the lines of a table in Markdown; none where nothing was asked."""
+    here = frame[
+        (frame["task"] == section.task)
+        & (frame["protocol"] == section.protocol)
+        & (frame["verdict"] == "manifest")
+        & frame[section.figure].notna()
+    ]
+    if here.empty:
+        return []
+    apps = [app for app in here["app"].unique() if app != ALL_APPS]
+    whole = ALL_APPS if ALL_APPS in set(here["app"]) else apps[0]
+    overall = here[here["app"] == whole].sort_values(section.figure, ascending=False, kind="stable")
+    by_app = here.set_index(["app", "baseline"])[section.figure]
+    heads = ["method", "kind", "all", *apps, *(heading for _, heading, _ in section.further)]
+    lines = [f"### {section.title}", "", f"| {' | '.join(heads)} |", f"|---|---|{'---:|' * (len(heads) - 2)}"]
+    for row in overall.to_dict("records"):
+        name = str(row["baseline"])
+        ends = (row[f"{section.figure}_low"], row[f"{section.figure}_high"])
+        cells = [f"`{name}`", str(row["kind"]), f"{number(row[section.figure])} {interval(*ends)}"]
+        cells += [number(by_app.get((app, name), math.nan)) for app in apps]
+        cells += [number(row[metric], decimals) for metric, _, decimals in section.further]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def number(value: float, decimals: int = 2) -> str:
+    """Return a figure; "never" for one that is infinite, nothing where there is none."""
+    return "" if math.isnan(value) else "never" if math.isinf(value) else f"{value:.{decimals}f}"
+
+
+def interval(low: float, high: float) -> str:
+    """Return a 95 % interval; nothing where there is none."""
+    return f"[{low:.2f}, {high:.2f}]" if not math.isnan(low) else ""
+
+
+def put(name: str, text: str) -> None:
+    """Put a text between the markers of a name in the page of results."""
+    begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
+    page = DOCUMENT.read_text("utf-8")
+    before, _, rest = page.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise click.ClickException(f"{DOCUMENT} has no markers {begin} and {end}; add them where the tables belong")
+    DOCUMENT.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", "utf-8")
+
+
+@click.command()
+@click.argument("dataset")
+@click.option("--baselines", default="default", show_default=True, help="Names or groups, with commas.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation, which is resumed there.")
+@click.option("--workers", type=int, default=2, show_default=True)
+@click.option("--write", is_flag=True, help="Put the tables into docs/results.md.")
+def main(dataset: str, baselines: str, out: Path | None, workers: int, write: bool) -> None:
+    """Print the tables."""
+    done = evaluate(open_dataset(dataset), baselines.split(","), workers=workers, out=out)
+    if out is not None:
+        done.write(out)
+    frame = done.leaderboard(intervals=True)
+    text = "\n".join(line for section in SECTIONS for line in table_of(frame, section))
+    click.echo(text)
+    if write:
+        put(Path(dataset).name, text)
+
+
+if __name__ == "__main__":
+    main()
