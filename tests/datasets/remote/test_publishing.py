@@ -21,10 +21,10 @@ from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.derivation import EpisodeFilter, filter_dataset
 from faultset.datasets.format.summaries import hashes_below
-from faultset.datasets.remote import publishing
 from faultset.datasets.remote.file_systems import is_url, local_path, remote_versions
 from faultset.datasets.remote.local_copies import local_folder
 from faultset.datasets.remote.publishing import publish_dataset
+from faultset.datasets.remote.writing import RemoteFolder
 
 
 def run(*arguments: object) -> Result:
@@ -56,7 +56,7 @@ def episodes_of(root: Path) -> dict[str, str]:
 
 def fail_after(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Let the copy of a file fail after some were copied, as when a connection is lost."""
-    put: Callable[..., None] = publishing._Target.put
+    put: Callable[..., None] = RemoteFolder.put
     done: list[str] = []
 
     def failing(self: Any, source: Path, name: str) -> None:
@@ -65,7 +65,7 @@ def fail_after(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         put(self, source, name)
         done.append(name)
 
-    monkeypatch.setattr(publishing._Target, "put", failing)
+    monkeypatch.setattr(RemoteFolder, "put", failing)
 
 
 def test_a_location_is_a_url_or_a_folder() -> None:

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.dataset import open_dataset
-from faultset.datasets.remote import publishing
 from faultset.datasets.remote.file_systems import filesystem, remote_versions
 from faultset.datasets.remote.publishing import publish_dataset
+from faultset.datasets.remote.writing import RemoteFolder
 
 pytestmark = pytest.mark.slow
 
@@ -67,17 +67,17 @@ def test_a_dataset_goes_to_a_bucket_and_is_verified_and_evaluated_there(
 def test_an_interrupted_copy_to_a_bucket_shows_no_version_and_goes_on(
     example_root: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = publishing._Target.put
+    put = RemoteFolder.put
     done: list[str] = []
 
-    def failing(self: publishing._Target, source: Path, name: str) -> None:
+    def failing(self: RemoteFolder, source: Path, name: str) -> None:
         if len(done) >= 7:
             raise PlatformError("the connection is lost")
         put(self, source, name)
         done.append(name)
 
     with monkeypatch.context() as broken:
-        broken.setattr(publishing._Target, "put", failing)
+        broken.setattr(RemoteFolder, "put", failing)
         with pytest.raises(PlatformError, match="connection is lost"):
             publish_dataset(example_root, bucket, threads=1)
     with pytest.raises(DataError, match="has no versions"):
