@@ -24,6 +24,7 @@ import psutil
 from dask import config
 from distributed import Client, LocalCluster
 
+from faultset.collector.campaigns.destinations import FolderDestination
 from faultset.collector.campaigns.scheduler import CampaignProgress
 from faultset.collector.campaigns.worker_episodes import EpisodeRun, WorkerAssignment
 from faultset.collector.campaigns.worker_scheduling import run_on_workers
@@ -76,7 +77,7 @@ def main() -> None:
         began = time.monotonic()
         results = run_on_workers(
             plans,
-            Path(root),
+            FolderDestination(Path(root)),
             client=client,
             campaign="none",
             settings={},

@@ -26,11 +26,13 @@ REQUEST = make_request(faults=["target-port", "pod-kill"], apps=["hotel"], norma
 def failures(monkeypatch: pytest.MonkeyPatch) -> dict[str, EpisodeOutcome]:
     """Replace the processes of episodes; what is put into the dict is how an episode ends."""
     outcomes: dict[str, EpisodeOutcome] = {}
+    ran: list[str] = []
 
     def run(
         plans: Sequence[Plan], root: Path, *, progress: Callable[[CampaignProgress], None], **rest: Any
     ) -> list[EpisodeResult]:
         results = []
+        ran[:] = [plan.episode for plan in plans if plan.episode not in outcomes]
         for plan in plans:
             outcome = outcomes.get(plan.episode, EpisodeOutcome(episode=plan.episode, verdict="manifest"))
             if not outcome.failure:
@@ -40,8 +42,9 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> dict[str, EpisodeOutcome]:
         return results
 
     monkeypatch.setattr(collection, "run_episodes", run)
-    monkeypatch.setattr(collection, "create_version", lambda root, provenance: "1.0.0")
+    monkeypatch.setattr(collection, "create_version", lambda root, **rest: "1.0.0")
     monkeypatch.setattr(collection, "list_versions", lambda root: [])
+    monkeypatch.setattr(collection, "_has_version", lambda root, episodes: not ran)
     monkeypatch.setattr(
         collection, "recorded_outcome", lambda root, episode: EpisodeOutcome(episode=episode, verdict="latent")
     )

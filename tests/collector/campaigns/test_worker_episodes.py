@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from faultset.collector.campaigns.destinations import FolderDestination
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
 from faultset.collector.campaigns.output_folder import remove_abandoned
 from faultset.collector.campaigns.records import campaign_file
@@ -36,7 +37,12 @@ def order(fake: FakeEpisodes, tmp_path: Path) -> WorkerAssignment:
     campaign_file(root, "c1").parent.mkdir(parents=True)
     campaign_file(root, "c1").write_text("{}")
     return WorkerAssignment(
-        waiting=WaitingEpisode(plan=PLAN), root=root, campaign="c1", run="run", settings={}, program=fake.program
+        waiting=WaitingEpisode(plan=PLAN),
+        destination=FolderDestination(root),
+        campaign="c1",
+        run="run",
+        settings={},
+        program=fake.program,
     )
 
 
@@ -64,8 +70,8 @@ def test_a_finished_episode_is_in_the_dataset_and_nothing_beside_it(
     run = worker.run(order, phases.append)
     assert (run.outcome.failure, run.outcome.verdict) == ("", "none")
     assert phases == ["waiting", "fault"]
-    assert [path.name for path in (order.root / "episodes").iterdir()] == [PLAN.episode]
-    assert left(order.root) == []
+    assert [path.name for path in (order.destination.folder / "episodes").iterdir()] == [PLAN.episode]
+    assert left(order.destination.folder) == []
 
 
 def test_of_two_runs_of_one_episode_that_both_finish_one_is_kept(
@@ -78,8 +84,8 @@ def test_of_two_runs_of_one_episode_that_both_finish_one_is_kept(
     for thread, _ in both:
         thread.join()
     assert [runs[0].outcome.failure for _, runs in both] == ["", ""]
-    assert [path.name for path in (order.root / "episodes").iterdir()] == [PLAN.episode]
-    assert left(order.root) == []
+    assert [path.name for path in (order.destination.folder / "episodes").iterdir()] == [PLAN.episode]
+    assert left(order.destination.folder) == []
 
 
 def test_an_episode_that_the_dataset_has_is_not_run(
@@ -96,16 +102,16 @@ def test_a_failed_episode_leaves_its_logs_with_the_dataset(
     fake.fail_once(PLAN)
     outcome = worker.run(order).outcome
     assert outcome.failure == "geo was not healthy"
-    assert outcome.logs == order.root / ".failed" / PLAN.episode
-    assert (order.root / ".failed" / PLAN.episode / "reason.txt").is_file()
-    assert not (order.root / "episodes").exists()
-    assert left(order.root) == []
+    assert outcome.logs == order.destination.folder / ".failed" / PLAN.episode
+    assert (order.destination.folder / ".failed" / PLAN.episode / "reason.txt").is_file()
+    assert not (order.destination.folder / "episodes").exists()
+    assert left(order.destination.folder) == []
 
 
 def test_a_worker_that_does_not_see_the_dataset_says_so(
     worker: EpisodeWorker, order: WorkerAssignment, tmp_path: Path
 ) -> None:
-    outcome = worker.run(replace(order, root=tmp_path / "elsewhere")).outcome
+    outcome = worker.run(replace(order, destination=FolderDestination(tmp_path / "elsewhere"))).outcome
     assert f"does not see {tmp_path / 'elsewhere'}" in outcome.failure
     assert not outcome.retriable
     assert not (tmp_path / "elsewhere").exists()
@@ -122,7 +128,7 @@ def test_what_is_stopped_ends_and_nothing_more_of_it_begins(
     assert runs[0].outcome.interrupted
     assert worker.run(order).outcome.interrupted
     assert fake.runs(PLAN) == 1
-    assert left(order.root) == []
+    assert left(order.destination.folder) == []
 
 
 def test_a_second_episode_begins_only_while_the_machine_has_room(order: WorkerAssignment, fake: FakeEpisodes) -> None:
@@ -147,7 +153,7 @@ def abandoned(order: WorkerAssignment) -> Callable[..., WorkerFolder]:
     """Make a folder that a worker with another identity has left."""
 
     def make(**changes: object) -> WorkerFolder:
-        folder = WorkerFolder.make(order.root, PLAN.episode)
+        folder = WorkerFolder.make(order.destination.folder, PLAN.episode)
         other = ProcessIdentity.current().model_copy(update=changes)
         (folder.path / "owner.json").write_text(other.model_dump_json())
         return replace(folder, owner=other)
@@ -171,8 +177,8 @@ def test_what_another_machine_has_left_is_named_and_goes_when_that_is_wanted(
     order: WorkerAssignment, abandoned: Callable[..., WorkerFolder]
 ) -> None:
     elsewhere = abandoned(host="another")
-    (sentence,) = remove_abandoned(order.root, open_host).left
+    (sentence,) = remove_abandoned(order.destination.folder, open_host).left
     assert "on another, another machine or container" in sentence
     assert elsewhere.path.exists()
-    assert remove_abandoned(order.root, open_host, take_over=True).left == []
+    assert remove_abandoned(order.destination.folder, open_host, take_over=True).left == []
     assert not elsewhere.path.exists()

@@ -1,4 +1,7 @@
-"""A campaign on dask's own programs: workers are killed, the scheduler is lost, and each episode is there once."""
+"""A campaign on dask's own programs: workers are killed, the scheduler is lost, and each episode is there once.
+
+Into a folder that all workers see, and to a server that speaks S3 from workers that share no folder.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from faultset.collector.campaigns.destinations import open_destination
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.records import campaign_file
 from faultset.collector.campaigns.worker_folders import WORKERS
@@ -21,7 +25,12 @@ from faultset.core.dask_clients import connected
 from faultset.core.errors import PlatformError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
+from faultset.datasets.remote.file_systems import is_url
+from faultset.datasets.remote.finished_episodes import FinishedEpisodes
+from faultset.datasets.remote.local_copies import local_folder
+from faultset.datasets.remote.writing import RemoteFolder
 from tests.collector.fake_episodes import FakeEpisodes, plans, wait_for
+from tests.s3_server import s3_bucket
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +43,12 @@ def start() -> Iterator[Start]:
     """Start programs of dask, which are ended with the test."""
     begun: list[subprocess.Popen[str]] = []
 
-    def run(program: str, *options: str) -> subprocess.Popen[str]:
+    def run(program: str, *options: str, **environment: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", f"distributed.cli.dask_{program}", *options]
-        begun.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True))
+        nowhere = subprocess.DEVNULL
+        begun.append(
+            subprocess.Popen(command, stdout=nowhere, stderr=nowhere, text=True, env={**os.environ, **environment})
+        )
         return begun[-1]
 
     yield run
@@ -56,9 +68,34 @@ def address(start: Start) -> tuple[str, subprocess.Popen[str]]:
     return f"tcp://127.0.0.1:{port}", scheduler
 
 
-def worker(start: Start, address: str) -> subprocess.Popen[str]:
+@pytest.fixture(params=["folder", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where episodes go; the caches of this process are those of a machine of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    if request.param == "folder":
+        yield str(tmp_path / "data")
+    else:
+        with s3_bucket(monkeypatch) as url:
+            yield url
+
+
+def two_workers(start: Start, address: str, folder: Path) -> list[subprocess.Popen[str]]:
+    """Start workers, each with caches of its own as on a machine of its own."""
     options = ("--nthreads", "1", "--resources", "episode=1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1")
-    return start("worker", address, *options)
+    return [
+        start("worker", address, *options, XDG_CACHE_HOME=str(folder / f"caches-of-worker-{number}"))
+        for number in range(2)
+    ]
+
+
+def episodes_at(place: str) -> set[str]:
+    """Return the episodes that are there, and check that nothing is half there."""
+    if not is_url(place):
+        return {path.name for path in Path(place, "episodes").iterdir()}
+    finished = FinishedEpisodes(place)
+    records = finished.records()
+    finished.check_whole({episode: record.files for episode, record in records.items()})
+    return {*records}
 
 
 def busy_workers(processes: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
@@ -67,13 +104,14 @@ def busy_workers(processes: list[subprocess.Popen[str]]) -> list[subprocess.Pope
 
 
 def test_a_killed_worker_and_a_killed_scheduler_cost_only_what_was_unfinished(
-    start: Start, address: tuple[str, subprocess.Popen[str]], tmp_path: Path
+    start: Start, address: tuple[str, subprocess.Popen[str]], place: str, tmp_path: Path
 ) -> None:
     url, scheduler = address
-    root, fake, wanted = tmp_path / "data", FakeEpisodes.make(tmp_path / "fake"), plans(4)
-    campaign_file(root, "c1").parent.mkdir(parents=True)
-    campaign_file(root, "c1").write_text("{}")
-    workers = [worker(start, url) for _ in range(2)]
+    destination, fake, wanted = open_destination(place), FakeEpisodes.make(tmp_path / "fake"), plans(4)
+    campaign_file(destination.folder, "c1").parent.mkdir(parents=True)
+    campaign_file(destination.folder, "c1").write_text("{}")
+    destination.save(campaign_file(destination.folder, "c1"))
+    workers = two_workers(start, url, tmp_path)
     fake.hold(wanted[0])
     killed: list[int] = []
 
@@ -91,7 +129,7 @@ def test_a_killed_worker_and_a_killed_scheduler_cost_only_what_was_unfinished(
     def run(number: slice, disturb: Callable[[object], None]) -> list[EpisodeResult]:
         return run_on_workers(
             wanted[number],
-            root,
+            destination,
             client=client,
             campaign="c1",
             settings={},
@@ -100,27 +138,26 @@ def test_a_killed_worker_and_a_killed_scheduler_cost_only_what_was_unfinished(
             program=fake.program,
         )
 
-    with connected(url, str(root), os.getpid) as client:
+    with connected(url, None, os.getpid) as client:
         wait_for(lambda: len(worker_slots(client)) == 2)
         assert {result.failure for result in run(slice(3), kill_a_worker)} == {""}
         fake.hold(wanted[3])
         with pytest.raises(PlatformError, match="the dask scheduler is gone; 0 of 1 episodes"):
             run(slice(3, 4), kill_the_scheduler)
-    assert {path.name for path in (root / "episodes").iterdir()} == {"e0", "e1", "e2"}
+    assert episodes_at(place) == {"e0", "e1", "e2"}
     assert [fake.runs(plan) for plan in wanted] == [2, 1, 1, 1]
 
 
 def test_episodes_of_an_application_run_on_two_workers_of_which_one_is_killed(
-    start: Start, address: tuple[str, subprocess.Popen[str]], tmp_path: Path
+    start: Start, address: tuple[str, subprocess.Popen[str]], place: str, tmp_path: Path
 ) -> None:
     url, _ = address
-    root = tmp_path / "data"
-    workers = [worker(start, url) for _ in range(2)]
+    workers = two_workers(start, url, tmp_path)
     options = "--faults noop --apps hotel --normal 2 --step 500ms --warmup 4s --baseline 10s --fault 10s --cooldown 2s"
-    command = [*COLLECT, *options.split(), "--scheduler", url, "--out", str(root)]
+    command = [*COLLECT, *options.split(), "--scheduler", url, "--out", place]
     collector = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        wait_for(lambda: list((root / WORKERS).glob("*/.running/*.json")), 120)
+        wait_for(lambda: list(tmp_path.rglob(f"{WORKERS}/*/.running/*.json")), 120)
         victim = busy_workers(workers)[0]
         episodes = psutil.Process(victim.pid).children()
         os.kill(victim.pid, signal.SIGKILL)
@@ -131,9 +168,10 @@ def test_episodes_of_an_application_run_on_two_workers_of_which_one_is_killed(
             collector.kill()
             collector.communicate()
     assert collector.returncode == 0, said
-    assert len(open_dataset(root).episodes) == 2
-    assert [str(finding) for finding in verify(root) if finding.severity == "error"] == []
+    with local_folder(place) as copy:
+        assert len(open_dataset(copy).episodes) == 2
+        assert [str(finding) for finding in verify(copy) if finding.severity == "error"] == []
     again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert again.returncode == 0, again.stderr
     assert again.stderr.count("was there already") == 2
-    assert list((root / WORKERS).iterdir()) == []
+    assert RemoteFolder(place).sizes(WORKERS) == {}

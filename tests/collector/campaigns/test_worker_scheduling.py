@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from dask import config
 
 from faultset.collector.campaigns import worker_episodes, worker_hosts
 from faultset.collector.campaigns.collection import collect
+from faultset.collector.campaigns.destinations import FolderDestination
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.records import campaign_file
 from faultset.collector.campaigns.scheduler import CampaignProgress
@@ -90,7 +91,7 @@ class Campaign:
         try:
             self.results = run_on_workers(
                 wanted,
-                root,
+                FolderDestination(root),
                 client=client,
                 campaign="c1",
                 jobs=jobs,
@@ -232,11 +233,17 @@ def test_a_worker_that_comes_later_is_used(fake: FakeEpisodes, root: Path, monke
         assert len(campaign.end()) == 2
 
 
-def hosts(client: Any, jobs: int | None = None) -> WorkerHosts:
-    return WorkerHosts(client, "tcp://10.0.0.5:8786", "c1", REQUEST, {}, jobs)
+@pytest.fixture
+def hosts(tmp_path: Path) -> Callable[..., WorkerHosts]:
+    def of(client: Any, jobs: int | None = None) -> WorkerHosts:
+        return WorkerHosts(client, "tcp://10.0.0.5:8786", FolderDestination(tmp_path / "data"), REQUEST, {}, jobs)
+
+    return of
 
 
-def test_workers_are_looked_at_before_a_campaign_and_say_how_many_episodes_they_run() -> None:
+def test_workers_are_looked_at_before_a_campaign_and_say_how_many_episodes_they_run(
+    hosts: Callable[..., WorkerHosts],
+) -> None:
     with cluster(2, 3) as (_, client):
         found = hosts(client)
         assert found.check() == ["2 dask workers on 1 machine, together 6 episodes at a time"]
@@ -254,7 +261,7 @@ def test_workers_are_looked_at_before_a_campaign_and_say_how_many_episodes_they_
     ],
 )
 def test_a_worker_that_cannot_run_episodes_is_named_with_the_reason(
-    trouble: str, said: str, monkeypatch: pytest.MonkeyPatch
+    trouble: str, said: str, hosts: Callable[..., WorkerHosts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lacking(self: LocalHost) -> list[str]:
         raise PlatformError("there is no redis-server; install it")
@@ -277,3 +284,8 @@ def test_a_campaign_of_another_platform_has_no_workers(tmp_path: Path) -> None:
         collect(request, out=tmp_path / "data", scheduler="tcp://127.0.0.1:9")
     with pytest.raises(UsageError, match="is not the address of a dask scheduler"):
         collect(REQUEST, out=tmp_path / "data", scheduler="nowhere")
+
+
+def test_workers_are_not_given_memory_of_this_process() -> None:
+    with pytest.raises(UsageError, match="workers do not see memory://shelf/data, which is memory of this process"):
+        collect(REQUEST, out="memory://shelf/data", scheduler="tcp://127.0.0.1:9")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +11,10 @@ from click.testing import CliRunner
 from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.dataset import open_dataset
-from faultset.datasets.remote.file_systems import filesystem, remote_versions
+from faultset.datasets.remote.file_systems import remote_versions
 from faultset.datasets.remote.publishing import publish_dataset
 from faultset.datasets.remote.writing import RemoteFolder
+from tests.s3_server import s3_bucket
 
 pytestmark = pytest.mark.slow
 
@@ -23,26 +22,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A bucket of a server on loopback."""
-    pytest.importorskip("s3fs")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    found = {
-        "AWS_ACCESS_KEY_ID": "nobody",
-        "AWS_SECRET_ACCESS_KEY": "nothing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-    }
-    for name, value in found.items():
-        monkeypatch.setenv(name, value)
-    for name in [name for name in os.environ if name.startswith("AWS_") and name not in found]:
-        monkeypatch.delenv(name)
-    system, _ = filesystem("s3://shelf")
-    type(system).clear_instance_cache()
-    filesystem("s3://shelf")[0].mkdir(name := f"shelf-{uuid.uuid4().hex[:8]}")
-    yield f"s3://{name}/data"
-    type(system).clear_instance_cache()
-    server.stop()
+    with s3_bucket(monkeypatch) as url:
+        yield url
 
 
 def run(*arguments: object) -> tuple[int, str]:

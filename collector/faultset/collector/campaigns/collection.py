@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.apps import load_app
+from faultset.collector.campaigns.destinations import Destination, open_destination
 from faultset.collector.campaigns.episode_processes import EpisodeResult
-from faultset.collector.campaigns.output_folder import check_output_folder, remove_abandoned, remove_lost_episode
+from faultset.collector.campaigns.output_folder import remove_abandoned, remove_lost_episode
 from faultset.collector.campaigns.records import (
     campaign_file,
     code_changes,
@@ -24,7 +25,7 @@ from faultset.collector.campaigns.records import (
 )
 from faultset.collector.campaigns.results import CampaignResult, this_machine
 from faultset.collector.campaigns.scheduler import CampaignProgress, run_episodes
-from faultset.collector.campaigns.worker_hosts import WorkerHosts, check_platform, open_workers
+from faultset.collector.campaigns.worker_hosts import WorkerHosts, check_for_workers, open_workers
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign, requested_code
@@ -34,7 +35,7 @@ from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.files import translate_resource_errors
 from faultset.core.locks.folder_lock import locked
-from faultset.datasets.format.versions import create_version, list_versions
+from faultset.datasets.format.versions import create_version, list_versions, read_manifest
 
 _log = logging.getLogger(__name__)
 
@@ -59,12 +60,13 @@ def collect(
     request
         What to collect; when left out, it is made of the other keyword arguments by `make_request`.
     out
-        Folder of the dataset; made when it does not exist.
+        Folder of the dataset, made when it does not exist; or any URL that fsspec can write to, for instance
+        `s3://bucket/data`.
     jobs
         Episodes at a time at most; as many as the host can carry when left out. Fewer run while it is short of CPU.
     scheduler
         Address of a dask scheduler, on whose workers the episodes run, instead of this machine; `jobs` is then the most
-        that all of them run. They must see `out` under the same path.
+        that all of them run. They must see a folder `out` under the same path, and reach a URL.
     fresh
         Run all plans anew, as a new campaign, instead of resuming.
     settings
@@ -83,8 +85,8 @@ def collect(
     DataError
         `out` holds something that is no dataset.
     PlatformError
-        Episodes cannot run here, or a requested fault cannot be injected. Failures of single episodes raise nothing:
-        they are in the result.
+        Episodes cannot run here, a requested fault cannot be injected, or a URL cannot be written to. Failures of
+        single episodes raise nothing: they are in the result.
 
     Examples
     --------
@@ -93,30 +95,32 @@ def collect(
     ('1.0.0', {})
     """
     request = request or make_request(**options)
-    plans, root = plan_campaign(request), Path(out)
+    plans, destination = plan_campaign(request), open_destination(out)
     campaign = campaign_id(request)
-    if fresh:
-        campaign, plans = _as_new(root, request, campaign, plans)
     if scheduler is not None:
-        check_platform(request.platform)
+        check_for_workers(request.platform, destination)
     here = open_host(request.platform, dict(settings or {}))
-    check_output_folder(root)
+    destination.check()
+    root = destination.folder
     if scheduler is not None:
         _make(root)
     with ExitStack() as stack:
         host = here
         if scheduler is not None:
-            host = stack.enter_context(open_workers(scheduler, root, campaign, request, here.settings, jobs=jobs))
+            host = stack.enter_context(open_workers(scheduler, destination, request, here.settings, jobs=jobs))
         for sentence in host.check():
             notify(sentence)
         _make(root)
         stack.enter_context(translate_resource_errors(root))
         lock = stack.enter_context(locked(root, "collect", notify=notify))
+        destination.update()
+        if fresh:
+            campaign, plans = _as_new(root, request, campaign, plans)
         return _collect(
             request,
             campaign,
             plans,
-            root,
+            destination,
             here,
             host,
             lock=lock,
@@ -139,7 +143,7 @@ def _collect(
     request: CampaignRequest,
     campaign: str,
     plans: tuple[Plan, ...],
-    root: Path,
+    destination: Destination,
     here: PlatformHost,
     host: PlatformHost | WorkerHosts,
     *,
@@ -150,7 +154,8 @@ def _collect(
     notify: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> CampaignResult:
-    """Run a campaign into a locked folder."""
+    """Run a campaign into a destination whose folder is locked and up to date."""
+    root = destination.folder
     left = remove_abandoned(root, lambda platform: here if platform == request.platform else None).left
     for sentence in left:
         notify(sentence)
@@ -163,33 +168,44 @@ def _collect(
     if changed := ", ".join(code_changes(root, request, code)):
         notify(f"the code of {changed} has changed since the last such campaign: all its episodes are new")
     write_campaign(root, campaign, request, plans, unsupported=unsupported, settings=settings, code=code)
+    destination.save(campaign_file(root, campaign))
     faults = sum(plan.fault is not None for plan in plans)
     notify(
         f"{len(plans)} episodes ({faults} with a fault, {len(plans) - faults} without), "
-        f"at most {jobs} at a time, view {request.phases.view_s:g} s, into {root}"
+        f"at most {jobs} at a time, view {request.phases.view_s:g} s, into {destination.location}"
     )
     began = time.monotonic()
     present = [_present_episode(root, plan) for plan in plans if (root / "episodes" / plan.episode).exists()]
     known = {result.episode for result in present}
     run = (
-        host.run_episodes
+        partial(host.run_episodes, campaign=campaign)
         if isinstance(host, WorkerHosts)
         else partial(
             run_episodes,
+            root=root,
             jobs=jobs,
             settings=host.settings,
             remove_lost=lambda episode: remove_lost_episode(root, episode, host),
             lock=lock,
         )
     )
+    added = 0
+
+    def report(state: CampaignProgress) -> None:
+        nonlocal added
+        ended = state.finished[added:]
+        added += len(ended)
+        destination.add_finished(one.episode for one in ended if not one.failure)
+        progress(replace(state, finished=[*present, *state.finished]))
+
     results = run(
         [plan for plan in plans if plan.episode not in known],
-        root,
-        progress=lambda state: progress(replace(state, finished=[*present, *state.finished])),
+        progress=report,
         should_stop=should_stop,
     )
     result = CampaignResult(
         root=root,
+        location=destination.location,
         campaign=campaign,
         version=(list_versions(root) or [""])[-1],
         plans=plans,
@@ -200,10 +216,15 @@ def _collect(
     )
     if result.interrupted:
         return result
+    destination.update()
     record_failures(root, campaign, result.failures)
-    if all(one.failure for one in results):
+    destination.save(campaign_file(root, campaign))
+    if _has_version(root, [one.episode for one in result.episodes if not one.failure]):
         return result
-    return replace(result, version=create_version(root, provenance=_provenance(result, request, jobs, host)))
+    provenance = _provenance(result, request, jobs, host)
+    made = create_version(root, provenance=provenance, summaries=destination.summaries())
+    destination.publish_version(made)
+    return replace(result, version=made)
 
 
 def _as_new(
@@ -219,6 +240,11 @@ def _as_new(
 
 def _present_episode(root: Path, plan: Plan) -> EpisodeResult:
     return EpisodeResult(plan=plan, outcome=recorded_outcome(root, plan.episode), attempts=0, wall_s=0.0)
+
+
+def _has_version(root: Path, episodes: Collection[str]) -> bool:
+    """Say whether the newest version has these episodes; none need no version."""
+    return not episodes or (bool(list_versions(root)) and read_manifest(root).episodes.keys() >= {*episodes})
 
 
 def _jobs(

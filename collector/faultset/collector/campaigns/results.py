@@ -23,7 +23,9 @@ class CampaignResult:
     Attributes
     ----------
     root
-        The dataset's folder.
+        The dataset's folder; of a dataset behind a URL its local part, in which episodes have no telemetry.
+    location
+        What people call the dataset: a path or a URL.
     campaign
         Id of the campaign; its file is `campaigns/<id>.json` in the dataset.
     version
@@ -41,6 +43,7 @@ class CampaignResult:
     """
 
     root: Path
+    location: str
     campaign: str
     version: str
     plans: tuple[Plan, ...]

@@ -1,7 +1,7 @@
 """A worker of a campaign: runs single episodes on its machine, as many at a time as the machine can carry.
 
-An order is run in a folder of its own and renamed into the dataset when it is finished; see
-`faultset.collector.campaigns.worker_folders`.
+An order is run in a folder of its own and handed over to the dataset when it is finished; see
+`faultset.collector.campaigns.worker_folders` and `faultset.collector.campaigns.destinations`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from platform import node
 from typing import Any
 
+from faultset.collector.campaigns.destinations import Destination
 from faultset.collector.campaigns.episode_processes import PROGRAM, RunningEpisode
 from faultset.collector.campaigns.episode_queue import HostLimit, WaitingEpisode
 from faultset.collector.campaigns.output_folder import (
@@ -22,7 +23,6 @@ from faultset.collector.campaigns.output_folder import (
     remove_abandoned_runs,
     remove_lost_episode,
 )
-from faultset.collector.campaigns.records import campaign_file, recorded_outcome
 from faultset.collector.campaigns.scheduler import STAGGER_S
 from faultset.collector.campaigns.worker_folders import WorkerFolder
 from faultset.collector.episodes.host_pressure import CpuPressure, CpuUse
@@ -30,7 +30,6 @@ from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import DataError, FaultsetError
 from faultset.core.files import translate_resource_errors
-from faultset.datasets.format.episodes import EPISODES
 
 RESOURCE = "episode"
 """Resource of dask workers: how many episodes a worker runs at a time."""
@@ -44,8 +43,8 @@ class WorkerAssignment:
     """One run of an episode, for one worker."""
 
     waiting: WaitingEpisode
-    root: Path
-    """The dataset's folder, as workers see it."""
+    destination: Destination
+    """Where the episode goes."""
     campaign: str
     """Id of the campaign, whose file the dataset has."""
     run: str
@@ -100,7 +99,7 @@ class EpisodeWorker:
         """Run an order to its end; whatever goes wrong is in the outcome."""
         began = time.monotonic()
         try:
-            with translate_resource_errors(order.root):
+            with translate_resource_errors(order.destination.folder):
                 outcome = self._outcome(order, report)
         except FaultsetError as error:
             outcome = EpisodeOutcome(
@@ -112,11 +111,15 @@ class EpisodeWorker:
         return EpisodeRun(outcome=outcome, wall_s=time.monotonic() - began)
 
     def _outcome(self, order: WorkerAssignment, report: Report) -> EpisodeOutcome:
-        root, episode = order.root, order.waiting.plan.episode
-        if not campaign_file(root, order.campaign).is_file():
-            raise DataError(f"the worker does not see {root}, or not what is in it; put it on storage that all share")
-        if (root / EPISODES / episode).exists():
-            return recorded_outcome(root, episode)
+        destination, episode = order.destination, order.waiting.plan.episode
+        root = destination.folder
+        if not destination.has_campaign(order.campaign):
+            raise DataError(
+                f"the worker does not see {destination.location}, or not what is in it; put it on storage that all "
+                "share, or behind a URL"
+            )
+        if there := destination.outcome(episode):
+            return there
         platform = order.waiting.plan.platform
         # what cannot be undone now stays and is tried again; it must not spoil this episode
         with suppress(FaultsetError, OSError):
@@ -129,8 +132,10 @@ class EpisodeWorker:
             with self._lock:
                 self._limit.take(outcome)
             if outcome.failure or outcome.interrupted:
-                return replace(outcome, logs=folder.keep_logs(root, outcome.logs))
-            return outcome if folder.hand_over(root, episode) else recorded_outcome(root, episode)
+                place = "" if destination.is_shared or not outcome.logs else f" (on the machine {node()})"
+                return replace(outcome, failure=outcome.failure + place, logs=folder.keep_logs(root, outcome.logs))
+            is_new = destination.hand_over(folder, episode)
+            return outcome if is_new else destination.outcome(episode) or outcome
         finally:
             folder.remove()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from platform import node
 from typing import TYPE_CHECKING, Any
 
+from faultset.collector.campaigns.destinations import Destination
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.results import this_machine
 from faultset.collector.campaigns.scheduler import CampaignProgress
@@ -55,12 +55,13 @@ class WorkerHosts:
         self,
         client: Client,
         address: str,
-        campaign: str,
+        destination: Destination,
         request: CampaignRequest,
         settings: Mapping[str, Any],
         jobs: int | None,
     ) -> None:
-        self._client, self._address, self._campaign = client, address, campaign
+        self._client, self._address = client, address
+        self._destination = destination.for_workers()
         self._request, self._settings, self._jobs = request, settings, jobs
         self.machines: list[dict[str, Any]] = []
 
@@ -72,7 +73,9 @@ class WorkerHosts:
                 f"no dask worker of {self._address} says how many episodes it runs at a time; start workers with "
                 f'"dask worker {self._address} --resources {RESOURCE}=2"'
             )
-        facts: Any = self._client.run(_facts_here, self._request, dict(self._settings), workers=list(slots))
+        facts: Any = self._client.run(
+            _facts_here, self._destination, self._request, dict(self._settings), workers=list(slots)
+        )
         code = requested_code(self._request)
         for worker, found in sorted(facts.items()):
             if found.problem:
@@ -99,17 +102,17 @@ class WorkerHosts:
     def run_episodes(
         self,
         plans: Sequence[Plan],
-        root: Path,
         *,
+        campaign: str,
         progress: Callable[[CampaignProgress], None],
         should_stop: Callable[[], bool],
     ) -> list[EpisodeResult]:
-        """Run plans; see `run_on_workers`."""
+        """Run plans of a campaign; see `run_on_workers`."""
         return run_on_workers(
             plans,
-            root,
+            self._destination,
             client=self._client,
-            campaign=self._campaign,
+            campaign=campaign,
             jobs=self._jobs,
             settings=self._settings,
             progress=progress,
@@ -117,25 +120,28 @@ class WorkerHosts:
         )
 
 
-def check_platform(platform: str) -> None:
-    """Raise UsageError when episodes of a platform cannot run on workers."""
+def check_for_workers(platform: str, destination: Destination) -> None:
+    """Raise UsageError when a platform does not run on workers, or when they do not see the destination."""
     if platform != EMBEDDED:
         raise UsageError(
             f"--scheduler runs episodes of the platform {EMBEDDED}, but {platform} was asked for; leave one of them out"
+        )
+    if destination.location.startswith("memory://"):
+        raise UsageError(
+            f"workers do not see {destination.location}, which is memory of this process; give another place with --out"
         )
 
 
 @contextmanager
 def open_workers(
     address: str,
-    root: Path,
-    campaign: str,
+    destination: Destination,
     request: CampaignRequest,
     settings: Mapping[str, Any],
     *,
     jobs: int | None = None,
 ) -> Iterator[WorkerHosts]:
-    """Yield the workers of a dask scheduler, which must see the dataset's folder.
+    """Yield the workers of a dask scheduler, which must reach the dataset.
 
     Parameters
     ----------
@@ -149,16 +155,18 @@ def open_workers(
     PlatformError
         Nobody answers, or no worker can run episodes.
     """
-    with connected(address, str(root.resolve()), _facts_here_are_asked) as client:
-        yield WorkerHosts(client, address, campaign, request, settings, jobs)
+    folder = str(destination.for_workers().folder) if destination.is_shared else None
+    with connected(address, folder, _facts_here_are_asked) as client:
+        yield WorkerHosts(client, address, destination, request, settings, jobs)
 
 
 def _facts_here_are_asked() -> str:
     return __name__
 
 
-def _facts_here(request: CampaignRequest, settings: Mapping[str, Any]) -> WorkerDescription:
+def _facts_here(destination: Destination, request: CampaignRequest, settings: Mapping[str, Any]) -> WorkerDescription:
     try:
+        destination.check()
         open_host(request.platform, settings).check()
         return WorkerDescription(problem="", code=requested_code(request), name=node(), machine=this_machine())
     except FaultsetError as error:

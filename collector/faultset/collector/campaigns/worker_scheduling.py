@@ -9,9 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from faultset.collector.campaigns.destinations import Destination
 from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeResult
 from faultset.collector.campaigns.episode_queue import EpisodeQueue, WaitingEpisode
 from faultset.collector.campaigns.scheduler import CampaignProgress
@@ -75,7 +75,7 @@ def _slots(dask_scheduler: Any) -> dict[str, int]:
 
 def run_on_workers(
     plans: Sequence[Plan],
-    root: Path,
+    destination: Destination,
     *,
     client: Client,
     campaign: str,
@@ -106,14 +106,14 @@ def run_on_workers(
     PlatformError
         The scheduler is gone; what is in the dataset stays.
     """
-    campaign_run = _WorkerCampaign(plans, root, client, campaign, settings, program, task)
+    campaign_run = _WorkerCampaign(plans, destination, client, campaign, settings, program, task)
     try:
         return campaign_run.run(jobs, progress, should_stop)
     except lost_errors() as error:
         done = sum(not result.failure for result in campaign_run.results)
         raise PlatformError(
-            f"the dask scheduler is gone; {done} of {len(plans)} episodes that were to be run are in {root}, "
-            "run the same command again to go on"
+            f"the dask scheduler is gone; {done} of {len(plans)} episodes that were to be run are in "
+            f"{destination.location}, run the same command again to go on"
         ) from error
     finally:
         campaign_run.close()
@@ -123,7 +123,7 @@ class _WorkerCampaign:
     def __init__(
         self,
         plans: Sequence[Plan],
-        root: Path,
+        destination: Destination,
         client: Client,
         campaign: str,
         settings: Mapping[str, Any],
@@ -133,7 +133,12 @@ class _WorkerCampaign:
         self.results: list[EpisodeResult] = []
         self._queue = EpisodeQueue(plans)
         self._client, self._task = client, task
-        self._order = {"root": root.resolve(), "campaign": campaign, "settings": dict(settings), "program": program}
+        self._order = {
+            "destination": destination.for_workers(),
+            "campaign": campaign,
+            "settings": dict(settings),
+            "program": program,
+        }
         self._run = secrets.token_hex(8)
         self._under_way: dict[Future, SubmittedEpisode] = {}
         self._slots: dict[str, int] = {}

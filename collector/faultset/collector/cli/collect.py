@@ -74,10 +74,10 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 @click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn at random, evenly, by default.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
-    default=Path("faultset-data"),
+    type=click.Path(),
+    default="faultset-data",
     show_default=True,
-    help="Folder of the dataset.",
+    help="Folder of the dataset, or a URL such as s3://bucket/data.",
 )
 @click.option("--platform", default="local", show_default=True, help="Where the applications run.")
 @click.option(
@@ -181,7 +181,7 @@ def collect(
     faults: str,
     apps: str,
     targets: str | None,
-    out: Path,
+    out: str,
     platform: str,
     jobs: int | None,
     scheduler: str | None,
@@ -219,7 +219,7 @@ def collect(
       collect --faults target-port,revoke-auth --apps hotel --profile quick -j 4 --out data/
       collect --faults all --apps all --spread
       collect --faults all --apps hotel --platform kubernetes
-      collect --faults all --apps hotel --scheduler tcp://10.0.0.5:8786 --out /shared/data
+      collect --faults all --apps hotel --scheduler tcp://10.0.0.5:8786 --out s3://bucket/data
       collect --config campaign.yaml --seed 7
     """
     from faultset.collector.campaigns.collection import collect as collect_campaign

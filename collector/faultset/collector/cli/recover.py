@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from faultset.collector.cli.cluster import platform_settings
@@ -14,10 +12,10 @@ from faultset.core.command_line.output import json_option, show_json
 @command("recover")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
-    default=Path("faultset-data"),
+    type=click.Path(),
+    default="faultset-data",
     show_default=True,
-    help="Folder of the dataset.",
+    help="Folder of the dataset, or its URL: then what this machine has left of it.",
 )
 @click.option("--platform", default="local", show_default=True, help="kubernetes: look through the whole cluster too.")
 @click.option("--context", help="Context of the kubeconfig; its current one by default.")
@@ -28,7 +26,7 @@ from faultset.core.command_line.output import json_option, show_json
     help="Also undo what a run on another machine or in another container left, which has ended for sure.",
 )
 @click.option("--telemetry", is_flag=True, help="Also remove the Prometheus and Jaeger that doctor installed.")
-def recover(out: Path, platform: str, context: str | None, telemetry: bool, break_lock: bool, as_json: bool) -> None:
+def recover(out: str, platform: str, context: str | None, telemetry: bool, break_lock: bool, as_json: bool) -> None:
     """Undo and remove what a killed `collect` left in a dataset's folder, on this machine and on a cluster.
 
     On the embedded platform every process dies with the collector, so that only files are left. On a cluster it finds
@@ -40,6 +38,7 @@ def recover(out: Path, platform: str, context: str | None, telemetry: bool, brea
       faultset recover --out data/
       faultset recover --platform kubernetes
     """
+    from faultset.collector.campaigns.destinations import open_destination
     from faultset.collector.campaigns.output_folder import RemovalResult, check_output_folder, remove_abandoned
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
     from faultset.core.errors import DataError, UsageError
@@ -48,23 +47,24 @@ def recover(out: Path, platform: str, context: str | None, telemetry: bool, brea
     from faultset.core.printable import printable
 
     host = open_host(platform, platform_settings(context=context))
-    check_output_folder(out)
+    folder = open_destination(out).folder
+    check_output_folder(folder)
     removal, refusal = RemovalResult(), None
 
     def say(sentence: str) -> None:
         click.echo(sentence, err=True)
 
     try:
-        if out.exists():
+        if folder.exists():
             with (
-                translate_resource_errors(out),
-                locked(out, "recover", take_over=break_lock, notify=say),
+                translate_resource_errors(folder),
+                locked(folder, "recover", take_over=break_lock, notify=say),
             ):
                 removal = remove_abandoned(
-                    out, lambda name: host if name == platform else open_host(name), take_over=break_lock
+                    folder, lambda name: host if name == platform else open_host(name), take_over=break_lock
                 )
         else:
-            say(f"There is no folder {printable(out)}; name a dataset with --out")
+            say(f"There is no folder {printable(str(folder))}; name a dataset with --out")
     except DataError as error:
         refusal = error
     orphans = host.remove_orphans()

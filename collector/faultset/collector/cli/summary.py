@@ -45,7 +45,7 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
         episodes = [{name.replace(" ", "_"): value for name, value in row.items()} for row in rows]
         show_json(
             {
-                "dataset": str(result.root),
+                "dataset": result.location,
                 "version": result.version,
                 "campaign": result.campaign,
                 "wall_s": round(result.wall_s, 1),
@@ -60,11 +60,11 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     click.echo(_false_positives(result, labels))
     done, total = len(labels), len(result.plans)
     version = f"version {result.version}" if result.version else "without a version"
-    click.echo(f"{done} of {total} episodes in {result.wall_s / 60:.1f} min; dataset {result.root}, {version}")
+    click.echo(f"{done} of {total} episodes in {result.wall_s / 60:.1f} min; dataset {result.location}, {version}")
     for sentence in _source_failures(result):
         click.echo(sentence, err=True)
     if done:
-        click.echo(f"next: evaluate {result.root}")
+        click.echo(f"next: evaluate {result.location}")
 
 
 def _source_failures(result: CampaignResult) -> list[str]:

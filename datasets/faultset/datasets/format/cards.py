@@ -15,6 +15,8 @@ from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable
 from faultset.datasets.format.storage import translate_disk_full
 
+CARD = "README.md"
+"""Name of the card's file."""
 KEEP_MARK = "<!-- Text below this line is kept when the card is written again. -->"
 
 
@@ -27,7 +29,7 @@ def write_card(
     added_tables: Sequence[AddedTable] = (),
 ) -> None:
     """Write `README.md` for a version; what stands below the keep mark of an older card stays."""
-    path = root / "README.md"
+    path = root / CARD
     kept = ""
     if path.exists():
         kept = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")

@@ -29,7 +29,7 @@ class EpisodeSummary:
     files: Mapping[str, FileRecord]
     """Path in the episode -> record."""
     stamps: Mapping[str, FileStamp]
-    """Path in the episode -> state of the file."""
+    """Path in the episode -> state of the file, of those that are in the dataset's folder."""
     added_tables: tuple[AddedTable, ...] = ()
 
 

@@ -126,6 +126,7 @@ def _seen(summaries: Mapping[str, EpisodeSummary]) -> dict[str, CheckedFile]:
         f"{EPISODES}/{episode}/{name}": CheckedFile(stamp=summary.stamps[name], sha256=record.sha256)
         for episode, summary in summaries.items()
         for name, record in summary.files.items()
+        if name in summary.stamps
     }
 
 

@@ -73,7 +73,7 @@ class FinishedEpisodes:
         """Return what is known of an episode; None when it is not there."""
         name = f"{FINISHED}/{episode}.json"
         found = fetch_present(self.folder.url, [name])
-        return FinishedEpisode.from_json(found[name], origin=f"{self.folder.url}/{name}") if found else None
+        return self._read(name, found[name]) if found else None
 
     def records(self) -> dict[str, FinishedEpisode]:
         """Return what is known of each episode that is there, by its id."""
@@ -82,7 +82,7 @@ class FinishedEpisodes:
         found: dict[str, FinishedEpisode] = {}
         for first in range(0, len(names), _TOGETHER):
             for name, content in fetch_present(self.folder.url, names[first : first + _TOGETHER]).items():
-                record = FinishedEpisode.from_json(content, origin=f"{self.folder.url}/{name}")
+                record = self._read(name, content)
                 found[record.episode] = record
         return found
 
@@ -144,6 +144,12 @@ class FinishedEpisodes:
                 f"{len(missing)} files of finished episodes are not whole at {self.folder.url} (first: {missing[0]}); "
                 f"restore them, or remove the files of their episodes in {FINISHED}/ to run those again"
             )
+
+    def _read(self, name: str, content: bytes) -> FinishedEpisode:
+        record = FinishedEpisode.from_json(content, origin=f"{self.folder.url}/{name}")
+        if name != f"{FINISHED}/{record.episode}.json":
+            raise DataError(f"{self.folder.url}/{name} is of another episode; remove it to run that one again")
+        return record
 
     def _settle(self, record: FinishedEpisode) -> None:
         self.folder.move(f"{ARRIVING}/{record.run}", f"{EPISODES}/{record.episode}", record.files)

@@ -14,13 +14,12 @@ from pathlib import Path
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.format.cards import CARD
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
 from faultset.datasets.format.manifests import VERSIONS, FileRecord
 from faultset.datasets.format.versions import sorted_versions
 from faultset.datasets.remote.file_systems import is_url, listed_versions, local_path, version_file
 from faultset.datasets.remote.writing import THREADS, RemoteFolder
-
-_CARD = "README.md"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,10 +116,10 @@ class _Target(RemoteFolder):
 
     def write_last(self, dataset: Dataset, text: bytes) -> None:
         """Write the card, where the version is the newest, and the version file, which makes it one."""
-        card = dataset.root / _CARD
+        card = dataset.root / CARD
         known = listed_versions(self.url)
         if card.is_file() and sorted_versions([*known, dataset.version])[-1] == dataset.version:
-            self.put(card, _CARD)
+            self.put(card, CARD)
         self.write(f"{VERSIONS}/{dataset.version}.json", text)
 
 

@@ -55,7 +55,7 @@ class RemoteFolder:
         with self.errors("listed"):
             self.system.invalidate_cache()
             try:
-                found = self.system.ls(self._path(folder).rstrip("/"), detail=False)
+                found = self.system.ls(self._path(folder), detail=False)
             except FileNotFoundError:
                 return []
         return sorted({str(path).rstrip("/").rpartition("/")[2] for path in found} - {""})
@@ -154,7 +154,7 @@ class RemoteFolder:
             ) from error
 
     def _path(self, name: str) -> str:
-        return f"{self.root}/{name}"
+        return f"{self.root}/{name}".rstrip("/")
 
     def _make_parent(self, path: str) -> None:
         if self.renames:
