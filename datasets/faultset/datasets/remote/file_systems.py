@@ -27,9 +27,9 @@ def local_path(location: str) -> Path:
 
 def filesystem(url: str) -> tuple[Any, str]:
     """Return the fsspec file system of a URL and the path in it; say what is missing where there is none."""
-    import fsspec
-
     try:
+        import fsspec
+
         system, path = fsspec.core.url_to_fs(url)
     except (ValueError, ImportError, OSError) as error:
         scheme = url.partition("://")[0]
