@@ -13,7 +13,7 @@ import fsspec
 import pytest
 from click.testing import CliRunner
 
-from faultset.collector.campaigns import collection
+from faultset.collector.campaigns import collection, url_destination
 from faultset.collector.campaigns.collection import collect
 from faultset.collector.campaigns.destinations import FolderDestination, open_destination
 from faultset.collector.campaigns.episode_processes import EpisodeResult
@@ -323,12 +323,29 @@ def test_two_workers_without_a_common_folder_write_one_episode_once(
 def test_an_episode_that_a_worker_cannot_write_is_void_and_may_be_repeated(
     order: WorkerAssignment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(url_destination, "PAUSES_S", (0.0, 0.0))
     with monkeypatch.context() as broken:
         lose_connection(broken, after=3)
         outcome = EpisodeWorker(1).run(order).outcome
     assert (outcome.failure, outcome.retriable, outcome.exit_code) == ("the connection is lost", True, 4)
     assert {*RemoteFolder(order.destination.location).sizes("")} == {"campaigns/c1.json"}
     assert EpisodeWorker(1).run(order).outcome.verdict == "none"
+
+
+def test_a_worker_tries_again_to_copy_an_episode_when_the_connection_was_lost_for_a_moment(
+    order: WorkerAssignment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(url_destination, "PAUSES_S", (0.0, 0.0))
+    add, lost = FinishedEpisodes.add, ["once", "twice"]
+
+    def failing(self: FinishedEpisodes, path: Path, episode: str) -> bool:
+        if lost:
+            raise PlatformError(f"the connection is lost {lost.pop()}")
+        return add(self, path, episode)
+
+    monkeypatch.setattr(FinishedEpisodes, "add", failing)
+    assert EpisodeWorker(1).run(order).outcome.verdict == "none"
+    assert FakeEpisodes(tmp_path / "fake").runs(PLAN) == 1
 
 
 def test_a_worker_that_does_not_reach_the_dataset_says_so(order: WorkerAssignment) -> None:

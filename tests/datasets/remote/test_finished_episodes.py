@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,18 @@ from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.format.summaries import hashes_below
 from faultset.datasets.remote.finished_episodes import ARRIVING, FINISHED, FinishedEpisodes
 from faultset.datasets.remote.writing import RemoteFolder
+from tests.s3_server import s3_bucket
 
 
-@pytest.fixture(params=["memory", "file"])
-def finished(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FinishedEpisodes]:
+@pytest.fixture(params=["memory", "file", pytest.param("s3", marks=pytest.mark.slow)])
+def finished(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FinishedEpisodes]:
     """A dataset in an object store, and one where files are seen before they are whole."""
+    if request.param == "s3":
+        with s3_bucket(monkeypatch) as url:
+            yield FinishedEpisodes(url)
+        return
     name = f"bucket-{uuid.uuid4().hex[:8]}"
     yield FinishedEpisodes(f"memory://{name}/data" if request.param == "memory" else f"file://{tmp_path}/{name}/data")
     memory = fsspec.filesystem("memory")
@@ -94,6 +103,25 @@ def test_of_two_runs_that_arrive_at_the_same_moment_one_is_there_unmixed(
     monkeypatch.setattr(RemoteFolder, "create", overtaken)
     assert not finished.add(runs[0], "e1")
     assert content(finished, "e1") == content_of(runs[1])
+    assert finished.folder.sizes(ARRIVING) == {}
+
+
+def test_of_many_runs_that_end_together_each_is_told_whether_it_counts(
+    finished: FinishedEpisodes, runs: list[Path]
+) -> None:
+    if finished.folder.renames:
+        pytest.skip("a folder has no conditional writes")
+    both = threading.Barrier(4)
+
+    def add(number: int) -> bool:
+        both.wait()
+        return FinishedEpisodes(finished.folder.url).add(runs[number % 2], "e1")
+
+    with ThreadPoolExecutor(4) as pool:
+        counted = list(pool.map(add, range(4)))
+    assert sum(counted) == 1
+    assert content(finished, "e1") == content_of(runs[counted.index(True) % 2])
+    finished.settle(finished.records())
     assert finished.folder.sizes(ARRIVING) == {}
 
 

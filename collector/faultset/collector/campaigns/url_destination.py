@@ -8,10 +8,12 @@ URL decides; the local part follows.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,7 @@ from pathlib import Path
 from faultset.collector.campaigns.records import CAMPAIGNS
 from faultset.collector.campaigns.worker_folders import WorkerFolder
 from faultset.collector.episodes.messages import EpisodeOutcome
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.format.cards import CARD
 from faultset.datasets.format.context import CONTEXT_FILE, read_context
 from faultset.datasets.format.episodes import EPISODES, TELEMETRY, TRUTH
@@ -35,6 +37,10 @@ _CONTENT = (ARRIVING, CAMPAIGNS, CARD, EPISODES, FINISHED, VERSIONS)
 _READ = (CONTEXT_FILE, f"{TRUTH}/label.parquet", f"{TRUTH}/evidence.parquet")
 _DOCUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.json")
 _TOGETHER = 500
+PAUSES_S = (5.0, 30.0)
+"""How long a worker waits before it tries again to copy an episode that took minutes to run."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,13 @@ class UrlDestination:
         return EpisodeOutcome(episode=episode, verdict=record.verdict) if record else None
 
     def hand_over(self, run: WorkerFolder, episode: str) -> bool:
-        """Copy a finished episode to the URL; say False when one is there."""
+        """Copy a finished episode to the URL, trying again for a while; say False when one is there."""
+        for pause_s in PAUSES_S:
+            try:
+                return FinishedEpisodes(self.location).add(run.path / EPISODES / episode, episode)
+            except PlatformError as error:
+                _log.warning("episode %s could not be copied and is copied again in %g s: %s", episode, pause_s, error)
+                time.sleep(pause_s)
         return FinishedEpisodes(self.location).add(run.path / EPISODES / episode, episode)
 
     def update(self) -> None:
