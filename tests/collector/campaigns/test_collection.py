@@ -108,6 +108,11 @@ def test_an_unknown_name_is_refused_before_anything_is_written(tmp_path: Path) -
     assert not (tmp_path / "data").exists()
 
 
+def test_an_injector_among_the_settings_is_refused_lest_no_plan_says_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="name it as injector=, not among the settings"):
+        collect(faults=["noop"], apps=["hotel"], out=tmp_path, settings={"injector": "chaos-mesh"})
+
+
 def test_every_public_name_can_be_imported() -> None:
     assert all(getattr(faultset.collector, name) for name in faultset.collector.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

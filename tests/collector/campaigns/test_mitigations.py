@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +171,10 @@ def test_an_episode_with_two_faults_cannot_be_repaired() -> None:
     (both,) = plan_campaign(make_request(faults=["target-port", "pod-kill"], apps=["hotel"], normal=0, concurrent=2))
     with pytest.raises(UsageError, match=r"has several faults at once \(pod-kill on .* and target-port on "):
         plan_mitigations([both], orders)
+
+
+def test_plans_for_two_injectors_are_mitigated_apart(tmp_path: Path, made: list[str]) -> None:
+    own = plans("target-port")
+    planned = plan_mitigations([*own, *(replace(plan, injector="chaos-mesh") for plan in own)], orders)
+    with pytest.raises(UsageError, match="with one injector; found agent, chaos-mesh; plan them apart"):
+        mitigate(planned, out=tmp_path)

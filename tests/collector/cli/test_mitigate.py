@@ -26,6 +26,7 @@ HOTEL = ["--faults", "target-port", "--apps", "hotel"]
         (["--faults", "noop", "--apps", "hotel"], "has no fault to repair"),
         ([*HOTEL, "--commands", "missing.txt"], "missing.txt is missing"),
         ([*HOTEL, "--platform", "moon"], 'unknown platform "moon"'),
+        ([*HOTEL, "--injector", "chaos-mesh"], "platform local has no setting --injector"),
         ([*HOTEL, "--repairs", "none"], "no repair: give a file with --commands"),
         ([*HOTEL, "--model", "m"], "--model is about agents; name them with --agents"),
         ([*HOTEL, "--agents", "reakt"], '"reakt"'),

@@ -316,3 +316,24 @@ def test_an_unknown_kind_without_a_fault_is_named() -> None:
 def test_spreading_makes_another_campaign() -> None:
     assert campaign_id(replace(REQUEST, spread=False)) == campaign_id(REQUEST)
     assert campaign_id(replace(REQUEST, spread=True)) != campaign_id(REQUEST)
+
+
+def test_another_injector_makes_another_campaign_and_is_in_every_plan() -> None:
+    def asked(injector: str | None) -> CampaignRequest:
+        return make_request(faults=["pod-kill"], apps=["hotel"], platform="kubernetes", injector=injector)
+
+    own, other = asked(None), asked("chaos-mesh")
+    assert asked("agent") == own
+    assert campaign_id(other) != campaign_id(own)
+    assert {plan.injector for plan in plan_campaign(other)} == {"chaos-mesh"}
+    assert plan_campaign(other)[0].settings == {"injector": "chaos-mesh"}
+    assert plan_campaign(own)[0].settings == {}
+    assert {plan.episode for plan in plan_campaign(own)}.isdisjoint(plan.episode for plan in plan_campaign(other))
+    written = plan_campaign(other)[0]
+    assert Plan.from_json(written.to_json()) == written
+    assert "injector" not in plan_campaign(own)[0].to_json()
+
+
+def test_a_platform_without_injectors_is_named() -> None:
+    with pytest.raises(UsageError, match="platform local has no setting --injector"):
+        make_request(faults=["pod-kill"], apps=["hotel"], injector="agent")

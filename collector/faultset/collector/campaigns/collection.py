@@ -32,7 +32,7 @@ from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign, 
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.hosts import PlatformHost, open_host
-from faultset.core.errors import DataError, PlatformError
+from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.core.files import translate_resource_errors
 from faultset.core.locks.folder_lock import locked
 from faultset.datasets.format.versions import create_version, list_versions, read_manifest
@@ -99,7 +99,10 @@ def collect(
     campaign = campaign_id(request)
     if scheduler is not None:
         check_for_workers(request.platform, destination)
-    here = open_host(request.platform, dict(settings or {}))
+    if "injector" in (settings or {}):
+        raise UsageError("the injector is part of what is asked for: name it as injector=, not among the settings")
+    settings = {**(settings or {}), **plans[0].settings}
+    here = open_host(request.platform, settings)
     destination.check()
     root = destination.folder
     if scheduler is not None:
@@ -125,7 +128,7 @@ def collect(
             host,
             lock=lock,
             jobs=jobs,
-            settings=settings or {},
+            settings=settings,
             progress=progress,
             notify=notify,
             should_stop=should_stop,

@@ -23,7 +23,7 @@ from faultset.collector.faults.unsupported import unsupported_faults
 from faultset.collector.ipc.messages import encode
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.plans.code import campaign_code
-from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.plan import OWN_INJECTOR, Plan
 from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.core.files import replace_text, translate_resource_errors
@@ -158,7 +158,11 @@ def mitigate(
     platforms = {one.plan.platform for one in planned}
     if len(platforms) != 1:
         raise UsageError(f"mitigations run on one platform; found {', '.join(sorted(platforms)) or 'nothing to do'}")
-    host = open_host(platforms.pop(), dict(settings or {}))
+    wanted = {one.plan.injector: one.plan.settings for one in planned}
+    if len(wanted) != 1:
+        names = ", ".join(sorted(name or OWN_INJECTOR for name in wanted))
+        raise UsageError(f"mitigations run with one injector; found {names}; plan them apart")
+    host = open_host(platforms.pop(), {**(settings or {}), **next(iter(wanted.values()))})
     _check_folder(root)
     for sentence in host.check():
         notify(sentence)

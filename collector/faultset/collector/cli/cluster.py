@@ -14,6 +14,11 @@ _OPTIONS = (
     click.option("--prometheus-url", metavar="URL", help="Prometheus of the cluster; found in it by default."),
     click.option("--jaeger-url", metavar="URL", help="Jaeger's query API; found in the cluster by default."),
     click.option("--image", metavar="REPOSITORY", help="Where nodes find our image; faultset/app by default."),
+    click.option(
+        "--injector",
+        type=click.Choice(["agent", "chaos-mesh"]),
+        help="What disturbs pods of a cluster: our agents, by default, or the cluster's Chaos Mesh.",
+    ),
 )
 
 

@@ -207,6 +207,7 @@ def collect(
     prometheus_url: str | None,
     jaeger_url: str | None,
     image: str | None,
+    injector: str | None,
     **lengths: float | None,
 ) -> None:
     """Run fault-injection episodes on live applications and write their telemetry and truth into a dataset.
@@ -219,6 +220,7 @@ def collect(
       collect --faults target-port,revoke-auth --apps hotel --profile quick -j 4 --out data/
       collect --faults all --apps all --spread
       collect --faults all --apps hotel --platform kubernetes
+      collect --faults all --apps hotel --platform kubernetes --injector chaos-mesh
       collect --faults all --apps hotel --scheduler tcp://10.0.0.5:8786 --out s3://bucket/data
       collect --config campaign.yaml --seed 7
     """
@@ -241,6 +243,7 @@ def collect(
         schedule=schedule,
         normal=normal,
         no_fault=comma_separated(no_fault),
+        injector=injector,
         profile=profile,
         rate_rps=rate,
         mix=mix,

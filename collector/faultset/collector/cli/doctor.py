@@ -34,6 +34,7 @@ def doctor(
     prometheus_url: str | None,
     jaeger_url: str | None,
     image: str | None,
+    injector: str | None,
     install_telemetry: bool,
     fault: str | None,
     app: str,
@@ -45,6 +46,7 @@ def doctor(
     Example:
       faultset doctor
       faultset doctor --platform kubernetes --install-telemetry
+      faultset doctor --platform kubernetes --injector chaos-mesh
       faultset doctor --fault target-port --app hotel
     """
     if fault:
@@ -54,7 +56,9 @@ def doctor(
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
     from faultset.core.errors import PlatformError, UsageError
 
-    settings = platform_settings(context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image)
+    settings = platform_settings(
+        context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image, injector=injector
+    )
     host = open_host(platform, settings)
     if install_telemetry:
         if not isinstance(host, TelemetryInstaller):

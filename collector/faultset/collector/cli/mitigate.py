@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,7 @@ def mitigate(
     seed: int,
     rate: float,
     as_json: bool,
+    injector: str | None,
     **given: Any,
 ) -> None:
     """Deploy an application, inject a fault, repair it by commands or agents, and judge whether the repair worked.
@@ -116,10 +118,17 @@ def mitigate(
     if spread and plan is not None:
         raise UsageError("--spread distributes --faults over --apps; leave it out with a PLAN or an EPISODE")
     plans = (
-        _planned(plan)
+        _planned(plan, injector)
         if plan is not None
         else _drawn(
-            comma_separated(faults), comma_separated(apps), comma_separated(targets), platform, seed, rate, spread
+            comma_separated(faults),
+            comma_separated(apps),
+            comma_separated(targets),
+            platform,
+            seed,
+            rate,
+            spread,
+            injector,
         )
     )
     agents = {name: given.pop(name) for name in AGENT_OPTIONS}
@@ -145,10 +154,16 @@ def mitigate(
     campaign.raise_for_failures()
 
 
-def _planned(path: Path) -> tuple[Plan, ...]:
+def _planned(path: Path, injector: str | None) -> tuple[Plan, ...]:
+    from faultset.collector.plans.plan import OWN_INJECTOR
     from faultset.collector.plans.recorded_plans import read_plan
+    from faultset.collector.platforms.hosts import check_settings
 
-    return (read_plan(path),)
+    plan = read_plan(path)
+    if injector is None:
+        return (plan,)
+    check_settings(plan.platform, ["injector"])
+    return (replace(plan, injector=None if injector == OWN_INJECTOR else injector),)
 
 
 def _drawn(
@@ -159,6 +174,7 @@ def _drawn(
     seed: int,
     rate_rps: float,
     spread: bool,
+    injector: str | None,
 ) -> tuple[Plan, ...]:
     from faultset.collector.mitigation.phases import MITIGATION_PHASES
     from faultset.collector.plans.campaign_plans import plan_campaign
@@ -176,6 +192,7 @@ def _drawn(
         profile="quick",
         rate_rps=rate_rps,
         spread=spread,
+        injector=injector,
         **vars(MITIGATION_PHASES),
     )
     return tuple(sorted(plan_campaign(request), key=lambda one: (one.app, one.fault or "")))

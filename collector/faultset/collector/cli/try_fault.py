@@ -32,6 +32,7 @@ def try_fault(
     prometheus_url: str | None,
     jaeger_url: str | None,
     image: str | None,
+    injector: str | None,
     as_json: bool,
 ) -> None:
     """Deploy an application, inject one fault, see whether it takes effect, undo it, and remove the application.
@@ -61,7 +62,9 @@ def try_fault(
     possible = spec.targets(loaded)
     if target is not None and target not in possible:
         raise unknown_name(f"target of {name} in {loaded.name}", target, possible)
-    settings = platform_settings(context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image)
+    settings = platform_settings(
+        context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image, injector=injector
+    )
     host = open_host(platform, settings)
     if reason := unsupported_faults(host, [spec]).get(name):
         raise UsageError(f"fault {name} cannot be made on platform {platform}: {reason}")

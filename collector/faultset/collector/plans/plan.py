@@ -20,6 +20,8 @@ from faultset.datasets.format.labels import joined
 
 NoFaultKind = Literal["plain", "disturbed", "sham"]
 NO_FAULT_KINDS: tuple[NoFaultKind, ...] = get_args(NoFaultKind)
+OWN_INJECTOR = "agent"
+"""What disturbs pods of a cluster unless another injector is named; a plan does not say it."""
 
 
 def profile_phases(profile: str, platform: str) -> Phases:
@@ -90,6 +92,8 @@ class Plan:
     """Faults that are injected together with `fault`, on other targets."""
     schedule: Schedule | None = None
     """How the faults act over time; None for what each does by itself."""
+    injector: str | None = None
+    """What disturbs pods, where that is not the platform's own."""
 
     @property
     def faults(self) -> tuple[PlannedFault, ...]:
@@ -109,6 +113,11 @@ class Plan:
         return joined(one.target for one in self.faults)
 
     @property
+    def settings(self) -> dict[str, str]:
+        """Settings of the platform that the plan asks for."""
+        return {} if self.injector is None else {"injector": self.injector}
+
+    @property
     def least_rate_rps(self) -> float:
         """Requests per second below which the load never falls on average."""
         return self.rate_rps * self.traffic.pattern.least_share
@@ -121,9 +130,9 @@ class Plan:
     def to_json(self) -> str:
         """Write the plan as one line of JSON."""
         record = asdict(self)
-        for name in ("further", "schedule"):
+        for name in ("further", "schedule", "injector"):
             if not record[name]:
-                del record[name]  # releases that know neither can read it
+                del record[name]  # releases that do not know it can read the rest
         return json.dumps(record, sort_keys=True)
 
     @staticmethod

@@ -12,10 +12,10 @@ from faultset.collector.load.workloads.patterns import CONSTANT, REPLAY, parse_p
 from faultset.collector.load.workloads.recorded_rates import read_rates
 from faultset.collector.load.workloads.regions import parse_regions
 from faultset.collector.load.workloads.traffic import Traffic
-from faultset.collector.plans.plan import NO_FAULT_KINDS, NoFaultKind, profile_phases
+from faultset.collector.plans.plan import NO_FAULT_KINDS, OWN_INJECTOR, NoFaultKind, profile_phases
 from faultset.collector.platforms.api.courses import Schedule
 from faultset.collector.platforms.api.profiles import Phases
-from faultset.collector.platforms.hosts import load_host_class
+from faultset.collector.platforms.hosts import check_settings, load_host_class
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 
@@ -72,6 +72,8 @@ class CampaignRequest:
         injection); they take turns.
     spread
         Whether each fault is injected into one of the applications only.
+    injector
+        What disturbs pods, where that is not the platform's own.
     """
 
     faults: tuple[str, ...]
@@ -94,6 +96,7 @@ class CampaignRequest:
     schedule: Schedule | None = None
     spread: bool = False
     no_fault: tuple[NoFaultKind, ...] = NO_FAULT_KINDS
+    injector: str | None = None
 
 
 def make_request(
@@ -121,6 +124,7 @@ def make_request(
     schedule: Schedule | None = None,
     spread: bool = False,
     no_fault: Sequence[str] = NO_FAULT_KINDS,
+    injector: str | None = None,
 ) -> CampaignRequest:
     """Return a request for a campaign; see `CampaignRequest` for what is not described here.
 
@@ -139,12 +143,16 @@ def make_request(
         What the profile has when left out: `bursty`, of `quick` `constant`.
     warmup_s, baseline_s, fault_s, cooldown_s
         Lengths of single phases in seconds instead of the profile's.
+    injector
+        `agent` is a cluster's own.
 
     Raises
     ------
     UsageError
-        The platform is unknown, or has no such profile.
+        The platform is unknown, or has no such profile, or no choice of injectors.
     """
+    if injector is not None:
+        check_settings(platform, ["injector"])
     base = profile_phases(profile, platform)
     given = {"warmup_s": warmup_s, "baseline_s": baseline_s, "fault_s": fault_s, "cooldown_s": cooldown_s}
     phases = Phases(**{**vars(base), **{name: float(length) for name, length in given.items() if length is not None}})
@@ -177,6 +185,7 @@ def make_request(
         schedule=schedule,
         spread=spread,
         no_fault=_no_fault_kinds(no_fault),
+        injector=None if injector == OWN_INJECTOR else injector,
     )
 
 

@@ -7,7 +7,7 @@ attributes and methods of `PlatformHost` and takes its settings as keyword argum
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -154,12 +154,16 @@ def open_host(platform: str, settings: Mapping[str, Any] | None = None) -> Platf
     UsageError
         There is no platform of that name, or it has no such setting.
     """
-    host_class = load_host_class(platform)
-    known = inspect.signature(host_class).parameters
-    for name in settings or {}:
+    check_settings(platform, settings or ())
+    return load_host_class(platform)(**(settings or {}))
+
+
+def check_settings(platform: str, names: Iterable[str]) -> None:
+    """Raise UsageError when the hosts of a platform have no settings of these names, or there is no such platform."""
+    known = inspect.signature(load_host_class(platform)).parameters
+    for name in names:
         if name not in known:
             option = name.replace("_", "-")
             raise UsageError(
                 f"platform {platform} has no setting --{option}; leave it out, or choose another --platform"
             )
-    return host_class(**(settings or {}))

@@ -11,6 +11,7 @@ import numpy as np
 from faultset.collector.faults.pods import container_status, pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import logic_services
+from faultset.collector.platforms.api.capabilities import PodFailer
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.spec.containers import PAUSE_REPOSITORY
 
@@ -19,9 +20,9 @@ PAUSE_IMAGE = f"{PAUSE_REPOSITORY}:3.9"
 
 def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the container was restarted with the image that does nothing."""
-    status = container_status(platform, target)
-    if status.get("image", "").endswith(PAUSE_IMAGE) and "running" in status.get("state", {}):
-        return f"{target} runs {PAUSE_IMAGE}, restart {status['restartCount']}"
+    status, image = container_status(platform, target), parameters["image"]
+    if status.get("image", "").endswith(image) and "running" in status.get("state", {}):
+        return f"{target} runs {image}, restart {status['restartCount']}"
     return None
 
 
@@ -38,6 +39,8 @@ def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], b
 def pod_failure(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Swap the pod's image in place for one that does nothing and opens no port."""
     pod = pod_of(platform, target)
+    if isinstance(platform, PodFailer):
+        return {"pod": pod, "image": platform.fail(pod)}
     containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
     for container in containers:
         container["image"] = PAUSE_IMAGE

@@ -10,6 +10,7 @@ import numpy as np
 
 from faultset.collector.faults.intensities import drawn_between
 from faultset.collector.faults.targets import callers_of
+from faultset.collector.platforms.api.capabilities import selects_requests
 from faultset.collector.platforms.api.courses import Course
 from faultset.collector.platforms.api.platform import Platform
 from faultset.core.times import SECOND_NS
@@ -21,12 +22,17 @@ _LEAST_ASKED = 10
 def draw_requests(
     platform: Platform, target: str, rng: np.random.Generator, course: Course | None = None
 ) -> dict[str, Any]:
-    """Draw the share of the requests, their caller, at times their operation, and a course if none is given."""
+    """Draw the share of the requests, their caller, at times their operation, and a course if none is given.
+
+    Where the platform cannot tell requests apart, all that come to the target, or to the operation, are meant.
+    """
     app = platform.app
     caller = str(rng.choice(callers_of(app, target)))
     operations = _operations_asked_for(platform, caller, target)
     path = str(rng.choice(operations)) if operations and rng.random() < 0.5 else ""
     drawn: dict[str, Any] = {"share": drawn_between(rng, 0.15, 0.8), "caller": caller, "path": path}
+    if not selects_requests(platform):
+        return {**drawn, "share": 1.0, "caller": ""}
     if course is not None:
         return drawn | course.as_parameters()
     kind = str(rng.choice(["sudden", "gradual", "intermittent"], p=[0.5, 0.25, 0.25]))

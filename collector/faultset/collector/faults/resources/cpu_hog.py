@@ -11,7 +11,8 @@ from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.resources.cpu_use import cpu_cores
 from faultset.collector.faults.targets import logic_services
-from faultset.collector.platforms.api.capabilities import CommandExecutor, require
+from faultset.collector.platforms.api.capabilities import CommandExecutor, NetworkImpairer, require, stresses_pods
+from faultset.collector.platforms.api.impairments import CpuStress
 from faultset.collector.platforms.api.platform import Platform
 
 
@@ -44,9 +45,12 @@ def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]
 def cpu_hog(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Run busy loops inside the container; with it they share the container's CPU limit."""
     pod, workers, name = pod_of(platform, target), int(rng.integers(2, 5)), f"/tmp/{rng.bytes(4).hex()}"
-    require(platform, CommandExecutor).exec(
-        pod,
-        ["faultset-work", "cpu", "--workers", str(workers), "--seconds", "1800", "--pid-file", name],
-        undo=["faultset-work", "stop", "--pid-file", name],
-    )
+    if stresses_pods(platform):
+        require(platform, NetworkImpairer).impair(pod, CpuStress(workers=workers))
+    else:
+        require(platform, CommandExecutor).exec(
+            pod,
+            ["faultset-work", "cpu", "--workers", str(workers), "--seconds", "1800", "--pid-file", name],
+            undo=["faultset-work", "stop", "--pid-file", name],
+        )
     return {"pod": pod, "workers": workers, "limit_cores": platform.app.services[target].cpu_limit}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
-from faultset.collector.platforms.api.impairments import Impairment
+from faultset.collector.platforms.api.impairments import FurtherImpairment, Impairment
 from faultset.collector.spec.credentials import SecretKey
 from faultset.core.errors import PlatformError
 
@@ -18,6 +18,10 @@ Capability = Literal[
     "abort",
     "reset",
     "hold",
+    "corruption",
+    "duplication",
+    "names",
+    "stress",
     "course",
     "kill",
     "exec",
@@ -28,10 +32,11 @@ Capability = Literal[
 """What a fault can declare that it needs.
 
 `loss`, `delay`, `partition` and `bandwidth` impair the network of a pod, `abort`, `reset` and `hold` single requests to
-it (all `NetworkImpairer`), `course` lets impairments change over time, `kill` ends a container's process
-(`ContainerKiller`), `exec` runs a command in a pod (`CommandExecutor`), `secret` changes a Secret
-without its values in the journal (`SecretEditor`), `resize` changes the resources of a running
-pod through its object, and `runtime` wants an application of our own programs, which know builds and admin commands.
+it, `corruption` and `duplication` more of its packets, `names` its lookups of names, and `stress` takes its CPU or
+memory (all `NetworkImpairer`; the last four by Chaos Mesh alone), `course` lets impairments change over time, `kill`
+ends a container's process (`ContainerKiller`), `exec` runs a command in a pod (`CommandExecutor`), `secret` changes a
+Secret without its values in the journal (`SecretEditor`), `resize` changes the resources of a running pod through its
+object, and `runtime` wants an application of our own programs, which know builds and admin commands.
 """
 
 
@@ -39,8 +44,14 @@ pod through its object, and `runtime` wants an application of our own programs, 
 class NetworkImpairer(Protocol):
     """A platform that can impair the network of a pod."""
 
-    def impair(self, pod: str, impairment: Impairment) -> None:
-        """Impair the pod's packets until undone; the impairment ends by itself when the collector dies."""
+    def impair(self, pod: str, impairment: Impairment | FurtherImpairment) -> None:
+        """Impair the pod until undone; the impairment ends by itself when the collector dies.
+
+        Raises
+        ------
+        PlatformError
+            The platform cannot do that.
+        """
         ...
 
     def impaired_packets(self, pod: str) -> int:
@@ -54,6 +65,24 @@ class ContainerKiller(Protocol):
 
     def kill(self, pod: str) -> None:
         """Send SIGKILL to the main process of the pod's container; its restart policy decides what follows."""
+        ...
+
+
+@runtime_checkable
+class PodFailer(Protocol):
+    """A platform that has a way of its own to let a pod do nothing."""
+
+    def fail(self, pod: str) -> str:
+        """Let the pod's containers run an image that does nothing until undone; return that image."""
+        ...
+
+
+@runtime_checkable
+class DisturbanceReporter(Protocol):
+    """A platform that says by itself which pods it disturbs, instead of counting packets."""
+
+    def disturbance_evidence(self, pod: str) -> str | None:
+        """Return a sentence on what is done to the pod at this moment; None when nothing is."""
         ...
 
 
@@ -159,6 +188,31 @@ class ProcessWatcher(Protocol):
     def check_processes(self) -> None:
         """Raise PlatformError when one of them has ended or was stopped; quick enough to be called every second."""
         ...
+
+
+def selects_requests(platform: object) -> bool:
+    """Tell whether requests are impaired by their caller and by a share; otherwise all to a pod or a path are.
+
+    A platform that cannot has an attribute `selects_requests` that is false.
+    """
+    return bool(getattr(platform, "selects_requests", True))
+
+
+def stresses_pods(platform: object) -> bool:
+    """Tell whether the platform takes CPU and memory of pods by impairments; it then has a true `stresses_pods`."""
+    return bool(getattr(platform, "stresses_pods", False))
+
+
+BY_CHAOS_MESH: tuple[Capability, ...] = ("corruption", "duplication", "names", "stress")
+"""Capabilities that only a cluster with Chaos Mesh as injector has."""
+
+
+def only_by_chaos_mesh() -> dict[str, str]:
+    """Return what a host without Chaos Mesh cannot do, with the reason, as part of `unsupported_needs`."""
+    return {
+        need: f"{need} needs Chaos Mesh on a cluster: --platform kubernetes --injector chaos-mesh"
+        for need in BY_CHAOS_MESH
+    }
 
 
 _T = TypeVar("_T")

@@ -13,9 +13,10 @@ from faultset.collector.platforms.api.profiles import LONG, QUICK, Phases
 from faultset.collector.platforms.api.requirements import Requirement
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.settings import ClusterSettings
+from faultset.collector.platforms.kubernetes.settings import AGENT, CHAOS_MESH, INJECTORS, ClusterSettings
 from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY
 from faultset.collector.spec.app import AppSpec
+from faultset.core.suggestions import unknown_name
 
 STANDARD_ON_CLUSTER = Phases(warmup_s=30.0, baseline_s=300.0, fault_s=300.0, cooldown_s=30.0)
 """Longer than elsewhere, so that a scrape every five seconds still gives about fifty reference samples."""
@@ -38,7 +39,10 @@ class KubernetesHost:
         jaeger_url: str | None = None,
         image: str = REPOSITORY,
         privileged: bool = True,
+        injector: str = AGENT,
     ):
+        if injector not in INJECTORS:
+            raise unknown_name("injector", injector, INJECTORS)
         self._settings = ClusterSettings(
             kubeconfig=kubeconfig,
             context=context,
@@ -46,6 +50,7 @@ class KubernetesHost:
             jaeger_url=jaeger_url,
             image=image,
             privileged=privileged,
+            injector=injector,
         )
         self._probed: tuple[dict[str, str], bool] | None = None
 
@@ -72,6 +77,10 @@ class KubernetesHost:
 
         self.api.get("/version")
         check_permissions(self.api)
+        if self._settings.injector == CHAOS_MESH:
+            from faultset.collector.platforms.kubernetes.chaos_mesh.installation import check_installation
+
+            check_installation(self.api)
         found = discover(self.api, prometheus_url=self._settings.prometheus_url, jaeger_url=self._settings.jaeger_url)
         return list(found.choices)
 
@@ -90,17 +99,25 @@ class KubernetesHost:
         from faultset.collector.platforms.kubernetes.doctor.preflight import unsupported_needs
 
         if self._probed is None:
-            self._probed = unsupported_needs(self.api, self._settings.image)
-            self._settings = replace(self._settings, privileged=self._probed[1])
+            unsupported, privileged = unsupported_needs(self.api, self._settings.image)
+            self._settings = replace(self._settings, privileged=privileged)
+            if self._settings.injector == CHAOS_MESH:
+                from faultset.collector.platforms.kubernetes.chaos_mesh.installation import unsupported_by_chaos_mesh
+
+                unsupported = unsupported_by_chaos_mesh(self.api, unsupported)
+            self._probed = unsupported, privileged
         return self._probed
 
     def create_platform(
         self, app: AppSpec, folder: Path, journal: Journal, *, episode: str, seed: int, step_s: float
     ) -> EpisodePlatform:
         """Return a platform for one episode; `seed` and `step_s` are the cluster's own affair."""
-        from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
+        if self._settings.injector == CHAOS_MESH:
+            from faultset.collector.platforms.kubernetes.chaos_mesh_platform import ChaosMeshPlatform as Made
+        else:
+            from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform as Made
 
-        return KubernetesPlatform(app, folder, journal=journal, episode=episode, settings=self._settings)
+        return Made(app, folder, journal=journal, episode=episode, settings=self._settings)
 
     def undo_abandoned(self, journal: Path) -> None:
         """Remove the namespaces of an episode; undo what it did to those that are not ours."""

@@ -104,6 +104,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         inside = EphemeralImpairer(self.api, self.namespaces.app, image)
         self._inside = None if settings.privileged else inside
         self._impairer: Impairer = self._agents or inside
+        self.control_labels: dict[str, str] = {}
         self._load = LoadPod(self._control, app, image=image, folder=self.folder / "load")
 
     def deploy(self) -> None:
@@ -119,7 +120,8 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         self._made = True
         try:
             labels = {EPISODE: self._episode, APP_NAMESPACE: self.namespaces.app}
-            make_namespace(self.api, self.namespaces.control, {**labels, **(PRIVILEGED if self._agents else {})})
+            of_control = {**labels, **(PRIVILEGED if self._agents else {}), **self.control_labels}
+            make_namespace(self.api, self.namespaces.control, of_control)
             if is_ours:
                 make_namespace(self.api, self.namespaces.app, {**labels, **({} if self._agents else PRIVILEGED)})
             self._heartbeat.start()

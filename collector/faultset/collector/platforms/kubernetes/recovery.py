@@ -12,19 +12,25 @@ from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
 from faultset.collector.platforms.kubernetes.api.namespaces import (
     APP_NAMESPACE,
+    INJECTOR,
     is_abandoned,
     ours,
     remove_namespaces,
     remove_volumes,
 )
+from faultset.collector.platforms.kubernetes.chaos_mesh.lifecycle import remove_all
 from faultset.collector.platforms.kubernetes.undo import ClusterUndoExecutor
 from faultset.collector.platforms.kubernetes.workloads.existing_apps import objects_of
+
+INJECTOR_NOTE = "injector"
+"""Note in the journal of an episode whose disturbances another injector than our own makes."""
 
 
 def recover_episode(api: Api, path: Path) -> None:
     """Undo what an episode did to an application that is not ours, and remove the namespaces that it made.
 
-    What was changed in a namespace of ours goes with it. Impairments end by themselves, with their lease.
+    What was changed in a namespace of ours goes with it. Impairments by agents end by themselves, with their lease;
+    experiments of Chaos Mesh are removed, lest their finalizers hold the namespace.
     """
     if not path.exists():
         return
@@ -34,6 +40,8 @@ def recover_episode(api: Api, path: Path) -> None:
         if "namespaces" not in notes:
             return
         namespaces = notes["namespaces"]
+        if INJECTOR_NOTE in notes:
+            remove_all(api, namespaces["control"])
         if namespaces["made"]:
             remove_namespaces(api, (namespaces["app"], namespaces["control"]))
             remove_volumes(api, namespaces["app"])
@@ -64,6 +72,8 @@ def remove_orphans(api: Api) -> list[str]:
     for namespace in ours(api):
         if is_abandoned(namespace):
             name = namespace["metadata"]["name"]
+            if INJECTOR in namespace["metadata"]["labels"]:
+                remove_all(api, name)
             remove_namespaces(api, (name,))
             remove_volumes(api, namespace["metadata"]["labels"].get(APP_NAMESPACE, name))
             removed.append(f"namespace {name}")

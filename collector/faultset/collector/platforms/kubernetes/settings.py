@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY
 
+AGENT, CHAOS_MESH = INJECTORS = ("agent", "chaos-mesh")
+"""What disturbs pods: node agents of our own, or the cluster's Chaos Mesh."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
@@ -17,6 +20,8 @@ class ClusterSettings:
         Where the nodes find our image, without its tag.
     privileged
         Whether an agent may run on the nodes; without, a container in every pod impairs its network.
+    injector
+        One of `INJECTORS`.
     """
 
     kubeconfig: str | None = None
@@ -25,3 +30,4 @@ class ClusterSettings:
     jaeger_url: str | None = None
     image: str = REPOSITORY
     privileged: bool = True
+    injector: str = AGENT

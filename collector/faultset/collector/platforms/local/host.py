@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from faultset.collector.platforms.api.capabilities import only_by_chaos_mesh
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.api.profiles import LONG, QUICK, STANDARD, Phases
 from faultset.collector.platforms.api.requirements import Requirement, unmet
@@ -46,8 +47,8 @@ class LocalHost:
         return episode_capacity()
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
-        """Return nothing: all faults can be made here."""
-        return {}
+        """Return what needs a cluster; all else can be made here."""
+        return {need: reason for need, reason in only_by_chaos_mesh().items() if need in needs}
 
     def create_platform(
         self, app: AppSpec, folder: Path, journal: Journal, *, episode: str, seed: int, step_s: float

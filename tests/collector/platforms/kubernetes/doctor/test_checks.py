@@ -188,3 +188,19 @@ def test_doctor_names_the_faults_that_cannot_be_made_once_for_each_reason(doctor
     assert {"container-kill", "network-delay"} <= set(delayed)
     assert row["found"].startswith(f"{len(faults()) - len(delayed) - 1} of {len(faults())} can be made")
     assert f"not {', '.join(delayed)}: no netem; not cpu-throttle: no resize" in row["found"]
+
+
+def test_a_campaign_on_a_cluster_without_the_chaos_mesh_that_it_wants_does_not_begin(doctored) -> None:
+    with pytest.raises(PlatformError, match=r"the cluster has no Chaos Mesh that works: .*; install it"):
+        host.KubernetesHost(injector="chaos-mesh").check()
+    assert "Prometheus" in " ".join(host.KubernetesHost().check())
+
+
+def test_a_cluster_without_chaos_mesh_lacks_it_only_when_it_is_the_injector(doctored) -> None:
+    assert "Chaos Mesh" not in doctored().output
+    done = doctored("--injector", "chaos-mesh", "--json")
+    assert done.exit_code == 4
+    row = {row["check"]: row for row in json.loads(done.output.partition("]")[0] + "]")}["Chaos Mesh"]
+    assert not row["ok"]
+    assert "knows no resources of chaos-mesh.org" in row["found"]
+    assert "install it" in row["remedy"]

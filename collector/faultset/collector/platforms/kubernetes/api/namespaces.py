@@ -16,6 +16,8 @@ MANAGED = {"app.kubernetes.io/managed-by": "faultset"}
 """Label of everything cluster-wide that is ours."""
 EPISODE = "faultset.dev/episode"
 APP_NAMESPACE = "faultset.dev/pair"
+INJECTOR = "faultset.dev/injector"
+"""Label of a control namespace with objects of another injector than our own."""
 RENEWED = "faultset.dev/renewed"
 PRIVILEGED = {f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")}
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 from faultset.collector.platforms.api.requirements import Requirement
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.permissions import ROLE_RULES, Rule, missing_permissions
+from faultset.collector.platforms.kubernetes.chaos_mesh.installation import chaos_mesh_rows
 from faultset.collector.platforms.kubernetes.doctor.capacity import episode_capacity
-from faultset.collector.platforms.kubernetes.settings import ClusterSettings
+from faultset.collector.platforms.kubernetes.settings import CHAOS_MESH, ClusterSettings
 from faultset.collector.platforms.kubernetes.telemetry.discovery import find_jaeger, find_prometheus
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.samples import SampleReader
@@ -48,6 +49,7 @@ def check_cluster(
         rows.append(_images(api, settings.image))
         rows.append(_capacity(api))
         rows.append(_capabilities(probe))
+        rows += chaos_mesh_rows(api, needed=settings.injector == CHAOS_MESH)
     return rows
 
 

@@ -59,15 +59,7 @@ def common(answers: Iterable[Mapping[str, Any]]) -> NodeCapabilities:
 
 
 class Impairer(Protocol):
-    """What impairs and kills pods: an agent on each node, or a container in each pod."""
-
-    def ready(self, nodes_needed: int | None = None) -> str:
-        """Return what is missing, empty when all is there."""
-        ...
-
-    def capabilities(self) -> NodeCapabilities:
-        """Return what can be done."""
-        ...
+    """What impairs and kills pods: an agent on each node, a container in each pod, or Chaos Mesh."""
 
     def start(self) -> None:
         """Begin to renew leases."""

@@ -30,6 +30,8 @@ WATCHED = (
     "PersistentVolume",
 )
 _IGNORED = {("ConfigMap", "kube-root-ca.crt")}
+CHAOS_MESH_GROUP = "chaos-mesh.org"
+"""Group of objects whose events are no part of a view: they name the fault."""
 _PAUSE_S = 0.5
 
 
@@ -186,6 +188,8 @@ class Observer:
         count = int(series.get("count") or found.get("count") or 1)
         about = found.get("involvedObject") or {}
         if about.get("fieldPath") == f"spec.ephemeralContainers{{{EPHEMERAL}}}":
+            return
+        if (about.get("apiVersion") or "").startswith(f"{CHAOS_MESH_GROUP}/"):
             return
         with self._lock:
             if count <= self._counted.get(name, 0):

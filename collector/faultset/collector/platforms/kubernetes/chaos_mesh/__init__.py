@@ -1,0 +1,1 @@
+"""Disturbances made by Chaos Mesh, on a cluster that has it."""

@@ -1,0 +1,212 @@
+"""With Chaos Mesh as injector the verbs of the platform make experiments, which the journal undoes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from faultset.collector.apps import load_app
+from faultset.collector.faults.network.evidence import is_impaired
+from faultset.collector.faults.registry import get_fault
+from faultset.collector.platforms.api.capabilities import DisturbanceReporter, NetworkImpairer, PodFailer
+from faultset.collector.platforms.api.impairments import NameFailure, Partition
+from faultset.collector.platforms.hosts import open_host
+from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.kubernetes import recovery
+from faultset.collector.platforms.kubernetes.chaos_mesh_platform import ChaosMeshPlatform
+from faultset.collector.platforms.kubernetes.doctor import preflight
+from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
+from faultset.collector.platforms.kubernetes.recovery import recover_episode, remove_orphans
+from faultset.collector.platforms.kubernetes.settings import ClusterSettings
+from faultset.core.errors import PlatformError, UsageError
+
+PAUSE = "registry.example/pause:1"
+
+
+class Cluster:
+    """An API server with one pod, which keeps the experiments that it is given and lets them act at once."""
+
+    def __init__(self, refused: Any):
+        self.refused = refused
+        self.experiments: dict[str, dict[str, Any]] = {}
+        self.calls: list[tuple[str, str]] = []
+        container = {"name": "hotel-reserv-geo", "image": "faultset/app:1.0.0"}
+        labels = {"io.kompose.service": "geo"}
+        self.pod: dict[str, Any] = {
+            "kind": "Pod",
+            "metadata": {"name": "geo-1", "uid": "u", "labels": labels, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"containers": [container]},
+            "status": {"phase": "Running", "containerStatuses": [{"image": PAUSE, "restartCount": 1, "state": {}}]},
+        }
+
+    def __call__(self, method: str, path: str, params: dict[str, list[str]], body: bytes) -> Any:
+        self.calls.append((method, path))
+        if "/chaos-mesh.org/" in path:
+            return self._chaos(method, path.rpartition("/")[2], body)
+        if path.endswith("/pods"):
+            return {"items": [self.pod], "metadata": {"resourceVersion": "1"}}
+        if path.endswith("/pods/geo-1"):
+            return self.pod
+        if path == "/api/v1/namespaces":
+            labels = {"faultset.dev/injector": "chaos-mesh", "faultset.dev/pair": "hotel-1"}
+            return {"items": [{"metadata": {"name": "hotel-1-control", "labels": labels, "annotations": {}}}]}
+        if method == "DELETE":
+            return {}
+        if path.endswith("/persistentvolumes"):
+            return {"items": []}
+        raise self.refused(404, {"kind": "Status", "message": "not found", "code": 404})
+
+    def _chaos(self, method: str, name: str, body: bytes) -> Any:
+        if method == "POST":
+            made = json.loads(body)
+            conditions = [{"type": kind, "status": "True"} for kind in ("Selected", "AllInjected")]
+            self.experiments[made["metadata"]["name"]] = {**made, "status": {"conditions": conditions}}
+            if made["spec"].get("action") == "pod-failure":
+                self.pod["spec"]["containers"][0]["image"] = PAUSE
+            return made
+        if name.endswith("chaos"):
+            return {"items": [one for one in self.experiments.values() if one["kind"].lower() == name]}
+        if name not in self.experiments:
+            raise self.refused(404, {"kind": "Status", "message": "not found", "code": 404})
+        return self.experiments.pop(name) if method == "DELETE" else self.experiments[name]
+
+    @property
+    def actions(self) -> list[str]:
+        return [one["spec"]["action"] for one in self.experiments.values()]
+
+
+@pytest.fixture
+def cluster(refused: Any) -> Cluster:
+    return Cluster(refused)
+
+
+@pytest.fixture
+def platform(cluster: Cluster, connect: Callable[..., Any], tmp_path: Path) -> ChaosMeshPlatform:
+    connect(cluster)
+    host = open_host("kubernetes", {"kubeconfig": str(tmp_path / "kubeconfig"), "injector": "chaos-mesh"})
+    journal = Journal(tmp_path / "journal.jsonl", durable=False)
+    made = host.create_platform(load_app("hotel"), tmp_path, journal, episode="e", seed=1, step_s=1.0)
+    assert isinstance(made, ChaosMeshPlatform)
+    return made
+
+
+def test_a_pod_is_impaired_seen_to_be_and_undone_by_the_journal(
+    platform: ChaosMeshPlatform, cluster: Cluster, tmp_path: Path
+) -> None:
+    platform.impair("geo-1", Partition())
+    assert cluster.actions == ["partition"]
+    evidence = is_impaired(platform, "geo", {"pod": "geo-1"}, None)
+    assert evidence == "NetworkChaos partition is injected into geo-1"
+    assert platform.impaired_packets("geo-1") == 0
+    platform.undo()
+    assert cluster.actions == []
+    assert is_impaired(platform, "geo", {"pod": "geo-1"}, None) is None
+
+
+def test_pod_failure_is_chaos_mesh_s_and_its_image_is_what_the_check_looks_for(
+    platform: ChaosMeshPlatform, cluster: Cluster
+) -> None:
+    spec = get_fault("pod-failure")
+    parameters = dict(spec.inject(platform, "geo", np.random.default_rng(1)))
+    assert parameters == {"pod": "geo-1", "image": PAUSE}
+    assert cluster.actions == ["pod-failure"]
+    assert spec.check(platform, "geo", parameters, None) is None
+    cluster.pod["status"]["containerStatuses"][0]["state"] = {"running": {}}
+    assert spec.check(platform, "geo", parameters, None) == f"geo runs {PAUSE}, restart 1"
+    platform.undo()
+    assert cluster.actions == []
+
+
+def test_what_only_chaos_mesh_can_do_is_done_by_the_same_verb_and_refused_without_it(
+    platform: ChaosMeshPlatform, cluster: Cluster, tmp_path: Path
+) -> None:
+    platform.impair("geo-1", NameFailure(names=("geo.*",)))
+    [made] = cluster.experiments.values()
+    assert (made["kind"], made["spec"]["patterns"]) == ("DNSChaos", ["geo.*"])
+    platform.undo()
+    with pytest.raises(PlatformError, match=r"NameFailure cannot be made here, only by Chaos Mesh .*--injector"):
+        KubernetesPlatform._impair_further(platform, cluster.pod, NameFailure())
+    assert open_host("local").unsupported_needs({"names", "loss"}).keys() == {"names"}
+
+
+def test_a_cpu_hog_is_stress_that_chaos_mesh_makes(platform: ChaosMeshPlatform, cluster: Cluster) -> None:
+    parameters = dict(get_fault("cpu-hog").inject(platform, "geo", np.random.default_rng(1)))
+    [made] = cluster.experiments.values()
+    assert made["kind"] == "StressChaos"
+    assert made["spec"]["stressors"] == {"cpu": {"workers": parameters["workers"], "load": 100}}
+
+
+def test_the_host_asks_what_chaos_mesh_can_do_here(
+    platform: ChaosMeshPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"delay": "this cluster cannot do delay: no netem", "abort": "no proxy", "names": "needs Chaos Mesh"}
+    monkeypatch.setattr(preflight, "unsupported_needs", lambda api, image: (own, True))
+    host = open_host("kubernetes", {"kubeconfig": str(tmp_path / "kubeconfig"), "injector": "chaos-mesh"})
+    needs = ("partition", "loss", "abort", "names", "kill")
+    assert host.unsupported_needs(needs) == {
+        "loss": "Chaos Mesh makes loss with netem, and this cluster cannot do delay: no netem"
+    }
+
+
+def test_pods_and_containers_are_killed_by_chaos_mesh_and_other_deletions_are_not(
+    platform: ChaosMeshPlatform, cluster: Cluster
+) -> None:
+    platform.delete("Pod", "geo-1", grace_period_s=0)
+    platform.kill("geo-1")
+    made = [path for method, path in cluster.calls if method == "POST"]
+    assert [path.rpartition("/")[2] for path in made] == ["podchaos", "podchaos"]
+    assert cluster.experiments == {}
+    platform.delete("Pod", "geo-1")
+    assert ("DELETE", f"/api/v1/namespaces/{platform.namespaces.app}/pods/geo-1") in cluster.calls
+
+
+def test_only_chaos_mesh_fails_pods_by_itself_and_tells_no_requests_apart(
+    platform: ChaosMeshPlatform, cluster: Cluster, tmp_path: Path
+) -> None:
+    own = KubernetesPlatform(
+        load_app("hotel"),
+        tmp_path,
+        journal=Journal(tmp_path / "other.jsonl", durable=False),
+        episode="e",
+        settings=ClusterSettings(kubeconfig=str(tmp_path / "kubeconfig")),
+    )
+    assert isinstance(platform, PodFailer)
+    assert isinstance(platform, DisturbanceReporter)
+    assert not isinstance(own, PodFailer | DisturbanceReporter)
+    assert isinstance(own, NetworkImpairer)
+    assert not platform.selects_requests
+
+
+def test_recovery_removes_what_a_killed_episode_left_before_its_namespaces(
+    platform: ChaosMeshPlatform, cluster: Cluster, tmp_path: Path
+) -> None:
+    platform.impair("geo-1", Partition())
+    journal = Journal(tmp_path / "left.jsonl", durable=False)
+    journal.note(recovery.INJECTOR_NOTE, name="chaos-mesh")
+    journal.note("namespaces", app="hotel-1", control="hotel-1-control", made=True)
+    journal.close()
+    recover_episode(platform.api, tmp_path / "left.jsonl")
+    assert cluster.experiments == {}
+    deleted = [path for method, path in cluster.calls if method == "DELETE"]
+    assert "networkchaos" in deleted[0]
+    assert "/api/v1/namespaces/hotel-1-control" in deleted
+
+
+def test_orphans_lose_their_experiments_too(
+    platform: ChaosMeshPlatform, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform.impair("geo-1", Partition())
+    assert remove_orphans(platform.api) == ["namespace hotel-1-control"]
+    assert cluster.experiments == {}
+
+
+def test_an_injector_that_does_not_exist_or_a_platform_without_one_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match=r'injector "litmus".*agent, chaos-mesh'):
+        open_host("kubernetes", {"injector": "litmus"})
+    with pytest.raises(UsageError, match="platform local has no setting --injector"):
+        open_host("local", {"injector": "chaos-mesh"})
