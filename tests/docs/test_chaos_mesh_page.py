@@ -14,7 +14,7 @@ BY_NAME = {"pod-kill": "pod-kill", "pod-failure": "pod-failure", "cpu-hog": "str
 
 
 def samples_of(spec: FaultSpec) -> set[str]:
-    return {BY_NAME[spec.name]} if spec.name in BY_NAME else spec.needs & SAMPLES.keys()
+    return {BY_NAME[spec.name]} if spec.name in BY_NAME else {*spec.needs} & SAMPLES.keys()
 
 
 def test_every_fault_that_chaos_mesh_makes_is_in_the_table_with_its_kind() -> None:

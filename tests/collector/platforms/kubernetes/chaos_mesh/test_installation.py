@@ -50,6 +50,21 @@ def test_a_cluster_without_it_is_one_row_when_it_is_asked_for_and_none_otherwise
         check_installation(api)
 
 
+def test_a_user_who_may_not_look_is_told_so_only_when_it_is_asked_for(
+    chaos_mesh: Any, connect: Callable[..., Api], refused: Any
+) -> None:
+    def forbidden(method: str, path: str, params: Any, body: bytes) -> Any:
+        if path == "/api/v1/pods":
+            raise refused(403, {"kind": "Status", "message": "pods is forbidden", "code": 403})
+        return chaos_mesh(method, path, params, body)
+
+    api = connect(forbidden)
+    assert chaos_mesh_rows(api, needed=False) == []
+    [row] = chaos_mesh_rows(api, needed=True)
+    assert "pods is forbidden" in row.found
+    assert row.remedy == "let the user list pods"
+
+
 @pytest.mark.parametrize(
     ("unready", "said"),
     [("controller-manager", "0 of 1 controllers and 1 of 1 daemons"), ("chaos-daemon", "1 of 1 controllers and 0 of")],

@@ -108,6 +108,12 @@ def test_an_event_about_an_object_never_seen_belongs_to_the_service_of_the_longe
     assert [seen.service for seen in observer.occurrences] == ["mongodb-geo", None]
 
 
+def test_events_about_objects_of_chaos_mesh_are_in_no_view(observer: Observer) -> None:
+    about = {"kind": "PodNetworkChaos", "name": "geo-6d9c8b7f4-x2k4f", "apiVersion": "chaos-mesh.org/v1alpha1"}
+    observer._event_changed("Event", "e", event("e", 1, involvedObject=about))
+    assert observer.occurrences == []
+
+
 def test_an_old_event_keeps_its_stamp_and_a_new_one_gets_the_finer_time_of_arrival(observer: Observer) -> None:
     observer._event_changed("Event", "old", event("old", 1))
     now = time.time()

@@ -166,13 +166,13 @@ def chaos_mesh_rows(api: Api, *, needed: bool) -> list[Requirement]:
     """Return what there is of Chaos Mesh, as rows; none where there is nothing of it and it is not needed."""
     try:
         installation = find_installation(api)
+        if not installation.kinds and not needed:
+            return []
+        found = installation.missing or installation.found
+        rows = [Requirement("Chaos Mesh", not installation.missing, found, _INSTALL, needed)]
+        return rows if installation.missing else [*rows, _permissions(api, needed), _experiments(api)]
     except PlatformError as error:
-        return [Requirement("Chaos Mesh", False, str(error), _INSTALL, needed)] if needed else []
-    if not installation.kinds and not needed:
-        return []
-    found = installation.missing or installation.found
-    rows = [Requirement("Chaos Mesh", not installation.missing, found, _INSTALL, needed)]
-    return rows if installation.missing else [*rows, _permissions(api, needed), _experiments(api)]
+        return [Requirement("Chaos Mesh", False, str(error), "let the user list pods", needed)] if needed else []
 
 
 def _permissions(api: Api, needed: bool) -> Requirement:
