@@ -118,6 +118,10 @@ def test_pod_failure_is_chaos_mesh_s_and_its_image_is_what_the_check_looks_for(
     assert spec.check(platform, "geo", parameters, None) is None
     cluster.pod["status"]["containerStatuses"][0]["state"] = {"running": {}}
     assert spec.check(platform, "geo", parameters, None) == f"geo runs {PAUSE}, restart 1"
+    cluster.pod["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
+    assert (
+        spec.check(platform, "geo", parameters, None) == f"geo cannot start its program in {PAUSE} (CrashLoopBackOff)"
+    )
     platform.undo()
     assert cluster.actions == []
 

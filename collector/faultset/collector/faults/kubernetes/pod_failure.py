@@ -13,16 +13,20 @@ from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.capabilities import PodFailer
 from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.api.pod_state import BACK_OFF_REASONS
 from faultset.collector.spec.containers import PAUSE_REPOSITORY
 
 PAUSE_IMAGE = f"{PAUSE_REPOSITORY}:3.9"
 
 
 def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the container was restarted with the image that does nothing."""
+    """See whether the container was restarted with the image that does nothing, or that has not the program to start."""
     status, image = container_status(platform, target), parameters["image"]
     if status.get("image", "").endswith(image) and "running" in status.get("state", {}):
         return f"{target} runs {image}, restart {status['restartCount']}"
+    waiting = (status.get("state", {}).get("waiting") or {}).get("reason")
+    if status.get("image", "").endswith(image) and waiting in BACK_OFF_REASONS:
+        return f"{target} cannot start its program in {image} ({waiting})"
     return None
 
 
