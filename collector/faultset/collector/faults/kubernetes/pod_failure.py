@@ -20,7 +20,7 @@ PAUSE_IMAGE = f"{PAUSE_REPOSITORY}:3.9"
 
 
 def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the container was restarted with the image that does nothing, or that has not the program to start."""
+    """See whether the container was restarted with the image that does nothing, or that lacks the program to start."""
     status, image = container_status(platform, target), parameters["image"]
     if status.get("image", "").endswith(image) and "running" in status.get("state", {}):
         return f"{target} runs {image}, restart {status['restartCount']}"
