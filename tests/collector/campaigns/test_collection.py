@@ -18,6 +18,9 @@ from faultset.collector.campaigns.records import as_options, read_campaign
 from faultset.collector.cli.summary import print_summary
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.core.errors import DataError, PlatformError, UsageError
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.format.versions import create_version
 
 REQUEST = make_request(faults=["target-port", "pod-kill"], apps=["hotel"], normal=1, profile="quick")
 
@@ -169,3 +172,15 @@ def test_a_fault_that_was_only_planned_with_one_that_cannot_be_injected_is_named
     assert len(left_out) == 2, left_out
     assert "planned together with faults that cannot be injected here" in left_out[1]
     assert left_out[1].split()[2].rstrip(",") not in injected
+
+
+def test_episodes_that_no_version_has_get_one_even_if_nothing_is_left_to_run(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    write_example_dataset(root, episodes=3, baseline_s=10, fault_s=10)
+    here = open_dataset(root).episodes
+    assert collection._has_version(root, here)
+    assert collection._has_version(root, [])
+    create_version(root, episodes=here[:1], provenance={})
+    assert collection._has_version(root, here)
+    (root / "versions" / "1.0.0.json").unlink()
+    assert not collection._has_version(root, here)

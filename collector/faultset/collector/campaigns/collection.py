@@ -246,8 +246,9 @@ def _present_episode(root: Path, plan: Plan) -> EpisodeResult:
 
 
 def _has_version(root: Path, episodes: Collection[str]) -> bool:
-    """Say whether the newest version has these episodes; none need no version."""
-    return not episodes or (bool(list_versions(root)) and read_manifest(root).episodes.keys() >= {*episodes})
+    """Say whether some version has all of these episodes; none need no version."""
+    versions = reversed(list_versions(root))
+    return not episodes or any(read_manifest(root, name).episodes.keys() >= {*episodes} for name in versions)
 
 
 def _jobs(
