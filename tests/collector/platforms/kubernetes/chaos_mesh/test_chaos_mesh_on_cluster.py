@@ -117,7 +117,7 @@ def test_a_partition_lets_nothing_through_until_it_is_lifted(bench: Bench, impai
 
 
 def test_a_bandwidth_holds_answers_up(bench: Bench, impairer: ChaosMeshImpairer) -> None:
-    impairer.impair(bench.pod(), Bandwidth(bytes_per_s=2000))
+    impairer.impair(bench.pod(), Bandwidth(bytes_per_s=500))
     assert bench.answers() < 0.7 * SENT
     impairer.lift(SENDER)
     assert bench.answers() == SENT
@@ -133,7 +133,7 @@ def test_a_loss_is_lost_in_traffic_or_refused_with_the_daemon_s_words_and_leaves
         refusal = str(error)
     if refusal:
         assert "did not inject NetworkChaos loss into sender within" in refusal
-        assert "qdisc" in refusal
+        assert "qdisc" in refusal or "unable to set tcs" in refusal
         assert bench.experiments() == []
         assert is_gone(bench.api, f"{RESOURCES}/namespaces/{bench.app}/podnetworkchaos/{SENDER}")
     else:
