@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from faultset.collector.apps.tidb.stateful_sets import (
+    APPLIED,
+    STORAGE_CLASS,
+    Manifest,
+    component_status,
+    owner_of,
+    stateful_set,
+    storage_class_of,
+)
 from faultset.collector.runtime.cluster_api import ApiRefusal, ResourceType
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.manifests import service_manifests, workload
-
-Manifest = dict[str, Any]
+from faultset.collector.spec.manifests import service_manifests
 
 SETS, SERVICES = ResourceType("apps/v1", "statefulsets"), ResourceType("v1", "services")
 CLAIMS, EVENTS = ResourceType("v1", "persistentvolumeclaims"), ResourceType("v1", "events")
-APPLIED = "pingcap.com/last-applied-configuration"
-STORAGE_CLASS = "pingcap.com/storage-class"
-_OF_PODS = {"tolerations": "tolerations", "affinity": "affinity", "podSecurityContext": "securityContext"}
-"""Fields of a component that become fields of its pods."""
-
+STATUS_ATTEMPTS = 4
 READY = "TiDB cluster is fully up and running"
 
 
@@ -122,7 +124,7 @@ class Reconciler:
         behind = []
         for name in self._operator.components:
             found = self._api.get(SETS, name)
-            status[name] = _component_status(found, cluster["spec"].get(name) or {})
+            status[name] = component_status(found, cluster["spec"].get(name) or {})
             if status[name]["phase"] != "Normal":
                 behind.append(name)
         status["conditions"] = [
@@ -130,8 +132,22 @@ class Reconciler:
             _condition("Synced", failure is None, "Synced", getattr(failure, "reason", ""), "", str(failure or "")),
         ]
         if cluster.get("status") != status:
-            self._api.set_status(self._clusters, cluster, status)
+            self._write_status(cluster, status)
         return behind
+
+    def _write_status(self, cluster: Manifest, status: Manifest) -> None:
+        """Write the status, again on the newest form where the TidbCluster has changed since it was read."""
+        current: Manifest | None = cluster
+        for left in reversed(range(STATUS_ATTEMPTS)):
+            if current is None:
+                return
+            try:
+                self._api.set_status(self._clusters, current, status)
+                return
+            except ApiRefusal as refusal:
+                if refusal.status != 409 or not left:
+                    raise
+                current = self.cluster()
 
     def replicas(self, cluster: Manifest) -> dict[str, int]:
         """Return how many pods of each component the TidbCluster asks for."""
@@ -150,10 +166,10 @@ class Reconciler:
         service = self._app.services[name]
         for front in service_manifests(self._app, service):
             if self._api.get(SERVICES, front["metadata"]["name"]) is None:
-                self._api.create(SERVICES, {**front, "metadata": {**front["metadata"], **_owned(cluster)}})
+                self._api.create(SERVICES, {**front, "metadata": {**front["metadata"], **owner_of(cluster)}})
         wanted = stateful_set(self._app, cluster, name, self._telemetry)
         current = self._api.get(SETS, name)
-        if current is not None and _storage_class(current) != _storage_class(wanted):
+        if current is not None and storage_class_of(current) != storage_class_of(wanted):
             self._api.delete(SETS, name)
             self.tell(
                 cluster, "Normal", "ReplaceVolumes", f"volumes of {name} are replaced: StatefulSet {name} deleted"
@@ -169,7 +185,7 @@ class Reconciler:
         stale = [
             claim
             for claim in self._api.list(CLAIMS, labels)
-            if claim["metadata"].get("annotations", {}).get(STORAGE_CLASS) != _storage_class(wanted)
+            if claim["metadata"].get("annotations", {}).get(STORAGE_CLASS) != storage_class_of(wanted)
         ]
         for claim in stale:
             if not claim["metadata"].get("deletionTimestamp"):
@@ -199,76 +215,6 @@ class Reconciler:
                 raise
             message = f"{verb.lower()} StatefulSet {name} failed error: {error}"
             raise SyncFailure(f"Failed{verb}{_spelled(name)}STS", name, message) from None
-
-
-def stateful_set(app: AppSpec, cluster: Mapping[str, Any], name: str, telemetry: str) -> Manifest:
-    """Return the StatefulSet of a component as a TidbCluster asks for it."""
-    wanted: Mapping[str, Any] = cluster["spec"].get(name) or {}
-    made = workload(app, app.services[name], telemetry)
-    spec, pod = made["spec"], made["spec"]["template"]["spec"]
-    spec["replicas"] = wanted.get("replicas", spec["replicas"])
-    # whatever else is asked for, the operator updates pods by itself
-    spec["updateStrategy"] = (
-        {"type": "OnDelete"} if _strategy(cluster, wanted) == "OnDelete" else {"type": "RollingUpdate"}
-    )
-    spec["template"]["metadata"]["annotations"] |= wanted.get("annotations") or {}
-    for source, field in _OF_PODS.items():
-        if wanted.get(source):
-            pod[field] = wanted[source]
-    (container,) = pod["containers"]
-    container["image"] = wanted.get("image", container["image"])
-    for kind in ("requests", "limits"):
-        sizes = {key: value for key, value in (wanted.get(kind) or {}).items() if key != "storage"}
-        container["resources"][kind] = {**container["resources"][kind], **sizes}
-    for claim in spec.get("volumeClaimTemplates", []):
-        storage_class = wanted.get("storageClassName")
-        claim["metadata"]["annotations"] = {STORAGE_CLASS: storage_class or ""}
-        claim["spec"].pop("storageClassName", None)
-        if storage_class:
-            claim["spec"]["storageClassName"] = storage_class
-        size = (wanted.get("requests") or {}).get("storage")
-        if size:
-            claim["spec"]["resources"] = {"requests": {"storage": size}}
-    applied = json.dumps(spec, sort_keys=True, separators=(",", ":"))
-    made["metadata"] = {**made["metadata"], **_owned(cluster), "annotations": {APPLIED: applied}}
-    return made
-
-
-def _strategy(cluster: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    return wanted.get("statefulSetUpdateStrategy") or cluster["spec"].get("statefulSetUpdateStrategy")
-
-
-def _storage_class(found: Mapping[str, Any]) -> str | None:
-    for claim in found["spec"].get("volumeClaimTemplates") or ():
-        return (claim["metadata"].get("annotations") or {}).get(STORAGE_CLASS, "")
-    return None
-
-
-def _owned(cluster: Mapping[str, Any]) -> Manifest:
-    metadata = cluster["metadata"]
-    owner = {"apiVersion": cluster["apiVersion"], "kind": cluster["kind"], "name": metadata["name"]}
-    owner |= {"uid": metadata.get("uid", ""), "controller": True, "blockOwnerDeletion": True}
-    return {"ownerReferences": [owner]}
-
-
-def _component_status(found: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> Manifest:
-    if found is None:
-        return {"phase": "Creating"}
-    state = found.get("status") or {}
-    size = found["spec"]["replicas"]
-    is_seen = state.get("observedGeneration", 0) >= found["metadata"].get("generation", 0)
-    if size != wanted.get("replicas", size) or state.get("replicas", 0) != size:
-        phase = "Scale"
-    elif not is_seen or state.get("updatedReplicas", 0) < size:
-        phase = "Upgrade"
-    else:
-        phase = "Normal" if state.get("readyReplicas", 0) >= size else "Unhealthy"
-    kept = ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "currentRevision", "updateRevision")
-    return {
-        "phase": phase,
-        "image": found["spec"]["template"]["spec"]["containers"][0]["image"],
-        "statefulSet": {key: state[key] for key in kept if key in state},
-    }
 
 
 def _condition(kind: str, holds: bool, reason: str, other: str, message: str, problem: str) -> Manifest:
