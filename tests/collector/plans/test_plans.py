@@ -17,6 +17,7 @@ from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
 from faultset.collector.plans.plan import NoFaultKind, Plan, draw
 from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.api.profiles import QUICK, Phases
+from faultset.collector.platforms.kubernetes.host import KubernetesHost
 from faultset.core.errors import UsageError
 
 REQUEST = CampaignRequest(
@@ -130,7 +131,16 @@ def test_code_in_a_folder_is_refused_where_services_cannot_find_it(tmp_path: Pat
         plan_campaign(replace(request, platform="kubernetes"))
 
 
-def test_an_application_with_an_operator_is_refused_where_none_can_be_deployed() -> None:
+def test_an_application_with_an_operator_is_planned_on_a_cluster() -> None:
+    request = replace(REQUEST, apps=("tidb",), faults=("overload-replicas",), mix=None, platform="kubernetes")
+    assert {plan.app for plan in plan_campaign(request)} == {"tidb"}
+    assert "tidb" in make_request(faults=["noop"], apps=["all"], platform="kubernetes").apps
+
+
+def test_an_application_with_an_operator_is_refused_where_none_can_be_deployed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(KubernetesHost, "deploys_operators", False)
     request = replace(REQUEST, faults=("noop",), mix=None, platform="kubernetes")
     with pytest.raises(UsageError, match="app tidb has an operator, which platform kubernetes cannot deploy; use"):
         plan_campaign(replace(request, apps=("tidb",)))

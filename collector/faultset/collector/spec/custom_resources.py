@@ -15,20 +15,22 @@ _CHANGES = ["get", "list", "watch", "create", "update", "patch", "delete"]
 
 def operator_manifests(app: AppSpec) -> list[Manifest]:
     """Return the custom resource's definition, and the operator's account and rights; nothing without an operator."""
-    if app.operator is None or app.operator.service is None:
+    definition = resource_definition(app)
+    if definition is None:
         return []
-    name, resource = app.operator.service, app.operator.resource
+    assert app.operator is not None
+    assert app.operator.service is not None
+    name = app.operator.service
     role = {"apiGroup": _RBAC.partition("/")[0], "kind": "Role", "name": name}
-    rules = [
-        {"apiGroups": [resource.group], "resources": [resource.plural, f"{resource.plural}/status"], "verbs": _CHANGES},
-        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": _CHANGES},
-        {"apiGroups": [""], "resources": ["services", "persistentvolumeclaims", "pods"], "verbs": _CHANGES},
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
-    ]
     return [
-        _definition(resource),
+        definition,
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}},
-        {"apiVersion": _RBAC, "kind": "Role", "metadata": {"name": name}, "rules": rules},
+        {
+            "apiVersion": _RBAC,
+            "kind": "Role",
+            "metadata": {"name": name},
+            "rules": operator_rules(app.operator.resource),
+        },
         {
             "apiVersion": _RBAC,
             "kind": "RoleBinding",
@@ -36,6 +38,18 @@ def operator_manifests(app: AppSpec) -> list[Manifest]:
             "roleRef": role,
             "subjects": [{"kind": "ServiceAccount", "name": name}],
         },
+    ]
+
+
+def operator_rules(resource: CustomResource) -> list[Manifest]:
+    """Return what an operator may do in its namespace, as rules of a role."""
+    plural = resource.plural
+    own = [plural, f"{plural}/status", f"{plural}/finalizers"]
+    return [
+        {"apiGroups": [resource.group], "resources": own, "verbs": _CHANGES},
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": _CHANGES},
+        {"apiGroups": [""], "resources": ["services", "persistentvolumeclaims", "pods"], "verbs": _CHANGES},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     ]
 
 
@@ -70,7 +84,11 @@ def _component(app: AppSpec, service: ServiceSpec, spec: Manifest) -> Manifest:
     return made
 
 
-def _definition(resource: CustomResource) -> Manifest:
+def resource_definition(app: AppSpec) -> Manifest | None:
+    """Return the definition of the custom resource; None when the application brings no operator that needs it."""
+    if app.operator is None or app.operator.service is None:
+        return None
+    resource = app.operator.resource
     loose: Manifest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

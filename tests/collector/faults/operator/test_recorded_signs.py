@@ -9,6 +9,9 @@ from tests.collector.faults.recorded_episodes import RecordedEpisode, assert_unt
 
 pytestmark = pytest.mark.slow
 
+_NO_ROOM = "Insufficient cpu|Insufficient memory|Too many pods|pod topology spread constraints"
+"""The last where the pods of a component share a place of limited size, as on a cluster."""
+
 
 def assert_clients_feel_nothing(e: RecordedEpisode) -> None:
     assert e.errors_at_client() == 0
@@ -43,7 +46,7 @@ def test_what_overload_replicas_shows(recorded: Recorded) -> None:
         _, ready = e.series(e.target, "kube_statefulset_status_replicas_ready")
         assert 2 <= ready.max() < 20
         said = e.events.loc[e.events["reason"] == "FailedScheduling", "message"]
-        assert said.str.contains("Insufficient cpu|Insufficient memory|Too many pods").any()
+        assert said.str.contains(_NO_ROOM).any()
 
 
 def test_what_invalid_toleration_shows(recorded: Recorded) -> None:

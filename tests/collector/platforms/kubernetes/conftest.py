@@ -21,6 +21,7 @@ import yaml
 from faultset.collector.platforms.kubernetes.api.client import Api
 
 sys.path.insert(0, str(Path(__file__).parent))
+from object_server import ObjectServer
 
 _MATCHER = re.compile(r'(\w+)(=~|!=|=)"((?:[^"\\]|\\.)*)"')
 _RANGE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)?(?:\{(?P<matchers>.*?)\})?\[(?P<ms>\d+)ms\]", re.DOTALL)
@@ -322,6 +323,12 @@ def api() -> Api:
     if not os.environ.get("KUBECONFIG"):
         pytest.skip("needs a cluster in KUBECONFIG")
     return Api(retry_timeout_s=10.0)
+
+
+@pytest.fixture
+def object_server() -> ObjectServer:
+    """An API server that keeps objects, without any."""
+    return ObjectServer(Refused, Broken)
 
 
 @pytest.fixture

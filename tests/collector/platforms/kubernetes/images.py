@@ -32,7 +32,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "faul
 LOADER = "FAULTSET_IMAGE_LOADER"
 _PAUSE = "pause:"
 _WHEEL = b"Wheel-Version: 1.0\nGenerator: faultset\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-_RUNS = re.compile(r"^faultset/(collector/(agent|apps|load|runtime)/|datasets/errors)|/scripts/|entry_points")
+_RUNS = re.compile(r"^faultset/(collector/(agent|apps|load|runtime|spec)/|datasets/errors)|/scripts/|entry_points")
 """What of the application's wheel runs in containers; a change elsewhere makes no new image necessary."""
 
 

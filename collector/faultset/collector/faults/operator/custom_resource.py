@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from faultset.collector.faults.registry import FaultyObject
 from faultset.collector.platforms.api.platform import Platform
@@ -32,10 +32,10 @@ def set_field(platform: Platform, component: str, field: str, value: Any) -> dic
 
 
 def has_field(platform: Platform, component: str, parameters: Mapping[str, Any]) -> bool:
-    """Say whether the custom resource has what `set_field` has set."""
+    """Say whether the custom resource has what `set_field` has set, perhaps beside other parts of the same field."""
     resource = _resource_of(platform.app)
     wanted = platform.get(resource.kind, resource.name)["spec"].get(component) or {}
-    return all(wanted.get(field) == value for field, value in parameters.items())
+    return _has(wanted, parameters)
 
 
 def now_ns(platform: Platform, target: str) -> int:
@@ -54,6 +54,18 @@ def is_refused(platform: Platform, target: str, parameters: Mapping[str, Any], b
             if is_about and event["type"] == "Warning" and event["reason"].startswith("Failed"):
                 return f"{resource.kind} {resource.name}: {event['reason']}: {event['message']}"
     return None
+
+
+def _has(found: Any, wanted: Any) -> bool:
+    """Say whether a merge patch would change nothing.
+
+    >>> _has({"context": {"user": -1, "group": 5}}, {"context": {"user": -1}}), _has({"size": 1}, {"size": 2})
+    (True, False)
+    """
+    if not isinstance(wanted, Mapping):
+        return found == wanted
+    parts = cast("Mapping[str, Any]", wanted)
+    return isinstance(found, Mapping) and all(_has(found.get(key), value) for key, value in parts.items())
 
 
 def _resource_of(app: AppSpec) -> CustomResource:

@@ -28,7 +28,7 @@ class KubernetesHost:
     profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD_ON_CLUSTER, "long": LONG}
     runs_code_of_folders: ClassVar[bool] = False
     runs_deployed_apps: ClassVar[bool] = True
-    deploys_operators: ClassVar[bool] = False
+    deploys_operators: ClassVar[bool] = True
 
     def __init__(
         self,

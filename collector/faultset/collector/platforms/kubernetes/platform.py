@@ -21,6 +21,7 @@ from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
 from faultset.collector.platforms.journal.undo import undo_all
 from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.platforms.kubernetes.api.definitions import SharedDefinition
 from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
 from faultset.collector.platforms.kubernetes.api.namespaces import (
     APP_NAMESPACE,
@@ -46,6 +47,7 @@ from faultset.collector.platforms.kubernetes.undo import ClusterUndoExecutor
 from faultset.collector.platforms.kubernetes.watch.log_streams import LogStreams
 from faultset.collector.platforms.kubernetes.watch.watches import Observer
 from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import placed, with_images_of, with_repository
+from faultset.collector.platforms.kubernetes.workloads.components import component_volumes, lacks_storage_class
 from faultset.collector.platforms.kubernetes.workloads.existing_apps import check_deployed, objects_of
 from faultset.collector.platforms.kubernetes.workloads.images import missing_images_sentence
 from faultset.collector.platforms.kubernetes.workloads.load_pod import LoadPod
@@ -85,7 +87,8 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         self.namespaces = EpisodeNamespaces.draw(app.name, app.deployed.namespace if app.deployed else None)
         self._objects = objects_of(self.api, app, self.namespaces.app)
         self._control = Objects(self.api, self.namespaces.control)
-        self._made = False
+        self._definition = SharedDefinition(self.api, app, self.namespaces.app)
+        self._made = self._own_volumes = False
         self._telemetry: TelemetryServers | None = None
         self._sources: dict[str, Source] = {}
         self._heartbeat = Heartbeat(self.api, self.namespaces)
@@ -116,19 +119,25 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         if not is_ours:
             check_deployed(self._objects, self.app)
         names = {"app": self.namespaces.app, "control": self.namespaces.control}
-        self._journal.note("namespaces", [self.namespaces.app], **names, made=is_ours)
+        self._definition.check()
+        self._own_volumes = lacks_storage_class(self.api, self.app)
+        definition = self._definition.name
+        self._journal.note("namespaces", [self.namespaces.app], **names, made=is_ours, definition=definition)
         self._made = True
         try:
             labels = {EPISODE: self._episode, APP_NAMESPACE: self.namespaces.app}
             of_control = {**labels, **(PRIVILEGED if self._agents else {}), **self.control_labels}
             make_namespace(self.api, self.namespaces.control, of_control)
             if is_ours:
+                labels |= self._definition.labels
                 make_namespace(self.api, self.namespaces.app, {**labels, **({} if self._agents else PRIVILEGED)})
+                self._definition.take()
             self._heartbeat.start()
             if self._agents is not None:
                 self._apply_agents(self._agents.token)
             self._observer.start()
             if is_ours:
+                self.apply(component_volumes(self.app) if self._own_volumes else ())
                 self.apply(manifests(self.app, telemetry_endpoint=self._telemetry.otlp_http))
             if self._agents is not None:
                 await_agents(self._agents, self._control, timeout_s=_AGENT_TIMEOUT_S)
@@ -165,7 +174,10 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
 
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Create or replace objects; not journaled."""
-        for wanted in placed(objects, self.app, self.namespaces.app, repository=self._settings.image):
+        made = placed(
+            objects, self.app, self.namespaces.app, repository=self._settings.image, own_volumes=self._own_volumes
+        )
+        for wanted in made:
             self._objects.apply(wanted)
 
     def get(self, kind: str, name: str) -> Object:
@@ -266,6 +278,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         if self.app.deployed is None:
             remove_namespaces(self.api, (self.namespaces.app, self.namespaces.control))
             remove_volumes(self.api, self.namespaces.app)
+            self._definition.release()
         else:
             remove_namespaces(self.api, (self.namespaces.control,))
         self._made = False

@@ -9,6 +9,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.undo import undo_all
 from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.platforms.kubernetes.api.definitions import DEFINITION, remove_unused
 from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
 from faultset.collector.platforms.kubernetes.api.namespaces import (
     APP_NAMESPACE,
@@ -45,6 +46,8 @@ def recover_episode(api: Api, path: Path) -> None:
         if namespaces["made"]:
             remove_namespaces(api, (namespaces["app"], namespaces["control"]))
             remove_volumes(api, namespaces["app"])
+            if namespaces.get("definition"):
+                remove_unused(api, namespaces["definition"])
             return
         plan = notes["plan"]
         _undo(api, journal, plan.get("app_file") or plan["app"], namespaces["app"])
@@ -67,7 +70,7 @@ def _undo(api: Api, journal: Journal, app_name_or_file: str, namespace: str) -> 
 
 
 def remove_orphans(api: Api) -> list[str]:
-    """Remove namespaces of ours that have had no heartbeat for a while, with their volumes; return names."""
+    """Remove namespaces of ours that have had no heartbeat for a while, with what they alone used; return names."""
     removed = []
     for namespace in ours(api):
         if is_abandoned(namespace):
@@ -75,6 +78,9 @@ def remove_orphans(api: Api) -> list[str]:
             if INJECTOR in namespace["metadata"]["labels"]:
                 remove_all(api, name)
             remove_namespaces(api, (name,))
-            remove_volumes(api, namespace["metadata"]["labels"].get(APP_NAMESPACE, name))
+            labels = namespace["metadata"]["labels"]
+            remove_volumes(api, labels.get(APP_NAMESPACE, name))
             removed.append(f"namespace {name}")
+            if DEFINITION in labels and remove_unused(api, labels[DEFINITION]):
+                removed.append(f"definition {labels[DEFINITION]}")
     return removed

@@ -28,6 +28,8 @@ ENTRIES = (
     "faultset.collector.load.process",
     "faultset.collector.apps.hotel.operations",
     "faultset.collector.apps.hotel.persona",
+    "faultset.collector.apps.tidb.operations",
+    "faultset.collector.apps.tidb.persona",
     "faultset.collector.agent.server",
     "faultset.collector.agent.in_pod",
 )

@@ -6,6 +6,8 @@ from faultset.collector.spec.features.operators import CustomResource
 from faultset.core.errors import PlatformError
 
 _CORE, _APPS = "/api/v1", "/apis/apps/v1"
+_RBAC, _STORAGE = "/apis/rbac.authorization.k8s.io/v1", "/apis/storage.k8s.io/v1"
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1"
 
 _PLURALS = {
     "Pod": (_CORE, "pods"),
@@ -20,11 +22,15 @@ _PLURALS = {
     "ReplicaSet": (_APPS, "replicasets"),
     "StatefulSet": (_APPS, "statefulsets"),
     "DaemonSet": (_APPS, "daemonsets"),
+    "Role": (_RBAC, "roles"),
+    "RoleBinding": (_RBAC, "rolebindings"),
 }
 _CLUSTER_WIDE = {
     "PersistentVolume": (_CORE, "persistentvolumes"),
     "Namespace": (_CORE, "namespaces"),
     "Node": (_CORE, "nodes"),
+    "StorageClass": (_STORAGE, "storageclasses"),
+    "CustomResourceDefinition": (_DEFINITIONS, "customresourcedefinitions"),
 }
 
 

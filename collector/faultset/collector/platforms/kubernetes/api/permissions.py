@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.spec.custom_resources import operator_rules
+from faultset.collector.spec.features.operators import CustomResource
 from faultset.core.errors import PlatformError
 
 _AT_ONCE = 8
@@ -61,6 +63,45 @@ ROLE_RULES: tuple[Rule, ...] = (
         purpose="check permissions",
     ),
 )
+
+OPERATOR_RULES: tuple[Rule, ...] = (
+    Rule(
+        group="apiextensions.k8s.io",
+        resources=("customresourcedefinitions",),
+        verbs=("get", "create", "patch", "delete"),
+        purpose="define custom resources",
+    ),
+    Rule(
+        group="storage.k8s.io",
+        resources=("storageclasses",),
+        verbs=("list",),
+        purpose="see whether the cluster makes volumes by itself",
+    ),
+    Rule(group="", resources=("serviceaccounts",), verbs=("create", "patch"), purpose="give operators an account"),
+    Rule(
+        group="rbac.authorization.k8s.io",
+        resources=("roles", "rolebindings"),
+        verbs=("create", "patch"),
+        purpose="give operators their rights",
+    ),
+    Rule(group="", resources=("events",), verbs=("create", "patch"), purpose="let operators tell what happens"),
+    Rule(
+        group="",
+        resources=("services", "persistentvolumeclaims", "pods"),
+        verbs=("update",),
+        purpose="let operators change what they made",
+    ),
+    Rule(group="apps", resources=("statefulsets",), verbs=("update",), purpose="let operators update workloads"),
+)
+"""What applications with an operator of ours need besides, for nobody may give an operator more than he has."""
+
+
+def operator_permissions(resource: CustomResource) -> tuple[Rule, ...]:
+    """Return what the deployment of an application with an operator needs beyond `ROLE_RULES`."""
+    (own,) = [rule for rule in operator_rules(resource) if rule["apiGroups"] == [resource.group]]
+    purpose = f"use objects of kind {resource.kind}"
+    custom = Rule(group=resource.group, resources=tuple(own["resources"]), verbs=tuple(own["verbs"]), purpose=purpose)
+    return (*OPERATOR_RULES, custom)
 
 
 def missing_permissions(api: Api, rules: Sequence[Rule] = ROLE_RULES) -> list[tuple[Rule, str, list[str]]]:

@@ -9,7 +9,12 @@ from dataclasses import replace
 
 from faultset.collector.platforms.api.requirements import Requirement
 from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.api.permissions import ROLE_RULES, Rule, missing_permissions
+from faultset.collector.platforms.kubernetes.api.permissions import (
+    OPERATOR_RULES,
+    ROLE_RULES,
+    Rule,
+    missing_permissions,
+)
 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import chaos_mesh_rows
 from faultset.collector.platforms.kubernetes.doctor.capacity import episode_capacity
 from faultset.collector.platforms.kubernetes.settings import CHAOS_MESH, ClusterSettings
@@ -70,7 +75,7 @@ def _access(api: Api) -> Requirement:
 def _permissions(api: Api) -> list[Requirement]:
     try:
         refused: dict[Rule, list[str]] = {}
-        for rule, resource, verbs in missing_permissions(api):
+        for rule, resource, verbs in missing_permissions(api, (*ROLE_RULES, *OPERATOR_RULES)):
             refused.setdefault(rule, []).append(f"{'/'.join(verbs)} {resource}")
     except PlatformError as error:
         return [Requirement("permissions", False, str(error), "let the user create selfsubjectaccessreviews")]
@@ -78,11 +83,19 @@ def _permissions(api: Api) -> list[Requirement]:
         Requirement(
             f"may {rule.purpose}",
             rule not in refused,
-            "may not " + ", ".join(refused[rule]) if rule in refused else f"{', '.join(rule.resources)}: all verbs",
-            "grant the role of docs/kubernetes.md to the kubeconfig's user",
+            _allowed(rule, refused.get(rule)),
+            "grant the roles of docs/kubernetes.md to the kubeconfig's user",
+            needed=rule in ROLE_RULES,
         )
-        for rule in ROLE_RULES
+        for rule in (*ROLE_RULES, *OPERATOR_RULES)
     ]
+
+
+def _allowed(rule: Rule, refused: list[str] | None) -> str:
+    if refused is None:
+        return f"{', '.join(rule.resources)}: all verbs"
+    lost = "" if rule in ROLE_RULES else "; applications with an operator cannot be deployed"
+    return f"may not {', '.join(refused)}{lost}"
 
 
 def _prometheus(api: Api, url: str | None) -> list[Requirement]:

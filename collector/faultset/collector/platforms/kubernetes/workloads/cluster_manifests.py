@@ -8,23 +8,37 @@ from typing import Any
 from faultset.collector.agent.protocol import VOLUME_ROOT
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.kubernetes.api.namespaces import APP_NAMESPACE, MANAGED
+from faultset.collector.platforms.kubernetes.workloads.components import (
+    AS_ORDINARY_USER,
+    NAMESPACE_VARIABLE,
+    place_components,
+)
 from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY, app_image, pause_image
 from faultset.collector.spec.app import AppSpec
 
-USER_ID = 1000
 WORKING_FOLDER = "/tmp"
 """Writable for every user."""
 
 
-def placed(objects: Iterable[Mapping[str, Any]], app: AppSpec, namespace: str, *, repository: str) -> list[Object]:
+def placed(
+    objects: Iterable[Mapping[str, Any]], app: AppSpec, namespace: str, *, repository: str, own_volumes: bool = False
+) -> list[Object]:
     """Return the objects with what a cluster needs beyond the embedded platform.
 
     Volumes lie in a folder of the namespace's own on the node and carry our label, since they belong to no namespace;
     images come from the user's repository; programs run as an ordinary user, except databases, which own the folder
-    that the kubelet makes for them.
+    that the kubelet makes for them. The definition of a custom resource is left out: episodes share it.
+
+    Parameters
+    ----------
+    own_volumes
+        Whether the volumes of an operator's components are ours; see `place_components`.
     """
     made = []
+    custom = app.operator.resource.kind if app.operator is not None else None
     for wanted in objects:
+        if wanted["kind"] == "CustomResourceDefinition":
+            continue
         found = with_images_of(wanted, repository)
         if found["kind"] == "PersistentVolume":
             labels = found["metadata"].setdefault("labels", {})
@@ -32,6 +46,10 @@ def placed(objects: Iterable[Mapping[str, Any]], app: AppSpec, namespace: str, *
             found["spec"]["hostPath"]["path"] = f"{VOLUME_ROOT}/{namespace}/{found['metadata']['name']}"
         elif found["kind"] == "Deployment":
             _place_pods(found, app)
+        elif found["kind"] == "RoleBinding":
+            found["subjects"] = [{**subject, "namespace": namespace} for subject in found["subjects"]]
+        elif found["kind"] == custom:
+            place_components(found, app, namespace, own_volumes=own_volumes)
         made.append(found)
     return made
 
@@ -40,13 +58,13 @@ def _place_pods(deployment: Object, app: AppSpec) -> None:
     spec = deployment["spec"]["template"]["spec"]
     service = app.services[deployment["metadata"]["name"]]
     if not service.claim:
-        spec["securityContext"] = {"runAsUser": USER_ID, "runAsGroup": USER_ID, "runAsNonRoot": True}
-    spec["automountServiceAccountToken"] = False
+        spec["securityContext"] = dict(AS_ORDINARY_USER)
+    spec["automountServiceAccountToken"] = "serviceAccountName" in spec
     for container in (*spec.get("initContainers", ()), *spec["containers"]):
         container["workingDir"] = WORKING_FOLDER
-        container.setdefault("env", []).append(
-            {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
-        )
+        variables = container.setdefault("env", [])
+        if NAMESPACE_VARIABLE not in variables:
+            variables.append(NAMESPACE_VARIABLE)
 
 
 def with_images_of(found: Any, repository: str) -> Any:

@@ -17,7 +17,7 @@ from faultset.collector.load.source import RequestSource
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.objects import Objects
-from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import USER_ID
+from faultset.collector.platforms.kubernetes.workloads.components import AS_ORDINARY_USER
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPEC_PATH
 from faultset.collector.spec.files import write
@@ -161,7 +161,7 @@ def _pod(image: str, argv: list[str]) -> dict[str, Any]:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 1,
-            "securityContext": {"runAsUser": USER_ID, "runAsGroup": USER_ID, "runAsNonRoot": True},
+            "securityContext": dict(AS_ORDINARY_USER),
             "containers": [
                 {
                     "name": NAME,
