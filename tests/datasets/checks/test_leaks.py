@@ -175,6 +175,17 @@ def test_parts_of_other_numbers_are_no_leak(leaks, log):
     assert leaks(parameters={"port": 31337}, logs=[log(50, "took 9313371 ns")]) == []
 
 
+def test_a_number_among_many_in_the_same_place_tells_nothing(leaks, log):
+    accounts = [log(second, f"read account {1000 + second} in 3 ms") for second in range(40)]
+    assert leaks(parameters={"off_ms": 1031}, logs=accounts) == []
+
+
+@pytest.mark.parametrize("text", ["waiting 1031 ms for a lock", "read account 7 in 1031 ms"])
+def test_a_number_in_a_place_that_has_few_is_found_beside_texts_with_many(leaks, log, text):
+    accounts = [log(second, f"read account {1000 + second} in 3 ms") for second in range(20)]
+    assert len(leaks(parameters={"off_ms": 1031}, logs=[*accounts, log(45, text)])) == 1
+
+
 def test_journals_with_missing_fields_and_odd_values_are_survived():
     journal = [{}, {"seq": 1}, {"args": None, "visible": None}, {"args": "plain-text-1", "inverse": [1.25, [True]]}]
     assert journal_secrets(journal, {"share": 0.5, "delay": 0.34721, "on": True}) == {"plain-text-1", "0.34721"}

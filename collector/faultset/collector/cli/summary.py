@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -57,7 +57,8 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     rows = [row | {"why": brief(row["why"])} for row in rows]
     hidden = {"attempts", "source failures"} | ({"why"} if not any(row["why"] for row in rows) else set())
     show_records(rows, columns=[name for name in rows[0] if name not in hidden])
-    click.echo(_false_positives(result, labels))
+    for sentence in _false_positives(result, labels):
+        click.echo(sentence)
     done, total = len(labels), len(result.plans)
     version = f"version {result.version}" if result.version else "without a version"
     click.echo(f"{done} of {total} episodes in {result.wall_s / 60:.1f} min; dataset {result.location}, {version}")
@@ -83,23 +84,37 @@ def _seconds(end_ns: int | None, start_ns: int | None) -> float | None:
     return None if end_ns is None or start_ns is None else round((end_ns - start_ns) / SECOND_NS, 1)
 
 
-def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> str:
-    healthy = [episode for episode, label in labels.items() if label.fault is None]
+def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> list[str]:
+    kinds = {episode: label.no_fault_kind for episode, label in labels.items() if label.fault is None}
+    plain = [episode for episode, kind in kinds.items() if kind == "plain"]
+    changed = [episode for episode in kinds if episode not in plain]
+    sentences = []
+    if plain:
+        sli, latent, services = _fired(result, plain)
+        sentence = f"on {len(plain)} plain episodes the SLI test fired {sli} times" + (
+            f" and the latent test on {latent} of {services} services"
+            if services
+            else f"; the latent test is {UNCALIBRATED}"
+        )
+        if sli or latent > MOST_FALSE_POSITIVES * services:
+            sentence += (
+                ", which is more than chance; see truth/evidence.parquet, and collect again "
+                "with --fresh on a machine with less other work or with fewer --jobs"
+            )
+        sentences.append(sentence)
+    if changed:
+        noticed = _fired(result, changed)[0]
+        sentences.append(f"on {len(changed)} disturbed and sham episodes clients noticed {noticed} times what was done")
+    return sentences
+
+
+def _fired(result: CampaignResult, episodes: Sequence[str]) -> tuple[int, int, int]:
+    """Return in how many episodes the SLI test fired, on how many services the latent test did, and of how many."""
     sli = latent = services = 0
-    for episode in healthy:
+    for episode in episodes:
         evidence = read_evidence(result.root / "episodes" / episode)
         sli += bool(evidence.loc[evidence["check"] == "sli", "passed"].any())
         judged = (evidence["check"] == "latent") & ~evidence["detail"].astype(str).str.endswith(UNCALIBRATED)
         fired = evidence.loc[judged, "passed"]
         latent, services = latent + int(fired.sum()), services + len(fired)
-    counts = f"on {len(healthy)} no-fault episodes the SLI test fired {sli} times" + (
-        f" and the latent test on {latent} of {services} services"
-        if services
-        else f"; the latent test is {UNCALIBRATED}"
-    )
-    if not sli and latent <= MOST_FALSE_POSITIVES * services:
-        return counts
-    return (
-        f"{counts}, which is more than chance; see truth/evidence.parquet, and collect again "
-        "with --fresh on a machine with less other work or with fewer --jobs"
-    )
+    return sli, latent, services

@@ -5,7 +5,7 @@ written to the journal (arguments, inverses, state) or drawn as a parameter, unl
 to an operator (`visible` in the journal) or it names an object that telemetry lists anyway. The name of a fault that
 views of other faults have in the same column as well tells nothing, and is no leak, nor is another text that they have
 anywhere: views of the same application are looked at where there are any. Neither is one that a ConfigMap had before
-anything was injected.
+anything was injected. A number tells nothing where otherwise equal texts of the column have many others.
 
 What an imported dataset shows is its source's doing and cannot be mended here: findings are warnings, and the names
 of metrics (RCAEval's fault "cpu" beside its metric "cpu") are no findings.
@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
+from faultset.datasets.checks.coincidences import is_coincidence
 from faultset.datasets.checks.findings import Finding, Severity
 from faultset.datasets.format.context import CONTEXT_FILE, IMPORTED
 from faultset.datasets.format.episodes import EPISODES, TELEMETRY
@@ -75,6 +76,7 @@ def leak_findings(
                 continue
             is_vocabulary = needle.dismissible and (
                 _was_there_before(views[episode], needle, place)
+                or is_coincidence(needle.text, texts[place], example)
                 or library.is_vocabulary(needle, place if needle in names else None, episode)
             )
             if is_vocabulary is None and needle not in names:
