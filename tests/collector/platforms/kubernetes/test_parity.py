@@ -1,8 +1,9 @@
 """The same plans on the embedded platform and on a cluster: what must agree does, and what differs is listed.
 
 FAULTSET_PARITY_LOCAL and FAULTSET_PARITY_CLUSTER name datasets that were collected before, with the plans below.
-FAULTSET_PARITY is "all" for all faults, or the names of some. After FAULTSET_PARITY_LIMIT_S seconds a campaign is
-interrupted, and the tests are skipped: on a busy machine episodes are repeated again and again.
+FAULTSET_PARITY is "all" for all faults, or the names of some; FAULTSET_PARITY_APP is the application. After
+FAULTSET_PARITY_LIMIT_S seconds a campaign is interrupted, and the tests are skipped: on a busy machine episodes are
+repeated again and again.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ MANY = (
     "user-unregistered",
     "wrong-binary",
 )
+APP = os.environ.get("FAULTSET_PARITY_APP", "hotel")
 CHOSEN = os.environ.get("FAULTSET_PARITY", ",".join(FEW))
 PLANS = (*FEW, *MANY) if CHOSEN == "all" else tuple(CHOSEN.split(","))
 FAULT = "30s" if {*PLANS} <= {*FEW} else "50s"
@@ -57,7 +59,7 @@ pytestmark = pytest.mark.cluster
 
 def _collect(platform: str, root: Path, jobs: int) -> Path:
     command = "from faultset.collector.cli.collect import collect; collect()"
-    options = ["--faults", ",".join(PLANS), "--apps", "hotel", "--normal", "1", "--seed", "11", *LENGTHS]
+    options = ["--faults", ",".join(PLANS), "--apps", APP, "--normal", "1", "--seed", "11", *LENGTHS]
     options += ["--platform", platform, "-j", str(jobs), "--out", str(root)]
     said, end_s = "", time.monotonic() + LIMIT_S
     for _ in range(2):
