@@ -78,10 +78,12 @@ def owners(module: str) -> frozenset[str]:
         "google.protobuf": "protobuf",
         # brings eighty packages, so the tests do not install it
         "inspect_ai": "inspect-ai",
-        # known without being installed, so that a checkout from before the extra `mcp` passes
+        # known without being installed, so that a checkout from before the extras `mcp` and `stores` passes
         "anyio": "anyio",
         "mcp": "mcp",
         "uvicorn": "uvicorn",
+        "asyncpg": "asyncpg",
+        "pymemcache": "pymemcache",
     }
     for prefix, name in shared.items():
         if f"{module}.".startswith(f"{prefix}."):

@@ -30,6 +30,7 @@ from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign, requested_code
 from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.planned_stores import check_planned_stores
 from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.errors import DataError, PlatformError, UsageError
@@ -111,7 +112,7 @@ def collect(
         host = here
         if scheduler is not None:
             host = stack.enter_context(open_workers(scheduler, destination, request, here.settings, jobs=jobs))
-        for sentence in host.check():
+        for sentence in (*host.check(), *(check_planned_stores(plans) if host is here else ())):
             notify(sentence)
         _make(root)
         stack.enter_context(translate_resource_errors(root))

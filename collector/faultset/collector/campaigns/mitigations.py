@@ -24,6 +24,7 @@ from faultset.collector.ipc.messages import encode
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.plan import OWN_INJECTOR, Plan
+from faultset.collector.plans.planned_stores import check_planned_stores
 from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.core.files import replace_text, translate_resource_errors
@@ -164,7 +165,7 @@ def mitigate(
         raise UsageError(f"mitigations run with one injector; found {names}; plan them apart")
     host = open_host(platforms.pop(), {**(settings or {}), **next(iter(wanted.values()))})
     _check_folder(root)
-    for sentence in host.check():
+    for sentence in (*host.check(), *check_planned_stores([one.plan for one in planned])):
         notify(sentence)
     refused = unsupported_faults(host, {one.plan.fault: get_fault(one.plan.fault or "") for one in planned}.values())
     for fault, reason in refused.items():

@@ -1,4 +1,4 @@
-"""Options that become settings of a platform."""
+"""Options on where applications run and on what: settings of a platform, and the choice of stores."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ _OPTIONS = (
         help="What disturbs pods of a cluster: our agents, by default, or the cluster's Chaos Mesh.",
     ),
 )
+
+
+_STORES = click.option(
+    "--stores",
+    type=click.Choice(["redis", "original"]),
+    help="What the application's stores are: Redis in the place of all, by default, or the stores' own servers where "
+    "there is a driver for them.",
+)
+
+
+def stores_option(command: _Command) -> _Command:
+    """Add the choice of stores to a command."""
+    return _STORES(command)
 
 
 def cluster_options(command: _Command) -> _Command:

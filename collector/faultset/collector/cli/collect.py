@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from faultset.collector.cli.cluster import cluster_options, platform_settings
+from faultset.collector.cli.cluster import cluster_options, platform_settings, stores_option
 from faultset.collector.cli.interrupts import interrupts
 from faultset.collector.cli.job_limit import JobLimit
 from faultset.core.command_line.completion import complete_names
@@ -172,6 +172,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     shell_complete=complete_names("faultset.sources"),
     help="Source of telemetry to add to those of the platform. Repeatable.",
 )
+@stores_option
 @cluster_options
 @click.option("--dry-run", is_flag=True, help="Print the plans and change nothing.")
 @click.option("--fresh", is_flag=True, help="Run all plans again, as a new campaign, instead of resuming.")
@@ -208,6 +209,7 @@ def collect(
     jaeger_url: str | None,
     image: str | None,
     injector: str | None,
+    stores: str | None,
     **lengths: float | None,
 ) -> None:
     """Run fault-injection episodes on live applications and write their telemetry and truth into a dataset.
@@ -221,6 +223,7 @@ def collect(
       collect --faults all --apps all --spread
       collect --faults all --apps hotel --platform kubernetes
       collect --faults all --apps hotel --platform kubernetes --injector chaos-mesh
+      collect --faults all --apps hotel --stores original
       collect --faults all --apps hotel --scheduler tcp://10.0.0.5:8786 --out s3://bucket/data
       collect --config campaign.yaml --seed 7
     """
@@ -244,6 +247,7 @@ def collect(
         normal=normal,
         no_fault=comma_separated(no_fault),
         injector=injector,
+        stores=stores,
         profile=profile,
         rate_rps=rate,
         mix=mix,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.collector.cli.cluster import cluster_options, platform_settings
+from faultset.collector.cli.cluster import cluster_options, platform_settings, stores_option
 from faultset.collector.cli.interrupts import interrupts
 from faultset.collector.cli.job_limit import JobLimit
 from faultset.collector.cli.mitigators import AGENT_OPTIONS, keep_records, mitigator_options, mitigator_orders
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides targets and load.")
 @click.option("--rate", type=float, default=20.0, show_default=True, help="Requests per second.")
+@stores_option
 @cluster_options
 @json_option
 def mitigate(
@@ -92,6 +93,7 @@ def mitigate(
     rate: float,
     as_json: bool,
     injector: str | None,
+    stores: str | None,
     **given: Any,
 ) -> None:
     """Deploy an application, inject a fault, repair it by commands or agents, and judge whether the repair worked.
@@ -118,7 +120,7 @@ def mitigate(
     if spread and plan is not None:
         raise UsageError("--spread distributes --faults over --apps; leave it out with a PLAN or an EPISODE")
     plans = (
-        _planned(plan, injector)
+        _planned(plan, injector, stores)
         if plan is not None
         else _drawn(
             comma_separated(faults),
@@ -129,6 +131,7 @@ def mitigate(
             rate,
             spread,
             injector,
+            stores,
         )
     )
     agents = {name: given.pop(name) for name in AGENT_OPTIONS}
@@ -154,12 +157,17 @@ def mitigate(
     campaign.raise_for_failures()
 
 
-def _planned(path: Path, injector: str | None) -> tuple[Plan, ...]:
+def _planned(path: Path, injector: str | None, stores: str | None) -> tuple[Plan, ...]:
     from faultset.collector.plans.plan import OWN_INJECTOR
     from faultset.collector.plans.recorded_plans import read_plan
+    from faultset.collector.plans.requests import check_choice
     from faultset.collector.platforms.hosts import check_settings
+    from faultset.collector.runtime.stores.choice import store_choice
 
     plan = read_plan(path)
+    if stores is not None:
+        check_choice(stores, plan.platform)
+        plan = replace(plan, stores=store_choice(stores))
     if injector is None:
         return (plan,)
     check_settings(plan.platform, ["injector"])
@@ -175,6 +183,7 @@ def _drawn(
     rate_rps: float,
     spread: bool,
     injector: str | None,
+    stores: str | None,
 ) -> tuple[Plan, ...]:
     from faultset.collector.mitigation.phases import MITIGATION_PHASES
     from faultset.collector.plans.campaign_plans import plan_campaign
@@ -193,6 +202,7 @@ def _drawn(
         rate_rps=rate_rps,
         spread=spread,
         injector=injector,
+        stores=stores,
         **vars(MITIGATION_PHASES),
     )
     return tuple(sorted(plan_campaign(request), key=lambda one: (one.app, one.fault or "")))

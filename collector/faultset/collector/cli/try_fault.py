@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from faultset.collector.cli.cluster import cluster_options, platform_settings
+from faultset.collector.cli.cluster import cluster_options, platform_settings, stores_option
 from faultset.collector.cli.interrupts import raised_interrupts
 from faultset.core.command_line.completion import complete_names
 from faultset.core.command_line.console import command
@@ -20,6 +20,7 @@ from faultset.core.command_line.output import json_option, show_records
 @click.option("--target", help="Service to apply the fault to; drawn at random by default.")
 @click.option("--platform", default="local", show_default=True, help="local or kubernetes.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides target and parameters.")
+@stores_option
 @cluster_options
 @json_option
 def try_fault(
@@ -33,6 +34,7 @@ def try_fault(
     jaeger_url: str | None,
     image: str | None,
     injector: str | None,
+    stores: str | None,
     as_json: bool,
 ) -> None:
     """Deploy an application, inject one fault, see whether it takes effect, undo it, and remove the application.
@@ -51,12 +53,15 @@ def try_fault(
     from faultset.collector.faults.registry import get_fault
     from faultset.collector.faults.unsupported import unsupported_faults
     from faultset.collector.plans.fault_selection import unavailable_reason
+    from faultset.collector.plans.requests import check_choice
     from faultset.collector.platforms.hosts import open_host
     from faultset.collector.platforms.journal.journal import Journal
+    from faultset.collector.runtime.stores.choice import check_stores, store_choice, with_stores
     from faultset.core.errors import PlatformError, UsageError
     from faultset.core.suggestions import unknown_name
 
-    spec, loaded = get_fault(name), load_app(app)
+    check_choice(stores, platform)
+    spec, loaded = get_fault(name), with_stores(load_app(app), stores)
     if reason := unavailable_reason(spec, loaded):
         raise UsageError(f"fault {name} {reason}; name another application with --app")
     possible = spec.targets(loaded)
@@ -69,6 +74,8 @@ def try_fault(
     if reason := unsupported_faults(host, [spec]).get(name):
         raise UsageError(f"fault {name} cannot be made on platform {platform}: {reason}")
     host.check()
+    for sentence in check_stores([loaded]) if store_choice(stores) else ():
+        click.echo(sentence, err=True)
     chosen = target or str(np.random.default_rng(seed).choice(possible))
     with tempfile.TemporaryDirectory(prefix="faultset-try-") as folder, raised_interrupts():
         journal = Journal(Path(folder) / "journal.jsonl")

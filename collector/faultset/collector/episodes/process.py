@@ -16,7 +16,6 @@ from pathlib import Path
 
 import psutil
 
-from faultset.collector.apps import load_app
 from faultset.collector.episodes.messages import (
     EpisodeAssignment,
     EpisodeMessage,
@@ -29,6 +28,7 @@ from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.episodes.state_machine import Phase
 from faultset.collector.episodes.working_folders import FAILED, MARKER, WorkingFolder
 from faultset.collector.ipc.messages import decode
+from faultset.collector.plans.planned_stores import planned_app
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
@@ -103,7 +103,8 @@ def _run(
 ) -> EpisodeOutcome:
     plan = assignment.plan
     journal.note("plan", **json.loads(plan.to_json()))
-    app = load_app(plan.app_file or plan.app).model_copy(update={"trace_sampling": plan.trace_sampling})
+    app = planned_app(plan)
+    app = app.model_copy(update={"trace_sampling": plan.trace_sampling})
     host = open_host(plan.platform, assignment.settings)
     platform = host.create_platform(
         app, working.folder, journal, episode=plan.episode, seed=plan.seed, step_s=plan.step_s

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.faults.pods import last_end, last_error_line, pod_of, pods_of
 from faultset.collector.platforms.api.capabilities import CommandExecutor, require
 from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.runtime.stores.driver import EMPTY_STORE, AdminChange, StoreDriver
+from faultset.collector.runtime.stores.driver import EMPTY_STORE, Ability, AdminChange, StoreDriver
 from faultset.collector.runtime.stores.drivers import store_driver
 from faultset.collector.runtime.stores.server import admin_command
 from faultset.collector.spec.app import AppSpec
@@ -24,6 +24,15 @@ def driver_of(app: AppSpec, store: str) -> StoreDriver:
     name = app.service(store).store_driver
     assert name is not None
     return store_driver(name)
+
+
+def stores_with(ability: Ability, of: Callable[[AppSpec], tuple[str, ...]]) -> Callable[[AppSpec], tuple[str, ...]]:
+    """Return a function that leaves those stores of another function out that cannot do something."""
+
+    def possible(app: AppSpec) -> tuple[str, ...]:
+        return tuple(name for name in of(app) if ability in driver_of(app, name).abilities)
+
+    return possible
 
 
 def account_of(app: AppSpec, store: str) -> str:

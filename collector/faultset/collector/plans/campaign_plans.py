@@ -20,6 +20,7 @@ from faultset.collector.plans.plan import NO_FAULT_KINDS, NoFaultKind, Plan, Pla
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, traffic_of
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.runtime.app_code import is_folder
+from faultset.collector.runtime.stores.choice import with_stores
 from faultset.collector.sources.registry import check_together, load_source
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
@@ -50,7 +51,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 1]))
     drafts: list[_Draft] = []
     files: dict[str, str] = {}
-    apps = {name: load_app(name) for name in request.apps}
+    apps = {name: with_stores(load_app(name), request.stores) for name in request.apps}
     chosen = faults_by_app(request, list(apps.values()), rng)
     for name, app in apps.items():
         if is_path(name):
@@ -109,6 +110,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
                 further=faults[1:],
                 schedule=request.schedule if faults else None,
                 injector=request.injector,
+                stores=request.stores,
             )
         )
     return tuple(plans)
@@ -118,7 +120,7 @@ def campaign_id(request: CampaignRequest) -> str:
     """Return an id that the same request of the same code always gets, so that running it again resumes it."""
     # the text must never change, or campaigns that an earlier release began could not be resumed
     later = {"sources": (), "load": CONSTANT, "regions": "", "concurrent": 1, "schedule": None, "spread": False}
-    later |= {"no_fault": NO_FAULT_KINDS, "injector": None}
+    later |= {"no_fault": NO_FAULT_KINDS, "injector": None, "stores": None}
     given = [one.name for one in fields(request) if getattr(request, one.name) != later.get(one.name, _ALWAYS)]
     values = ", ".join(f"{name}={getattr(request, name)!r}" for name in given)
     pattern = traffic_of(request).pattern
@@ -130,7 +132,9 @@ def campaign_id(request: CampaignRequest) -> str:
 
 def requested_code(request: CampaignRequest) -> dict[str, str]:
     """Return which code a campaign runs; see `campaign_code`."""
-    chosen = faults_by_app(request, [load_app(name) for name in request.apps], np.random.default_rng(0))
+    chosen = faults_by_app(
+        request, [with_stores(load_app(name), request.stores) for name in request.apps], np.random.default_rng(0)
+    )
     specs = {spec.name: spec for repetitions in chosen.values() for specs in repetitions for spec in specs}
     return campaign_code(list(specs.values()), request.apps, request.platform, request.sources)
 

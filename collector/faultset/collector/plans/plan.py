@@ -14,6 +14,7 @@ from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.courses import Course, Schedule, draw_course
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
+from faultset.collector.runtime.stores.choice import StoreChoice
 from faultset.core.reading.documents import STRICT, checked, parse_object
 from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.labels import joined
@@ -94,6 +95,8 @@ class Plan:
     """How the faults act over time; None for what each does by itself."""
     injector: str | None = None
     """What disturbs pods, where that is not the platform's own."""
+    stores: StoreChoice | None = None
+    """Which servers the application's stores are, where that is not Redis."""
 
     @property
     def faults(self) -> tuple[PlannedFault, ...]:
@@ -130,7 +133,7 @@ class Plan:
     def to_json(self) -> str:
         """Write the plan as one line of JSON."""
         record = asdict(self)
-        for name in ("further", "schedule", "injector"):
+        for name in ("further", "schedule", "injector", "stores"):
             if not record[name]:
                 del record[name]  # releases that do not know it can read the rest
         return json.dumps(record, sort_keys=True)

@@ -16,6 +16,7 @@ from faultset.collector.plans.plan import NO_FAULT_KINDS, OWN_INJECTOR, NoFaultK
 from faultset.collector.platforms.api.courses import Schedule
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import check_settings, load_host_class
+from faultset.collector.runtime.stores.choice import StoreChoice, store_choice
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 
@@ -74,6 +75,8 @@ class CampaignRequest:
         Whether each fault is injected into one of the applications only.
     injector
         What disturbs pods, where that is not the platform's own.
+    stores
+        Which servers the applications' stores are, where that is not Redis.
     """
 
     faults: tuple[str, ...]
@@ -97,6 +100,7 @@ class CampaignRequest:
     spread: bool = False
     no_fault: tuple[NoFaultKind, ...] = NO_FAULT_KINDS
     injector: str | None = None
+    stores: StoreChoice | None = None
 
 
 def make_request(
@@ -125,6 +129,7 @@ def make_request(
     spread: bool = False,
     no_fault: Sequence[str] = NO_FAULT_KINDS,
     injector: str | None = None,
+    stores: str | None = None,
 ) -> CampaignRequest:
     """Return a request for a campaign; see `CampaignRequest` for what is not described here.
 
@@ -145,12 +150,15 @@ def make_request(
         Lengths of single phases in seconds instead of the profile's.
     injector
         `agent` is a cluster's own.
+    stores
+        `redis`, or `original` for the stores' own servers.
 
     Raises
     ------
     UsageError
-        The platform is unknown, or has no such profile, or no choice of injectors.
+        The platform is unknown, or has no such profile, or no choice of injectors or stores.
     """
+    check_choice(stores, platform)
     if injector is not None:
         check_settings(platform, ["injector"])
     base = profile_phases(profile, platform)
@@ -186,7 +194,17 @@ def make_request(
         spread=spread,
         no_fault=_no_fault_kinds(no_fault),
         injector=None if injector == OWN_INJECTOR else injector,
+        stores=store_choice(stores),
     )
+
+
+def check_choice(stores: str | None, platform: str) -> None:
+    """Raise UsageError when there is no such choice of stores, or a platform cannot run them."""
+    if store_choice(stores) is not None and not getattr(load_host_class(platform), "runs_original_stores", False):
+        raise UsageError(
+            f"--stores {stores} is wanted, but platform {platform} runs Redis in the place of other stores only; "
+            "leave --stores out, or use --platform local"
+        )
 
 
 def traffic_of(request: CampaignRequest) -> Traffic:

@@ -65,7 +65,7 @@ class ServiceContext:
         if name is None:
             yield
             return
-        attributes = {"db.system": self.stores[store].driver.name, "peer.service": store}
+        attributes = {"db.system": self.stores[store].driver.system, "peer.service": store}
         span = self.tracing.client(name, request.trace, attributes)
         try:
             yield

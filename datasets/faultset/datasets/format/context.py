@@ -62,6 +62,8 @@ class EpisodeContext:
     """Telemetry tables beside those that every episode has."""
     workload: Mapping[Name, Any] = field(default_factory=dict[str, Any])
     """What clients did, the same in every episode of a campaign: mix, mean rate, how it moved, regions."""
+    stores: Mapping[Name, Name] = field(default_factory=dict[str, str])
+    """Which server each store ran; empty when Redis was in the place of all."""
 
     def __post_init__(self) -> None:
         if not self.view_start_ns < self.reference_end_ns <= self.view_end_ns:
@@ -105,6 +107,9 @@ class EpisodeContext:
         content["workload"] = dict(self.workload)
         if not self.workload:
             del content["workload"]
+        content["stores"] = dict(self.stores)
+        if not self.stores:
+            del content["stores"]
         return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
     @classmethod

@@ -26,7 +26,7 @@ class Broker(RedisBroker):
     """One topic in memory."""
 
     def __init__(self) -> None:
-        self.driver = SimpleNamespace(name="kafka")  # type: ignore[assignment]
+        self.driver = SimpleNamespace(system="kafka")  # type: ignore[assignment]
         self.waiting: list[BrokerMessage] = []
         self.given: dict[str, BrokerMessage] = {}
         self.published, self.groups, self.fails, self.removed = 0, set[str](), 0, set[str]()

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from faultset.collector.episodes.records import ViewBounds
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.runtime.stores.choice import store_servers
 from faultset.collector.sources.recorder import SourceRows
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
@@ -44,6 +45,7 @@ def episode_context(
         metric_roles=tuple(asdict(role) for one in added for role in one.spec.metric_roles),
         added_tables=tuple(one.spec.added_table for one in added if one.spec.added_table),
         workload=workload(plan),
+        stores={} if plan.stores is None else store_servers(app),
     )
 
 

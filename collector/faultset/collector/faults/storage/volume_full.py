@@ -18,7 +18,8 @@ def has_no_room(platform: Platform, target: str, parameters: Mapping[str, Any], 
     state = store_state(platform, target)
     if state.get("file_limit") is None:
         return None
-    return f"files of {target} may have {state['file_limit']} bytes, its last write ended with {state['file_write']}"
+    written = f", its last write ended with {state['file_write']}" if "file_write" in state else ""
+    return f"files of {target} may have {state['file_limit']} bytes{written}"
 
 
 @fault(

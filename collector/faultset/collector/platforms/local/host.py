@@ -22,6 +22,7 @@ class LocalHost:
     runs_code_of_folders: ClassVar[bool] = True
     runs_deployed_apps: ClassVar[bool] = False
     deploys_operators: ClassVar[bool] = True
+    runs_original_stores: ClassVar[bool] = True
 
     @property
     def settings(self) -> dict[str, Any]:

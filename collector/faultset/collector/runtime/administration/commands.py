@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from faultset.collector.runtime.administration.access import StoreAccess
-from faultset.collector.runtime.administration.file_limits import free_files, limit_files
-from faultset.collector.runtime.administration.long_queries import begin_locking, begin_reporting
-from faultset.collector.runtime.administration.messages import publish_unreadable, remove_unreadable
-from faultset.collector.runtime.administration.state import store_state
+from faultset.collector.runtime.administration.interface import StoreAdministration
+from faultset.collector.runtime.administration.memcached_store import MemcachedAdministration
+from faultset.collector.runtime.administration.postgresql_store import PostgresAdministration
+from faultset.collector.runtime.administration.redis_store import RedisAdministration
 from faultset.collector.runtime.background.processes import running_work
 from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, store_driver
+from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
+from faultset.collector.runtime.stores.originals.postgresql import OriginalPostgresDriver
 from faultset.collector.runtime.stores.server import store_address, store_credentials
 from faultset.core.errors import FaultsetError, PlatformError
 
@@ -39,28 +41,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _act(access: StoreAccess, given: argparse.Namespace) -> None:
+    administration = _administration(given.driver, access)
     match given.verb:
-        case "lock":
-            begin_locking(
-                access, on_ms=given.on_ms, off_ms=given.off_ms, seconds=given.seconds, pid_file=given.pid_file
-            )
-        case "report":
-            begin_reporting(
-                access, on_ms=given.on_ms, off_ms=given.off_ms, seconds=given.seconds, pid_file=given.pid_file
-            )
+        case "lock" | "report":
+            begin = administration.lock if given.verb == "lock" else administration.report
+            begin(on_ms=given.on_ms, off_ms=given.off_ms, seconds=given.seconds, pid_file=given.pid_file)
         case "limit-files":
-            limit_files(access, given.leave)
+            administration.limit_files(given.leave)
         case "free-files":
-            free_files(access)
+            administration.free_files()
         case "publish-unreadable":
-            publish_unreadable(access, given.stream)
+            administration.publish_unreadable(given.stream)
         case "remove-unreadable":
-            remove_unreadable(access, given.stream)
+            administration.remove_unreadable(given.stream)
         case _:
-            found = store_state(access, stream=given.stream)
+            found = administration.state(given.stream)
             if given.pid_file is not None:
                 found["working"] = bool(running_work(given.pid_file))
             print(json.dumps(found))
+
+
+def _administration(driver: str, access: StoreAccess) -> StoreAdministration:
+    match store_driver(driver):
+        case OriginalPostgresDriver():
+            return PostgresAdministration(access)
+        case OriginalMemcachedDriver():
+            return MemcachedAdministration()
+        case _:
+            return RedisAdministration(access)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -42,7 +42,7 @@ class MessageConsumer:
         self._location = consumer.location or name
         self._run_round = compile_round(name, consumer, service)
         labels, metrics = ("topic", "group"), service.metrics
-        system = broker.driver.name
+        system = broker.driver.system
         about = (consumer.topic, self._group)
         self._lag = metrics.gauge(
             f"{system}_consumer_group_lag", labels, "Messages that the group has not acknowledged."
@@ -118,7 +118,7 @@ class MessageConsumer:
         if consumer.span is None:
             return None
         attributes = {
-            "messaging.system": self._broker.driver.name,
+            "messaging.system": self._broker.driver.system,
             "messaging.destination.name": consumer.topic,
             "messaging.consumer.group.name": self._group,
             "messaging.message.id": message.identity,

@@ -43,7 +43,7 @@ class Publish(Step):
         broker = service.stores[self.store]
         assert isinstance(broker, BrokerClient)
         message_of, times_of = getter(self.message), getter(self.times)
-        system = broker.driver.name
+        system = broker.driver.system
         sent = service.metrics.counter(
             "messaging_client_sent_messages", ("messaging_system", "destination"), "Messages published."
         ).labels(system, self.topic)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol, get_args
 
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names
@@ -51,6 +51,11 @@ AdminAction = Literal[
 ]
 """What a store's administrator does to the application's account, or to what is stored: each does one thing, so that
 none of them puts right whatever may be wrong."""
+
+
+Ability = Literal["accounts", "locks", "memory-limit"]
+"""What a store has that faults need: accounts whose rights can be taken, locks and queries that keep others waiting,
+and a limit of memory at which it refuses writes."""
 
 
 class AdminChange(NamedTuple):
@@ -195,19 +200,27 @@ class StoreDriver(ABC):
     Attributes
     ----------
     name
-        What `faultset-store NAME` starts, and the name of the system in spans and metrics.
+        What `faultset-store NAME` starts.
     port
         Where the server listens.
     keeps_data
         Whether it has a volume; one without begins empty.
     carries_messages
         Whether it is a broker: its clients publish and consume.
+    abilities
+        What it has of that which faults need.
     """
 
     name: ClassVar[str]
     port: ClassVar[int]
     keeps_data: ClassVar[bool]
     carries_messages: ClassVar[bool] = False
+    abilities: ClassVar[frozenset[Ability]] = frozenset(get_args(Ability))
+
+    @property
+    def system(self) -> str:
+        """Return the name of the system in spans and metrics."""
+        return self.name
 
     @abstractmethod
     def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
@@ -218,6 +231,10 @@ class StoreDriver(ABC):
         account
             Name of the application's account.
         """
+
+    def is_prepared(self, folder: Path) -> bool:
+        """Say whether a data folder has what the server needs."""
+        return any(folder.iterdir())
 
     @abstractmethod
     def server_argv(

@@ -6,6 +6,9 @@ from faultset.collector.runtime.stores.driver import StoreDriver
 from faultset.collector.runtime.stores.kafka import KafkaDriver
 from faultset.collector.runtime.stores.memcached import MemcachedDriver
 from faultset.collector.runtime.stores.mongodb import MongoDriver
+from faultset.collector.runtime.stores.originals.driver import OriginalDriver
+from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
+from faultset.collector.runtime.stores.originals.postgresql import OriginalPostgresDriver
 from faultset.collector.runtime.stores.postgresql import PostgresDriver
 from faultset.collector.runtime.stores.redis_cache import RedisCacheDriver
 from faultset.collector.runtime.stores.rocksdb import RocksDBDriver
@@ -22,8 +25,15 @@ STORE_DRIVERS: dict[str, StoreDriver] = {
         PostgresDriver(),
         ValkeyDriver(),
         RocksDBDriver(),
+        OriginalMemcachedDriver(),
+        OriginalPostgresDriver(),
     )
 }
+
+ORIGINAL_DRIVERS: dict[str, OriginalDriver] = {
+    driver.role: driver for driver in STORE_DRIVERS.values() if isinstance(driver, OriginalDriver)
+}
+"""Drivers of original servers by the name of the driver in whose place they are."""
 
 
 def store_driver(name: str) -> StoreDriver:

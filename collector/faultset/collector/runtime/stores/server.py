@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _become(driver: StoreDriver, *, password: bool, max_memory_kib: int | None, max_clients: int | None) -> None:
     address, folder = store_address(), data_folder(driver)
-    if not any(folder.iterdir()):
+    if not driver.is_prepared(folder):
         driver.prepare(folder, account=driver.account_name(password=password), credentials=store_credentials())
     argv = driver.server_argv(folder, address=address, max_memory_kib=max_memory_kib, max_clients=max_clients)
     sys.stdout.flush()

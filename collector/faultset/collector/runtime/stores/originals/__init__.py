@@ -1,0 +1,1 @@
+"""Stores whose own servers run, rather than Redis in their place."""

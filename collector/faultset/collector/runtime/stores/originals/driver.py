@@ -1,0 +1,79 @@
+"""What the drivers of original servers share."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from abc import abstractmethod
+from pathlib import Path
+from typing import ClassVar
+
+from faultset.collector.runtime.stores.driver import StoreDriver
+from faultset.core.errors import PlatformError, UsageError
+
+_FURTHER_FOLDERS = ("/usr/local/bin", "/usr/bin", "/usr/lib/postgresql/*/bin")
+"""Where distributions put servers beside the folders of the PATH."""
+
+
+class OriginalDriver(StoreDriver):
+    """A store whose own server runs.
+
+    Attributes
+    ----------
+    role
+        Name of the driver in whose place it is.
+    programs
+        Programs that the server needs.
+    debian_package
+        Package of Debian that has them.
+    client_library
+        Python package that speaks the server's protocol.
+    """
+
+    role: ClassVar[str]
+    programs: ClassVar[tuple[str, ...]]
+    debian_package: ClassVar[str]
+    client_library: ClassVar[str]
+
+    @property
+    def system(self) -> str:
+        """Return the role's name: spans and metrics say what the store is."""
+        return self.role
+
+    @abstractmethod
+    def version(self) -> str:
+        """Return the name and version of the server that is installed; raise PlatformError."""
+
+    def program(self, name: str) -> str:
+        """Return the path of a program of the server; raise PlatformError when it is not installed."""
+        found = find_program(name)
+        if found is None:
+            raise PlatformError(
+                f"--stores original needs the program {name} for {self.role}, but it is not on the PATH; install "
+                f"{self.debian_package}, or leave --stores out"
+            )
+        return found
+
+    def check(self) -> None:
+        """Raise UsageError without the client library, and PlatformError without the server."""
+        if importlib.util.find_spec(self.client_library) is None:
+            raise UsageError(
+                f"--stores original needs the Python package {self.client_library} for {self.role}, but it is not "
+                "installed; install faultset[stores]"
+            )
+        for name in self.programs:
+            self.program(name)
+
+
+def find_program(name: str) -> str | None:
+    """Return the path of a program on the PATH, or where distributions put servers; the newest of several."""
+    found = shutil.which(name)
+    if found is not None:
+        return found
+    for pattern in _FURTHER_FOLDERS:
+        folders = sorted(Path("/").glob(pattern.lstrip("/")), key=lambda folder: (len(str(folder)), str(folder)))
+        for folder in reversed(folders):
+            if os.access(folder / name, os.X_OK):
+                return str(folder / name)
+    return None

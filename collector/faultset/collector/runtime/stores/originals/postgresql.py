@@ -1,0 +1,133 @@
+"""PostgreSQL in its own name: a database that keeps its data on its volume."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from faultset.collector.runtime.stores.driver import (
+    AdminAction,
+    ClientContext,
+    Credentials,
+    StoreAddress,
+    StoreClient,
+)
+from faultset.collector.runtime.stores.originals.driver import OriginalDriver
+from faultset.collector.runtime.stores.originals.postgresql_accounts import (
+    ADMINISTRATOR,
+    DATABASE,
+    LOG_SEGMENT_BYTES,
+    act,
+    first_statements,
+)
+from faultset.collector.runtime.stores.originals.postgresql_client import PostgresClient
+from faultset.collector.runtime.stores.originals.users import argv_of_user, argv_with_own_memory, give_folder
+from faultset.core.errors import PlatformError
+
+SERVER_USER = "postgres"
+"""As whom the server runs when root starts it."""
+_CLUSTER = "cluster"
+_SETTINGS = {
+    "unix_socket_directories": "",
+    "shared_buffers": "16MB",
+    "max_connections": "100",
+    "superuser_reserved_connections": "1",
+    "dynamic_shared_memory_type": "mmap",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "max_wal_size": "64MB",
+    "min_wal_size": "32MB",
+    "synchronous_commit": "off",
+    "autovacuum": "off",
+    "jit": "off",
+}
+"""Settings of a small server; nothing is cleaned up in the background, as in the hour that an episode may last."""
+_TIMEOUT_S = 60.0
+
+
+class OriginalPostgresDriver(OriginalDriver):
+    """A PostgreSQL server; a collection is a table of keys and documents."""
+
+    name = "original-postgresql"
+    role = "postgresql"
+    port = 5432
+    keeps_data = True
+    abilities = frozenset({"accounts", "locks"})
+    programs = ("postgres", "initdb")
+    debian_package = "postgresql"
+    client_library = "asyncpg"
+
+    def version(self) -> str:
+        """Return the name and version of the server."""
+        shown = subprocess.run(
+            [self.program("postgres"), "--version"], capture_output=True, text=True, timeout=10, check=False
+        )
+        return " ".join(shown.stdout.replace("(PostgreSQL)", "").split())
+
+    def is_prepared(self, folder: Path) -> bool:
+        """Say whether there is a finished cluster of databases."""
+        return (folder / _CLUSTER).is_dir()
+
+    def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
+        """Make a cluster of databases with the accounts; one that is not finished is made anew at the next start.
+
+        Raises
+        ------
+        PlatformError
+            The server's programs refuse.
+        """
+        draft, password = folder / "cluster.new", folder / "password"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        give_folder(draft, SERVER_USER)
+        descriptor = os.open(password, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(credentials.administrator)
+        try:
+            accounts = ["-U", ADMINISTRATOR, "-A", "scram-sha-256", f"--pwfile={password}"]
+            files = ["--no-sync", f"--wal-segsize={LOG_SEGMENT_BYTES // 2**20}", "-E", "UTF8", "--locale=C.UTF-8"]
+            self._run("initdb", ["-D", str(draft), *accounts, *files])
+        finally:
+            password.unlink()
+        single = ["--single", "-F", "-j", "-D", str(draft)]
+        for database, statements in first_statements(account, credentials):
+            self._run("postgres", [*single, database], "".join(f"{one};\n\n" for one in statements))
+        hosts = draft / "pg_hba.conf"
+        hosts.write_text("host all all 0.0.0.0/0 scram-sha-256\n", encoding="ascii")
+        draft.rename(folder / _CLUSTER)
+
+    def server_argv(
+        self, folder: Path, *, address: str, max_memory_kib: int | None = None, max_clients: int | None = None
+    ) -> list[str]:
+        """Return the command of the server; of less memory it takes smaller buffers."""
+        settings = {**_SETTINGS, "listen_addresses": address, "port": str(self.port)}
+        if max_memory_kib is not None:
+            settings["shared_buffers"] = f"{max(128, max_memory_kib)}kB"
+        if max_clients is not None:
+            settings["max_connections"] = str(max_clients + int(settings["superuser_reserved_connections"]))
+        given = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        argv = argv_of_user([self.program("postgres"), "-D", str(folder / _CLUSTER), *given], SERVER_USER)
+        return argv_with_own_memory(argv)
+
+    def administer(
+        self, address: str, port: int, action: AdminAction, *, account: str, credentials: Credentials
+    ) -> None:
+        """Do something as administrator; raise PlatformError."""
+        act(address, port, action, account=account, credentials=credentials)
+
+    def client(self, store: StoreAddress, context: ClientContext) -> StoreClient:
+        """Return a client that speaks PostgreSQL's protocol."""
+        return PostgresClient(self, store, context, database=DATABASE)
+
+    def _run(self, name: str, options: Sequence[str], entered: str = "") -> None:
+        argv = argv_of_user([self.program(name), *options], SERVER_USER)
+        ended = subprocess.run(
+            argv, input=entered, capture_output=True, text=True, timeout=_TIMEOUT_S, cwd="/", check=False
+        )
+        # a server in single-user mode ends well whatever it was told
+        if ended.returncode or "ERROR:" in ended.stderr or "FATAL:" in ended.stderr:
+            lines = ended.stderr.strip().splitlines() or ended.stdout.strip().splitlines() or ["it said nothing"]
+            raise PlatformError(f"{name} cannot make the store's database: {lines[0]}; see that it runs by itself")

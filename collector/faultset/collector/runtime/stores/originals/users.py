@@ -1,0 +1,70 @@
+"""The user as whom servers run that must not, or refuse to, run as root."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from faultset.core.errors import PlatformError
+
+_READING = "-all,+dac_read_search"
+"""What the user keeps of root's rights: to find its files below folders that only root may enter."""
+
+
+def server_user(preferred: str) -> pwd.struct_passwd | None:
+    """Return the user of a server that is started by root, `nobody` where the preferred one does not exist.
+
+    Nobody has to be looked for when this process is not root's: it is the user itself then.
+
+    Raises
+    ------
+    PlatformError
+        This is root, and there is neither user, or no `setpriv` to become one.
+    """
+    if os.geteuid() != 0:
+        return None
+    if shutil.which("setpriv") is None:
+        raise PlatformError(
+            "servers of --stores original do not run as root, and there is no setpriv to start them as somebody else; "
+            "install util-linux, or run as another user"
+        )
+    for name in (preferred, "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise PlatformError(
+        f"servers of --stores original do not run as root, and there is no user {preferred} or nobody; add one, or "
+        "run as another user"
+    )
+
+
+def argv_of_user(argv: Sequence[str], preferred: str) -> list[str]:
+    """Return a command that runs without root's rights, and that the kernel ends with whoever started it."""
+    user = server_user(preferred)
+    if user is None:
+        return [*argv]
+    rights = [f"--inh-caps={_READING}", f"--ambient-caps={_READING}", f"--bounding-set={_READING}"]
+    ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    return [str(shutil.which("setpriv")), *ids, *rights, "--pdeathsig=KILL", "--", *argv]
+
+
+def argv_with_own_memory(argv: Sequence[str]) -> list[str]:
+    """Return a command whose shared memory goes with its processes, however they end, where this user may have that."""
+    unshare = shutil.which("unshare")
+    if unshare is None or os.geteuid() != 0:
+        return [*argv]
+    allowed = subprocess.run([unshare, "--ipc", "true"], capture_output=True, timeout=10, check=False)
+    return [unshare, "--ipc", "--", *argv] if allowed.returncode == 0 else [*argv]
+
+
+def give_folder(folder: Path, preferred: str) -> None:
+    """Let the server's user alone have a folder."""
+    folder.chmod(0o700)
+    user = server_user(preferred)
+    if user is not None:
+        os.chown(folder, user.pw_uid, user.pw_gid)

@@ -1,0 +1,160 @@
+"""memcached itself, by its own protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faultset.collector.runtime.http.error_texts import ErrorTexts
+from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.signals.metrics import Metrics
+from faultset.collector.runtime.stores.driver import (
+    Account,
+    ClientContext,
+    Credentials,
+    StoreAddress,
+    StoreClient,
+    StoreError,
+)
+from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
+from faultset.core.errors import PlatformError
+
+pytest.importorskip("pymemcache", reason="the extra stores is not installed")
+CREDENTIALS = Credentials(administrator="a-secret", application="another-secret")
+DRIVER = OriginalMemcachedDriver()
+needs_server = pytest.mark.skipif(shutil.which("memcached") is None, reason="no memcached is installed here")
+
+
+class Server:
+    """A running memcached."""
+
+    def __init__(self, folder: Path, **limits: int):
+        self.address, self.port = f"127.77.248.{random.randrange(1, 250)}", 20_000 + random.randrange(20_000)
+        argv = DRIVER.server_argv(folder, address=self.address, **limits)
+        argv[argv.index("-p") + 1] = str(self.port)
+        self.process = subprocess.Popen(argv)
+        self.hosts = folder / "hosts.json"
+        self.hosts.write_text(json.dumps({"store": self.address}))
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def use(self, work: Callable[[StoreClient], Awaitable[Any]]) -> Any:
+        """Do something with a client that is connected."""
+
+        async def run() -> Any:
+            client = self.client()
+            deadline = time.monotonic() + 10
+            while True:
+                try:
+                    await client.log_in()
+                    break
+                except StoreError:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.02)
+            try:
+                return await work(client)
+            finally:
+                await client.close()
+
+        return asyncio.run(run())
+
+    def client(self) -> StoreClient:
+        context = ClientContext(
+            names=Names(str(self.hosts)), local="127.77.247.1", metrics=Metrics(), texts=ErrorTexts()
+        )
+        return DRIVER.client(StoreAddress(name="store", port=self.port, database="d", account=Account("", "")), context)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    running = Server(tmp_path)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@needs_server
+def test_values_are_written_and_read_in_the_order_of_the_keys(server: Server) -> None:
+    async def work(client: StoreClient) -> list[str | None]:
+        await client.set_many({"a": "1", "b": "zwei ü"})
+        return await client.get_many(["b", "none", "a", "b"])
+
+    assert server.use(work) == ["zwei ü", None, "1", "zwei ü"]
+
+
+@needs_server
+def test_of_writes_in_the_background_the_last_one_stays(server: Server) -> None:
+    async def work(client: StoreClient) -> list[str | None]:
+        for number in range(20):
+            client.set_later("a", str(number))
+        deadline = time.monotonic() + 10
+        while (found := await client.get_many(["a"])) != ["19"] and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        return found
+
+    assert server.use(work) == ["19"]
+
+
+@needs_server
+def test_an_emptied_cache_has_nothing(server: Server) -> None:
+    async def work(client: StoreClient) -> list[str | None]:
+        await client.set_many({"a": "1"})
+        await asyncio.to_thread(
+            DRIVER.administer, server.address, server.port, "empty-store", account="", credentials=CREDENTIALS
+        )
+        return await client.get_many(["a"])
+
+    assert server.use(work) == [None]
+
+
+@needs_server
+def test_more_clients_than_allowed_are_refused_in_the_servers_words(tmp_path: Path) -> None:
+    server = Server(tmp_path, max_clients=2)
+
+    async def work(first: StoreClient) -> str:
+        second, third = server.client(), server.client()
+        await second.log_in()
+        with pytest.raises(StoreError) as refused:
+            await third.log_in()
+        for client in (second, third):
+            await client.close()
+        return refused.value.kind
+
+    try:
+        assert server.use(work) in ("other", "broken")
+    finally:
+        server.stop()
+
+
+@needs_server
+def test_a_server_that_is_gone_cannot_be_reached(server: Server) -> None:
+    async def work(client: StoreClient) -> str:
+        server.stop()
+        with pytest.raises(StoreError) as failure:
+            await client.get_many(["a"])
+        return failure.value.kind
+
+    assert server.use(work) in ("unreachable", "broken")
+
+
+def test_there_are_no_accounts_to_administer() -> None:
+    with pytest.raises(PlatformError, match="memcached has no accounts"):
+        DRIVER.administer("127.0.0.1", 1, "revoke-rights", account="app", credentials=CREDENTIALS)
+
+
+def test_a_missing_server_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faultset.collector.runtime.stores.originals.driver.find_program", lambda name: None)
+    with pytest.raises(PlatformError, match=r"needs the program memcached .* install memcached"):
+        DRIVER.check()

@@ -1,0 +1,78 @@
+"""The choice between Redis and the stores' own servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from faultset.collector.apps import load_app
+from faultset.collector.faults.registry import get_fault
+from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
+from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.requests import make_request
+from faultset.collector.runtime.stores.choice import check_stores, store_choice, store_servers, with_stores
+from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
+from faultset.core.errors import UsageError
+
+
+def test_redis_changes_nothing_of_an_application() -> None:
+    app = load_app("hotel")
+    assert with_stores(app, None) is app
+    assert with_stores(app, "redis") is app
+
+
+def test_original_stores_take_the_place_where_there_is_a_driver_and_nowhere_else() -> None:
+    hotel, shop = (with_stores(load_app(name), "original") for name in ("hotel", "astronomy"))
+    assert hotel.services["memcached-rate"].program == ("faultset-store", "original-memcached")
+    assert hotel.services["mongodb-geo"].program == ("faultset-store", "mongodb", "--auth")
+    assert shop.services["postgresql"].program == ("faultset-store", "original-postgresql", "--auth")
+    assert shop.services["valkey-cart"].program == ("faultset-store", "valkey")
+
+
+def test_an_unknown_choice_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match="original"):
+        store_choice("orignal")
+
+
+def test_the_choice_is_in_the_plans_and_makes_another_campaign() -> None:
+    options = {"faults": ["slow-store"], "apps": ["hotel"], "profile": "quick"}
+    usual, asked = make_request(**options), make_request(**options, stores="original")
+    assert make_request(**options, stores="redis") == usual
+    assert campaign_id(usual) != campaign_id(asked)
+    plans = plan_campaign(asked)
+    assert {plan.stores for plan in plans} == {"original"}
+    assert Plan.from_json(plans[0].to_json()) == plans[0]
+    assert "stores" not in plan_campaign(usual)[0].to_json()
+
+
+def test_a_cluster_refuses_the_choice() -> None:
+    with pytest.raises(UsageError, match="platform kubernetes runs Redis"):
+        make_request(faults=["noop"], apps=["hotel"], platform="kubernetes", profile="quick", stores="original")
+
+
+def test_faults_leave_stores_out_that_cannot_have_them() -> None:
+    usual, original = load_app("hotel"), with_stores(load_app("hotel"), "original")
+    for fault in ("locked-store", "heavy-query", "read-only-account", "store-memory-limit"):
+        spec = get_fault(fault)
+        assert set(spec.targets(usual)) - set(spec.targets(original)) <= {
+            "memcached-rate", "memcached-profile", "memcached-reserve",
+        }  # fmt: skip
+        assert not {name for name in spec.targets(original) if name.startswith("memcached")}
+    assert "memcached-rate" in get_fault("connection-limit").targets(original)
+
+
+def test_what_redis_plays_all_the_same_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for driver in ORIGINAL_DRIVERS.values():
+        monkeypatch.setattr(type(driver), "check", lambda self: None)
+        monkeypatch.setattr(type(driver), "version", lambda self: f"{self.role} 1.2")
+    app = with_stores(load_app("hotel"), "original")
+    (sentence,) = check_stores([app])
+    assert "mongodb" in sentence
+    servers = store_servers(app)
+    assert servers["memcached-rate"] == "memcached 1.2"
+    assert servers["mongodb-geo"] == "redis"
+
+
+def test_a_missing_client_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"needs the Python package asyncpg .* install faultset\[stores\]"):
+        ORIGINAL_DRIVERS["postgresql"].check()
