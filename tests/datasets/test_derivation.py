@@ -97,6 +97,16 @@ def test_a_card_is_written_for_an_older_version_and_keeps_what_people_wrote(exam
     assert card.read_text().endswith("My own words.\n")
 
 
+def test_a_card_counts_episodes_with_original_stores_apart(example_copy, recorded_again):
+    episode = open_dataset(example_copy).episodes[0]
+    context = example_copy / "episodes" / episode / "context.json"
+    content = json.loads(context.read_text()) | {"stores": {"cache": "memcached 1.6.18"}}
+    context.write_text(json.dumps(content))
+    recorded_again(example_copy)
+    assert open_dataset(example_copy).view(episode).context.stores == {"cache": "memcached 1.6.18"}
+    assert "original stores" in write_dataset_card(example_copy).read_text()
+
+
 def test_the_commands_say_what_they_have_made(example_copy, tmp_path):
     code, text, _ = run("dataset", "filter", example_copy, "--verdict", "none", "--json")
     assert (code, json.loads(text)["version"]) == (0, "1.1.0")

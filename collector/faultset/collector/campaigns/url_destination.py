@@ -148,6 +148,7 @@ class UrlDestination:
                 files=files,
                 stamps={},
                 added_tables=context.added_tables,
+                app_and_stores=context.app_and_stores,
             )
         return found
 

@@ -78,6 +78,11 @@ class EpisodeContext:
             )
 
     @property
+    def app_and_stores(self) -> str:
+        """Name of the application, and a word on its stores where they are others than usual."""
+        return f"{self.app}, original stores" if self.stores else self.app
+
+    @property
     def sampling_step_s(self) -> float:
         """Interval at which metrics were sampled, in seconds; one where nothing says so."""
         return self.source_intervals_s.get("metrics") or 1.0

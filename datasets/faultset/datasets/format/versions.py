@@ -116,7 +116,8 @@ def create_version(
     )
     write_manifest(root, manifest)
     added = {table.name: table for summary in found.values() for table in summary.added_tables}
-    write_card(root, manifest, labels, apps, added_tables=list(added.values()))
+    shown = {episode: summary.app_and_stores or summary.app for episode, summary in found.items()}
+    write_card(root, manifest, labels, shown, added_tables=list(added.values()))
     remember(root, _seen(found))
     return version
 
