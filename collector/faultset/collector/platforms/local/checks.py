@@ -28,7 +28,7 @@ def episode_capacity() -> int:
 
 def check_machine() -> list[Requirement]:
     """Return a row for each requirement."""
-    return [_system(), _redis(), _addresses(), _proc(), _memory(), _disk(), _cores(), _load()]
+    return [_system(), _redis(), _original_stores(), _addresses(), _proc(), _memory(), _disk(), _cores(), _load()]
 
 
 def _system() -> Requirement:
@@ -43,6 +43,15 @@ def _redis() -> Requirement:
         return Requirement("Redis server", True, redis_programs().server, "")
     except PlatformError as error:
         return Requirement("Redis server", False, "none", str(error))
+
+
+def _original_stores() -> Requirement:
+    """Say which servers `--stores original` would find; nothing else needs them."""
+    from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
+    from faultset.collector.runtime.stores.originals.driver import find_program
+
+    found = (f"{role}: {find_program(driver.programs[0]) or 'none'}" for role, driver in ORIGINAL_DRIVERS.items())
+    return Requirement("original stores", True, ", ".join(found), "")
 
 
 def _addresses() -> Requirement:

@@ -14,6 +14,9 @@ from faultset.core.errors import PlatformError
 _READING = "-all,+dac_read_search"
 """What the user keeps of root's rights: to find its files below folders that only root may enter."""
 
+_NAMESPACES = (("--ipc",), ("--user", "--map-current-user", "--ipc"))
+"""Options of `unshare` for memory of a server's own: as root may have it, and as others may on most systems."""
+
 
 def server_user(preferred: str) -> pwd.struct_passwd | None:
     """Return the user of a server that is started by root, `nobody` where the preferred one does not exist.
@@ -56,10 +59,11 @@ def argv_of_user(argv: Sequence[str], preferred: str) -> list[str]:
 def argv_with_own_memory(argv: Sequence[str]) -> list[str]:
     """Return a command whose shared memory goes with its processes, however they end, where this user may have that."""
     unshare = shutil.which("unshare")
-    if unshare is None or os.geteuid() != 0:
-        return [*argv]
-    allowed = subprocess.run([unshare, "--ipc", "true"], capture_output=True, timeout=10, check=False)
-    return [unshare, "--ipc", "--", *argv] if allowed.returncode == 0 else [*argv]
+    for options in _NAMESPACES if unshare else ():
+        own = [str(unshare), *options]
+        if subprocess.run([*own, "true"], capture_output=True, timeout=10, check=False).returncode == 0:
+            return [*own, "--", *argv]
+    return [*argv]
 
 
 def give_folder(folder: Path, preferred: str) -> None:
