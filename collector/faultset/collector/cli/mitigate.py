@@ -162,7 +162,7 @@ def _planned(path: Path, injector: str | None, stores: str | None) -> tuple[Plan
     from faultset.collector.plans.recorded_plans import read_plan
     from faultset.collector.plans.requests import check_choice
     from faultset.collector.platforms.hosts import check_settings
-    from faultset.collector.runtime.stores.choice import store_choice
+    from faultset.collector.spec.store_choices import store_choice
 
     plan = read_plan(path)
     if stores is not None:

@@ -56,7 +56,8 @@ def try_fault(
     from faultset.collector.plans.requests import check_choice
     from faultset.collector.platforms.hosts import open_host
     from faultset.collector.platforms.journal.journal import Journal
-    from faultset.collector.runtime.stores.choice import check_stores, store_choice, with_stores
+    from faultset.collector.runtime.stores.chosen_servers import check_stores, with_stores
+    from faultset.collector.spec.store_choices import store_choice
     from faultset.core.errors import PlatformError, UsageError
     from faultset.core.suggestions import unknown_name
 

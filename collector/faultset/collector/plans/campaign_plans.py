@@ -20,7 +20,7 @@ from faultset.collector.plans.plan import NO_FAULT_KINDS, NoFaultKind, Plan, Pla
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, traffic_of
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.runtime.app_code import is_folder
-from faultset.collector.runtime.stores.choice import with_stores
+from faultset.collector.runtime.stores.chosen_servers import with_stores
 from faultset.collector.sources.registry import check_together, load_source
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError

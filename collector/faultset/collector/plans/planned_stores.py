@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from faultset.collector.apps import load_app
 from faultset.collector.plans.plan import Plan
-from faultset.collector.runtime.stores.choice import check_stores, with_stores
+from faultset.collector.runtime.stores.chosen_servers import check_stores, with_stores
 from faultset.collector.spec.app import AppSpec
 
 

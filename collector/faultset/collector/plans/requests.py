@@ -16,7 +16,7 @@ from faultset.collector.plans.plan import NO_FAULT_KINDS, OWN_INJECTOR, NoFaultK
 from faultset.collector.platforms.api.courses import Schedule
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import check_settings, load_host_class
-from faultset.collector.runtime.stores.choice import StoreChoice, store_choice
+from faultset.collector.spec.store_choices import StoreChoice, store_choice
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 

@@ -15,7 +15,7 @@ from faultset.collector.episodes.trial import try_on_platform
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.local.host import LocalHost
-from faultset.collector.runtime.stores.choice import check_stores, with_stores
+from faultset.collector.runtime.stores.chosen_servers import check_stores, with_stores
 from faultset.core.errors import FaultsetError
 
 CASES = (

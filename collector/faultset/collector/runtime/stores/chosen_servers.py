@@ -1,28 +1,15 @@
-"""The choice between Redis in the place of other stores and the stores' own servers."""
+"""The servers that an application's stores run, by the choice between Redis and the stores' own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, get_args
 
 from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS, STORE_DRIVERS
 from faultset.collector.spec.app import AppSpec
-from faultset.core.suggestions import unknown_name
+from faultset.collector.spec.store_choices import REDIS_STORES
 
-StoreChoice = Literal["redis", "original"]
-STORE_CHOICES: tuple[StoreChoice, ...] = get_args(StoreChoice)
-REDIS_STORES: StoreChoice = "redis"
-"""What runs unless something else is asked for; a plan does not say it."""
 _REDIS_BY_NAME = ("redis", "valkey")
 """Roles that are Redis' own, or of a server with its protocol."""
-
-
-def store_choice(name: str | None) -> StoreChoice | None:
-    """Return a choice as plans hold it, None for the usual one; raise UsageError when there is none of that name."""
-    known: dict[str, StoreChoice] = {choice: choice for choice in STORE_CHOICES}
-    if name is not None and name not in known:
-        raise unknown_name("choice of stores", name, known)
-    return None if name is None or name == REDIS_STORES else known[name]
 
 
 def with_stores(app: AppSpec, choice: str | None) -> AppSpec:

@@ -9,8 +9,9 @@ from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
-from faultset.collector.runtime.stores.choice import check_stores, store_choice, store_servers, with_stores
+from faultset.collector.runtime.stores.chosen_servers import check_stores, store_servers, with_stores
 from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
+from faultset.collector.spec.store_choices import store_choice
 from faultset.core.errors import UsageError
 
 
