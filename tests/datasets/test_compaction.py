@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -16,9 +18,14 @@ from faultset.core.errors import UsageError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.compaction import compact_dataset
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.format.run_digests import WRITTEN, run_digest
+from faultset.datasets.format.schemas import TABLES, time_column
+from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.versions import create_version
+from faultset.datasets.views import EpisodeView
 
 SAMPLE = Path(__file__).parents[2] / "datasets" / "sample"
+NAMES = [path.name for path in (SAMPLE / "episodes").iterdir()]
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +118,41 @@ def test_a_share_of_the_traces_is_kept_whole_and_all_lines_are(tmp_path: Path) -
     assert kept / total == pytest.approx(0.25, abs=0.02)
     again = compact_dataset(SAMPLE, tmp_path / "again", traces=0.25)
     assert again.files == after.files
+
+
+@pytest.fixture
+def collected(tmp_path: Path) -> Path:
+    """The sample with journals that hold the digest of their run, as they have had since."""
+    root = tmp_path / "collected"
+    shutil.copytree(SAMPLE, root, ignore=shutil.ignore_patterns("versions", ".cache"))
+    for episode in open_dataset(SAMPLE).episodes:
+        view, label = EpisodeView(root / "episodes" / episode), read_label(root / "episodes" / episode)
+        times = {table: view.table(table)[time_column(table)] for table in view.tables}
+        digest = run_digest(times, view_start_ns=label.view_start_ns, inject_start_ns=label.inject_start_ns)
+        with (root / "episodes" / episode / "truth" / "journal.jsonl").open("a") as journal:
+            note = {"seq": 99, "state": "note", "verb": WRITTEN, "time_ns": 0, "args": {"digest": digest}}
+            journal.write(json.dumps(note) + "\n")
+    create_version(root, provenance={})
+    return root
+
+
+def journal_errors(dataset: Dataset) -> list[str]:
+    return [str(found) for found in verify(dataset.root) if found.check == "journal"]
+
+
+def test_journal_telemetry_and_label_stay_of_the_same_run_when_traces_are_left_out(
+    collected: Path, tmp_path: Path
+) -> None:
+    assert journal_errors(open_dataset(collected)) == []
+    assert journal_errors(compact_dataset(collected, tmp_path / "few", traces=0.25)) == []
+
+
+def test_a_journal_of_another_run_is_still_one_when_traces_are_left_out(collected: Path, tmp_path: Path) -> None:
+    first, second = (collected / "episodes" / name / "truth" / "journal.jsonl" for name in sorted(NAMES)[:2])
+    first.write_text(second.read_text())
+    create_version(collected, provenance={})
+    (error,) = journal_errors(compact_dataset(collected, tmp_path / "few", traces=0.25))
+    assert sorted(NAMES)[0] in error
 
 
 def test_a_share_out_of_range_is_one_sentence(tmp_path: Path) -> None:

@@ -9,9 +9,12 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from faultset.core.files import write_text
 from faultset.datasets.episode import Episode
 from faultset.datasets.format.episodes import TRUTH, EpisodeWriter
 from faultset.datasets.format.labels import Label
+from faultset.datasets.format.run_digests import run_digest
+from faultset.datasets.format.schemas import time_column
 
 
 def write_again(
@@ -24,6 +27,8 @@ def write_again(
     smallest: bool = False,
 ) -> None:
     """Write an episode into another dataset folder; its context stays as it is, and what else is not given.
+
+    A journal that was of the same run as the telemetry is so afterwards, whatever rows were left out.
 
     Parameters
     ----------
@@ -39,15 +44,26 @@ def write_again(
         Write slower, with less space.
     """
     view, changed = episode.view, changed or {}
+    before: dict[str, pa.ChunkedArray] = {}
+    after: dict[str, pa.ChunkedArray] = {}
     with EpisodeWriter(folder, episode.id, smallest=smallest, added_tables=view.context.added_tables) as writer:
         for table in view.tables:
-            writer.write_table(table, [changed[table] if table in changed else view.table(table)])
+            rows, time = view.table(table), time_column(table)
+            written = writer.write_table(table, [changed.get(table, rows)])
+            before[table], after[table] = rows[time], written[time]
         writer.write_context(view.context)
         found = (episode.evidence if evidence is None else evidence).drop(columns="episode").to_dict("records")
-        rows = [{str(name): _known(value) for name, value in row.items()} for row in found]
-        row = (label or episode.label).as_row()
+        evidence_rows = [{str(name): _known(value) for name, value in row.items()} for row in found]
+        truth = label or episode.label
+        row = truth.as_row()
         del row["episode"]
-        writer.write_truth(row, rows, episode.path / TRUTH / "journal.jsonl")
+        journal = episode.path / TRUTH / "journal.jsonl"
+        writer.write_truth(row, evidence_rows, journal)
+        old, new = (
+            run_digest(times, view_start_ns=truth.view_start_ns, inject_start_ns=truth.inject_start_ns)
+            for times in (before, after)
+        )
+        write_text(writer.folder / TRUTH / journal.name, journal.read_text(encoding="utf-8").replace(old, new))
         writer.commit()
 
 
