@@ -153,7 +153,7 @@ def write_dataset_card(root: Path | str, *, version: str | None = None) -> Path:
             dataset.root,
             dataset.manifest,
             {episode: dataset.label(episode) for episode in dataset.episodes},
-            {episode: context.app_and_stores for episode, context in contexts.items()},
+            {episode: context.app_title for episode, context in contexts.items()},
             added_tables=list(added.values()),
         )
     return dataset.root / "README.md"

@@ -7,11 +7,11 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
+from faultset.collector.plans.chosen_stores import check_stores, store_servers, with_stores
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
-from faultset.collector.runtime.stores.chosen_servers import check_stores, store_servers, with_stores
 from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
-from faultset.collector.spec.store_choices import store_choice
+from faultset.collector.spec.store_choices import parse_store_choice
 from faultset.core.errors import UsageError
 
 
@@ -31,7 +31,7 @@ def test_original_stores_take_the_place_where_there_is_a_driver_and_nowhere_else
 
 def test_an_unknown_choice_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="original"):
-        store_choice("orignal")
+        parse_store_choice("orignal")
 
 
 def test_the_choice_is_in_the_plans_and_makes_another_campaign() -> None:

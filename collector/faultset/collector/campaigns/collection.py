@@ -29,8 +29,8 @@ from faultset.collector.campaigns.worker_hosts import WorkerHosts, check_for_wor
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign, requested_code
+from faultset.collector.plans.chosen_stores import check_planned_stores
 from faultset.collector.plans.plan import Plan
-from faultset.collector.plans.planned_stores import check_planned_stores
 from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.errors import DataError, PlatformError, UsageError

@@ -22,9 +22,9 @@ from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
 from faultset.collector.ipc.messages import encode
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
+from faultset.collector.plans.chosen_stores import check_planned_stores
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.plan import OWN_INJECTOR, Plan
-from faultset.collector.plans.planned_stores import check_planned_stores
 from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.core.files import replace_text, translate_resource_errors

@@ -148,7 +148,7 @@ class UrlDestination:
                 files=files,
                 stamps={},
                 added_tables=context.added_tables,
-                app_and_stores=context.app_and_stores,
+                app_title=context.app_title,
             )
         return found
 

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from faultset.collector.spec.store_choices import STORE_CHOICES
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _OPTIONS = (
@@ -24,7 +26,7 @@ _OPTIONS = (
 
 _STORES = click.option(
     "--stores",
-    type=click.Choice(["redis", "original"]),
+    type=click.Choice(STORE_CHOICES),
     help="What the application's stores are: Redis in the place of all, by default, or the stores' own servers where "
     "there is a driver for them.",
 )

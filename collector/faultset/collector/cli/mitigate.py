@@ -160,14 +160,12 @@ def mitigate(
 def _planned(path: Path, injector: str | None, stores: str | None) -> tuple[Plan, ...]:
     from faultset.collector.plans.plan import OWN_INJECTOR
     from faultset.collector.plans.recorded_plans import read_plan
-    from faultset.collector.plans.requests import check_choice
+    from faultset.collector.plans.requests import parse_stores
     from faultset.collector.platforms.hosts import check_settings
-    from faultset.collector.spec.store_choices import store_choice
 
     plan = read_plan(path)
     if stores is not None:
-        check_choice(stores, plan.platform)
-        plan = replace(plan, stores=store_choice(stores))
+        plan = replace(plan, stores=parse_stores(stores, plan.platform))
     if injector is None:
         return (plan,)
     check_settings(plan.platform, ["injector"])

@@ -52,17 +52,16 @@ def try_fault(
     from faultset.collector.episodes.trial import try_on_platform
     from faultset.collector.faults.registry import get_fault
     from faultset.collector.faults.unsupported import unsupported_faults
+    from faultset.collector.plans.chosen_stores import check_stores, with_stores
     from faultset.collector.plans.fault_selection import unavailable_reason
-    from faultset.collector.plans.requests import check_choice
+    from faultset.collector.plans.requests import parse_stores
     from faultset.collector.platforms.hosts import open_host
     from faultset.collector.platforms.journal.journal import Journal
-    from faultset.collector.runtime.stores.chosen_servers import check_stores, with_stores
-    from faultset.collector.spec.store_choices import store_choice
     from faultset.core.errors import PlatformError, UsageError
     from faultset.core.suggestions import unknown_name
 
-    check_choice(stores, platform)
-    spec, loaded = get_fault(name), with_stores(load_app(app), stores)
+    choice = parse_stores(stores, platform)
+    spec, loaded = get_fault(name), with_stores(load_app(app), choice)
     if reason := unavailable_reason(spec, loaded):
         raise UsageError(f"fault {name} {reason}; name another application with --app")
     possible = spec.targets(loaded)
@@ -75,7 +74,7 @@ def try_fault(
     if reason := unsupported_faults(host, [spec]).get(name):
         raise UsageError(f"fault {name} cannot be made on platform {platform}: {reason}")
     host.check()
-    for sentence in check_stores([loaded]) if store_choice(stores) else ():
+    for sentence in check_stores([loaded]) if choice else ():
         click.echo(sentence, err=True)
     chosen = target or str(np.random.default_rng(seed).choice(possible))
     with tempfile.TemporaryDirectory(prefix="faultset-try-") as folder, raised_interrupts():

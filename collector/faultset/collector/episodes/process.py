@@ -28,7 +28,7 @@ from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.episodes.state_machine import Phase
 from faultset.collector.episodes.working_folders import FAILED, MARKER, WorkingFolder
 from faultset.collector.ipc.messages import decode
-from faultset.collector.plans.planned_stores import check_planned_stores, planned_app
+from faultset.collector.plans.chosen_stores import check_planned_stores, planned_app
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder

@@ -11,7 +11,7 @@ from typing import Any
 from faultset.collector.faults.pods import last_end, last_error_line, pod_of, pods_of
 from faultset.collector.platforms.api.capabilities import CommandExecutor, require
 from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.runtime.stores.driver import EMPTY_STORE, Ability, AdminChange, StoreDriver
+from faultset.collector.runtime.stores.driver import EMPTY_STORE, AdminChange, Capability, StoreDriver
 from faultset.collector.runtime.stores.drivers import store_driver
 from faultset.collector.runtime.stores.server import admin_command
 from faultset.collector.spec.app import AppSpec
@@ -26,13 +26,15 @@ def driver_of(app: AppSpec, store: str) -> StoreDriver:
     return store_driver(name)
 
 
-def stores_with(ability: Ability, of: Callable[[AppSpec], tuple[str, ...]]) -> Callable[[AppSpec], tuple[str, ...]]:
-    """Return a function that leaves those stores of another function out that cannot do something."""
+def stores_with_capability(
+    capability: Capability, candidates: Callable[[AppSpec], tuple[str, ...]]
+) -> Callable[[AppSpec], tuple[str, ...]]:
+    """Return a selection of targets: those stores of another selection that have a capability."""
 
-    def possible(app: AppSpec) -> tuple[str, ...]:
-        return tuple(name for name in of(app) if ability in driver_of(app, name).abilities)
+    def targets(app: AppSpec) -> tuple[str, ...]:
+        return tuple(name for name in candidates(app) if capability in driver_of(app, name).capabilities)
 
-    return possible
+    return targets
 
 
 def account_of(app: AppSpec, store: str) -> str:

@@ -13,6 +13,7 @@ from faultset.collector.apps import is_path, load_app
 from faultset.collector.faults.registry import NOOP
 from faultset.collector.load.schedule import mixes_of
 from faultset.collector.load.workloads.patterns import CONSTANT
+from faultset.collector.plans.chosen_stores import with_stores
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.fault_choice import faults_alone, faults_in_pairs
 from faultset.collector.plans.fault_selection import faults_by_app
@@ -20,7 +21,6 @@ from faultset.collector.plans.plan import NO_FAULT_KINDS, NoFaultKind, Plan, Pla
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, traffic_of
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.runtime.app_code import is_folder
-from faultset.collector.runtime.stores.chosen_servers import with_stores
 from faultset.collector.sources.registry import check_together, load_source
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError

@@ -16,7 +16,7 @@ from faultset.collector.plans.plan import NO_FAULT_KINDS, OWN_INJECTOR, NoFaultK
 from faultset.collector.platforms.api.courses import Schedule
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import check_settings, load_host_class
-from faultset.collector.spec.store_choices import StoreChoice, store_choice
+from faultset.collector.spec.store_choices import StoreChoice, parse_store_choice
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 
@@ -158,7 +158,7 @@ def make_request(
     UsageError
         The platform is unknown, or has no such profile, or no choice of injectors or stores.
     """
-    check_choice(stores, platform)
+    choice = parse_stores(stores, platform)
     if injector is not None:
         check_settings(platform, ["injector"])
     base = profile_phases(profile, platform)
@@ -194,17 +194,25 @@ def make_request(
         spread=spread,
         no_fault=_no_fault_kinds(no_fault),
         injector=None if injector == OWN_INJECTOR else injector,
-        stores=store_choice(stores),
+        stores=choice,
     )
 
 
-def check_choice(stores: str | None, platform: str) -> None:
-    """Raise UsageError when there is no such choice of stores, or a platform cannot run them."""
-    if store_choice(stores) is not None and not getattr(load_host_class(platform), "runs_original_stores", False):
+def parse_stores(name: str | None, platform: str) -> StoreChoice | None:
+    """Return a choice of stores as plans hold it.
+
+    Raises
+    ------
+    UsageError
+        There is no such choice, or the platform cannot run such stores.
+    """
+    choice = parse_store_choice(name)
+    if choice is not None and not load_host_class(platform).runs_original_stores:
         raise UsageError(
-            f"--stores {stores} is wanted, but platform {platform} runs Redis in the place of other stores only; "
+            f"--stores {name} is wanted, but platform {platform} runs Redis in the place of other stores only; "
             "leave --stores out, or use --platform local"
         )
+    return choice
 
 
 def traffic_of(request: CampaignRequest) -> Traffic:

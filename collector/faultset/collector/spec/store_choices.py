@@ -12,7 +12,7 @@ REDIS_STORES: StoreChoice = "redis"
 """What runs unless something else is asked for; a plan does not say it."""
 
 
-def store_choice(name: str | None) -> StoreChoice | None:
+def parse_store_choice(name: str | None) -> StoreChoice | None:
     """Return a choice as plans hold it, None for the usual one; raise UsageError when there is none of that name."""
     known: dict[str, StoreChoice] = {choice: choice for choice in STORE_CHOICES}
     if name is not None and name not in known:

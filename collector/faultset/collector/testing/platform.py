@@ -41,6 +41,7 @@ def check_host(host: PlatformHost) -> None:
     assert {"quick", "standard"} <= host.profiles.keys(), "profiles must have quick and standard"
     assert isinstance(host.runs_deployed_apps, bool), "runs_deployed_apps must be True or False"
     assert isinstance(host.deploys_operators, bool), "deploys_operators must be True or False"
+    assert isinstance(host.runs_original_stores, bool), "runs_original_stores must be True or False"
     assert isinstance(host.runs_code_of_folders, bool), "runs_code_of_folders must be True or False"
     for row in host.requirements():
         assert row.check, "a requirement has no name"

@@ -78,7 +78,7 @@ class EpisodeContext:
             )
 
     @property
-    def app_and_stores(self) -> str:
+    def app_title(self) -> str:
         """Name of the application, and a word on its stores where they are others than usual."""
         return f"{self.app}, original stores" if self.stores else self.app
 

@@ -30,9 +30,9 @@ class EpisodeSummary:
     """Path in the episode -> record."""
     stamps: Mapping[str, FileStamp]
     """Path in the episode -> state of the file, of those that are in the dataset's folder."""
+    app_title: str
+    """Application and a word on its stores, for people."""
     added_tables: tuple[AddedTable, ...] = ()
-    app_and_stores: str = ""
-    """Application and a word on its stores, for people; nothing where only the application is known."""
 
 
 def summary_of(episode_path: Path) -> EpisodeSummary:
@@ -50,7 +50,7 @@ def summary_of(episode_path: Path) -> EpisodeSummary:
         files=files,
         stamps=stamps,
         added_tables=context.added_tables,
-        app_and_stores=context.app_and_stores,
+        app_title=context.app_title,
     )
 
 

@@ -116,8 +116,8 @@ def create_version(
     )
     write_manifest(root, manifest)
     added = {table.name: table for summary in found.values() for table in summary.added_tables}
-    shown = {episode: summary.app_and_stores or summary.app for episode, summary in found.items()}
-    write_card(root, manifest, labels, shown, added_tables=list(added.values()))
+    titles = {episode: summary.app_title for episode, summary in found.items()}
+    write_card(root, manifest, labels, titles, added_tables=list(added.values()))
     remember(root, _seen(found))
     return version
 

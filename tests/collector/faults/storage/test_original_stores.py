@@ -13,9 +13,9 @@ from faultset.collector.apps import load_app
 from faultset.collector.episodes.recording.contexts import recorded_rows
 from faultset.collector.episodes.trial import try_on_platform
 from faultset.collector.faults.registry import get_fault
+from faultset.collector.plans.chosen_stores import check_stores, with_stores
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.local.host import LocalHost
-from faultset.collector.runtime.stores.chosen_servers import check_stores, with_stores
 from faultset.core.errors import FaultsetError
 
 CASES = (

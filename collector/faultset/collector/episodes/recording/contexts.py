@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.collector.episodes.records import ViewBounds
+from faultset.collector.plans.chosen_stores import store_servers
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.platform import EpisodePlatform
-from faultset.collector.runtime.stores.chosen_servers import store_servers
 from faultset.collector.sources.recorder import SourceRows
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.stores import account_of, administer, store_state, stores_with
+from faultset.collector.faults.stores import account_of, administer, store_state, stores_with_capability
 from faultset.collector.faults.targets import consumer_names, written_stores
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.stores.driver import REVOKE_WRITING
@@ -24,7 +24,7 @@ def refuses_writes(platform: Platform, target: str, parameters: Mapping[str, Any
     "read-only-account",
     system_level="Application",
     fault_type="Authentication Issue",
-    targets=stores_with("accounts", written_stores),
+    targets=stores_with_capability("accounts", written_stores),
     check=refuses_writes,
     also_accepted=consumer_names,
     needs=("exec", "runtime"),

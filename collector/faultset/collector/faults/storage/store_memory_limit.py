@@ -8,7 +8,7 @@ import numpy as np
 
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.storage.server_limits import runs_with_limit, start_with_limit
-from faultset.collector.faults.stores import stores_with
+from faultset.collector.faults.stores import stores_with_capability
 from faultset.collector.faults.targets import consumer_names, written_stores
 from faultset.collector.platforms.api.platform import Platform
 
@@ -17,7 +17,7 @@ from faultset.collector.platforms.api.platform import Platform
     "store-memory-limit",
     system_level="Application",
     fault_type="Misconfiguration",
-    targets=stores_with("memory-limit", written_stores),
+    targets=stores_with_capability("memory-limit", written_stores),
     check=runs_with_limit,
     also_accepted=consumer_names,
     intensity="256 to 700 KiB",

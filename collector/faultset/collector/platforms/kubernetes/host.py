@@ -29,6 +29,7 @@ class KubernetesHost:
     runs_code_of_folders: ClassVar[bool] = False
     runs_deployed_apps: ClassVar[bool] = True
     deploys_operators: ClassVar[bool] = True
+    runs_original_stores: ClassVar[bool] = False
 
     def __init__(
         self,

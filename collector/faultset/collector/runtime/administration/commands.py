@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from faultset.collector.runtime.administration.access import StoreAccess
-from faultset.collector.runtime.administration.interface import StoreAdministration
 from faultset.collector.runtime.administration.memcached_store import MemcachedAdministration
 from faultset.collector.runtime.administration.postgresql_store import PostgresAdministration
 from faultset.collector.runtime.administration.redis_store import RedisAdministration
+from faultset.collector.runtime.administration.store_administration import StoreAdministration
 from faultset.collector.runtime.background.processes import running_work
 from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, store_driver
 from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver

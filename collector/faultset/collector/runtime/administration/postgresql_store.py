@@ -7,11 +7,12 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from faultset.collector.runtime.administration.access import StoreAccess
+from faultset.collector.runtime.administration.store_administration import StoreAdministration
 from faultset.collector.runtime.background.processes import IsWanted, begin_work
 from faultset.collector.runtime.stores.originals.postgresql import SERVER_USER
 from faultset.collector.runtime.stores.originals.postgresql_accounts import (
@@ -21,7 +22,7 @@ from faultset.collector.runtime.stores.originals.postgresql_accounts import (
     as_administrator,
     quoted,
 )
-from faultset.collector.runtime.stores.originals.users import argv_of_user
+from faultset.collector.runtime.stores.originals.users import argv_as_user
 from faultset.core.errors import PlatformError
 
 if TYPE_CHECKING:
@@ -42,8 +43,10 @@ SELECT 'filling-' || lpad(number::text, 6, '0'), repeat('x', 1980) FROM generate
 _PAGE_BYTES = 8192
 
 
-class PostgresAdministration:
+class PostgresAdministration(StoreAdministration):
     """See `StoreAdministration`."""
+
+    system = "postgresql"
 
     def __init__(self, access: StoreAccess):
         self._access = access
@@ -141,17 +144,6 @@ class PostgresAdministration:
         first = psutil.Process(int(self._as_administrator(read, what="state").split()[0]))
         return [first.pid, *(child.pid for child in first.children(recursive=True))]
 
-    def publish_unreadable(self, stream: str) -> None:
-        """Raise PlatformError."""
-        self._cannot()
-
-    def remove_unreadable(self, stream: str) -> None:
-        """Raise PlatformError."""
-        self._cannot()
-
-    def _cannot(self) -> Never:
-        raise PlatformError("postgresql carries no messages; choose a broker")
-
     def _begin(
         self,
         what: str,
@@ -188,7 +180,7 @@ def _file_sizes(pid: int) -> tuple[str, str]:
 
 def _limit_file_size(pid: int, limit: str) -> None:
     """Limit the files of a process of the server, as the server's user: root may have lost that right."""
-    argv = argv_of_user(["prlimit", f"--pid={pid}", f"--fsize={limit}:"], SERVER_USER)
+    argv = argv_as_user(["prlimit", f"--pid={pid}", f"--fsize={limit}:"], SERVER_USER)
     done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
     # a process that serves one connection may have ended meanwhile
     if done.returncode and Path(f"/proc/{pid}").exists():

@@ -10,10 +10,13 @@ from faultset.collector.runtime.administration.file_limits import free_files, li
 from faultset.collector.runtime.administration.long_queries import begin_locking, begin_reporting
 from faultset.collector.runtime.administration.messages import publish_unreadable, remove_unreadable
 from faultset.collector.runtime.administration.state import store_state
+from faultset.collector.runtime.administration.store_administration import StoreAdministration
 
 
-class RedisAdministration:
+class RedisAdministration(StoreAdministration):
     """See `StoreAdministration`."""
+
+    system = "redis"
 
     def __init__(self, access: StoreAccess):
         self._access = access

@@ -53,7 +53,7 @@ AdminAction = Literal[
 none of them puts right whatever may be wrong."""
 
 
-Ability = Literal["accounts", "locks", "memory-limit"]
+Capability = Literal["accounts", "locks", "memory-limit"]
 """What a store has that faults need: accounts whose rights can be taken, locks and queries that keep others waiting,
 and a limit of memory at which it refuses writes."""
 
@@ -207,7 +207,7 @@ class StoreDriver(ABC):
         Whether it has a volume; one without begins empty.
     carries_messages
         Whether it is a broker: its clients publish and consume.
-    abilities
+    capabilities
         What it has of that which faults need.
     """
 
@@ -215,7 +215,7 @@ class StoreDriver(ABC):
     port: ClassVar[int]
     keeps_data: ClassVar[bool]
     carries_messages: ClassVar[bool] = False
-    abilities: ClassVar[frozenset[Ability]] = frozenset(get_args(Ability))
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(get_args(Capability))
 
     @property
     def system(self) -> str:

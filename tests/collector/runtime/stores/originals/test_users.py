@@ -7,19 +7,19 @@ import shutil
 
 import pytest
 
-from faultset.collector.runtime.stores.originals.users import argv_of_user, argv_with_own_memory
+from faultset.collector.runtime.stores.originals.users import argv_as_user, argv_with_private_memory
 from faultset.core.errors import PlatformError
 
 
 def test_another_user_than_root_runs_the_server_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert argv_of_user(["/usr/bin/server", "-x"], "postgres") == ["/usr/bin/server", "-x"]
+    assert argv_as_user(["/usr/bin/server", "-x"], "postgres") == ["/usr/bin/server", "-x"]
 
 
 def test_root_starts_it_as_somebody_else_who_ends_with_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    argv = argv_of_user(["/usr/bin/server", "-x"], "nobody")
+    argv = argv_as_user(["/usr/bin/server", "-x"], "nobody")
     assert argv[0] == "/usr/bin/setpriv"
     assert argv[-3:] == ["--", "/usr/bin/server", "-x"]
     assert "--pdeathsig=KILL" in argv
@@ -30,9 +30,9 @@ def test_without_setpriv_root_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(PlatformError, match="install util-linux, or run as another user"):
-        argv_of_user(["/usr/bin/server"], "postgres")
+        argv_as_user(["/usr/bin/server"], "postgres")
 
 
 def test_without_namespaces_the_command_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert argv_with_own_memory(["/usr/bin/server"]) == ["/usr/bin/server"]
+    assert argv_with_private_memory(["/usr/bin/server"]) == ["/usr/bin/server"]

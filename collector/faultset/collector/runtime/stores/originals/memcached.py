@@ -14,7 +14,7 @@ from faultset.collector.runtime.stores.driver import (
 )
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.runtime.stores.originals.memcached_client import MemcachedClient, flush
-from faultset.collector.runtime.stores.originals.users import argv_of_user
+from faultset.collector.runtime.stores.originals.users import argv_as_user
 from faultset.core.errors import PlatformError
 
 _MEMORY_MIB = 128
@@ -30,7 +30,7 @@ class OriginalMemcachedDriver(OriginalDriver):
     role = "memcached"
     port = 11211
     keeps_data = False
-    abilities = frozenset()
+    capabilities = frozenset()
     programs = ("memcached",)
     debian_package = "memcached"
     client_library = "pymemcache"
@@ -53,7 +53,7 @@ class OriginalMemcachedDriver(OriginalDriver):
         options = ["-l", address, "-p", str(self.port), "-U", "0", "-m", str(memory_mib), "-t", str(_THREADS)]
         if max_clients is not None:
             options += ["-c", str(_OWN_CONNECTIONS + max_clients)]
-        return argv_of_user([self.program("memcached"), *options], "memcache")
+        return argv_as_user([self.program("memcached"), *options], "memcache")
 
     def administer(
         self, address: str, port: int, action: AdminAction, *, account: str, credentials: Credentials

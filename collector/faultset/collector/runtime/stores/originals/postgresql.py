@@ -20,11 +20,11 @@ from faultset.collector.runtime.stores.originals.postgresql_accounts import (
     ADMINISTRATOR,
     DATABASE,
     LOG_SEGMENT_BYTES,
-    act,
-    first_statements,
+    administer,
+    initial_statements,
 )
 from faultset.collector.runtime.stores.originals.postgresql_client import PostgresClient
-from faultset.collector.runtime.stores.originals.users import argv_of_user, argv_with_own_memory, give_folder
+from faultset.collector.runtime.stores.originals.users import argv_as_user, argv_with_private_memory, set_folder_owner
 from faultset.core.errors import PlatformError
 
 SERVER_USER = "postgres"
@@ -55,7 +55,7 @@ class OriginalPostgresDriver(OriginalDriver):
     role = "postgresql"
     port = 5432
     keeps_data = True
-    abilities = frozenset({"accounts", "locks"})
+    capabilities = frozenset({"accounts", "locks"})
     programs = ("postgres", "initdb")
     debian_package = "postgresql"
     client_library = "asyncpg"
@@ -82,7 +82,7 @@ class OriginalPostgresDriver(OriginalDriver):
         draft, password = folder / "cluster.new", folder / "password"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
-        give_folder(draft, SERVER_USER)
+        set_folder_owner(draft, SERVER_USER)
         descriptor = os.open(password, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(credentials.administrator)
@@ -93,7 +93,7 @@ class OriginalPostgresDriver(OriginalDriver):
         finally:
             password.unlink()
         single = ["--single", "-F", "-j", "-D", str(draft)]
-        for database, statements in first_statements(account, credentials):
+        for database, statements in initial_statements(account, credentials):
             self._run("postgres", [*single, database], "".join(f"{one};\n\n" for one in statements))
         hosts = draft / "pg_hba.conf"
         hosts.write_text("host all all 0.0.0.0/0 scram-sha-256\n", encoding="ascii")
@@ -109,21 +109,21 @@ class OriginalPostgresDriver(OriginalDriver):
         if max_clients is not None:
             settings["max_connections"] = str(max_clients + int(settings["superuser_reserved_connections"]))
         given = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        argv = argv_of_user([self.program("postgres"), "-D", str(folder / _CLUSTER), *given], SERVER_USER)
-        return argv_with_own_memory(argv)
+        argv = argv_as_user([self.program("postgres"), "-D", str(folder / _CLUSTER), *given], SERVER_USER)
+        return argv_with_private_memory(argv)
 
     def administer(
         self, address: str, port: int, action: AdminAction, *, account: str, credentials: Credentials
     ) -> None:
         """Do something as administrator; raise PlatformError."""
-        act(address, port, action, account=account, credentials=credentials)
+        administer(address, port, action, account=account, credentials=credentials)
 
     def client(self, store: StoreAddress, context: ClientContext) -> StoreClient:
         """Return a client that speaks PostgreSQL's protocol."""
         return PostgresClient(self, store, context, database=DATABASE)
 
     def _run(self, name: str, options: Sequence[str], entered: str = "") -> None:
-        argv = argv_of_user([self.program(name), *options], SERVER_USER)
+        argv = argv_as_user([self.program(name), *options], SERVER_USER)
         ended = subprocess.run(
             argv, input=entered, capture_output=True, text=True, timeout=_TIMEOUT_S, cwd="/", check=False
         )

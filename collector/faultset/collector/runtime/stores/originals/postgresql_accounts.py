@@ -23,7 +23,7 @@ _TIMEOUT_S = 10
 _WRITING = "INSERT, UPDATE, DELETE, TRUNCATE"
 
 
-def first_statements(account: str, credentials: Credentials) -> list[tuple[str, list[str]]]:
+def initial_statements(account: str, credentials: Credentials) -> list[tuple[str, list[str]]]:
     """Return what a new cluster of databases is told: each database with its statements."""
     role = f"CREATE ROLE {quoted(account)} LOGIN PASSWORD {literal(credentials.application)}"
     return [
@@ -32,7 +32,7 @@ def first_statements(account: str, credentials: Credentials) -> list[tuple[str, 
     ]
 
 
-def act(address: str, port: int, action: AdminAction, *, account: str, credentials: Credentials) -> None:
+def administer(address: str, port: int, action: AdminAction, *, account: str, credentials: Credentials) -> None:
     """Do something as administrator; raise PlatformError."""
 
     async def run(connection: asyncpg.Connection) -> None:

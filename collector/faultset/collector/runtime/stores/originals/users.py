@@ -46,7 +46,7 @@ def server_user(preferred: str) -> pwd.struct_passwd | None:
     )
 
 
-def argv_of_user(argv: Sequence[str], preferred: str) -> list[str]:
+def argv_as_user(argv: Sequence[str], preferred: str) -> list[str]:
     """Return a command that runs without root's rights, and that the kernel ends with whoever started it."""
     user = server_user(preferred)
     if user is None:
@@ -56,7 +56,7 @@ def argv_of_user(argv: Sequence[str], preferred: str) -> list[str]:
     return [str(shutil.which("setpriv")), *ids, *rights, "--pdeathsig=KILL", "--", *argv]
 
 
-def argv_with_own_memory(argv: Sequence[str]) -> list[str]:
+def argv_with_private_memory(argv: Sequence[str]) -> list[str]:
     """Return a command whose shared memory goes with its processes, however they end, where this user may have that."""
     unshare = shutil.which("unshare")
     for options in _NAMESPACES if unshare else ():
@@ -66,7 +66,7 @@ def argv_with_own_memory(argv: Sequence[str]) -> list[str]:
     return [*argv]
 
 
-def give_folder(folder: Path, preferred: str) -> None:
+def set_folder_owner(folder: Path, preferred: str) -> None:
     """Let the server's user alone have a folder."""
     folder.chmod(0o700)
     user = server_user(preferred)
