@@ -4,7 +4,9 @@
 
 Localizers are given the true onset, so that a detector's misses are not counted here. A method solves an episode when
 the service that it names first is right. The first table is for the faults, those that fewest solve first; the second
-one for the controls, on the manifest episodes together: no control should solve more than half of a campaign.
+one for the controls, on the manifest episodes together: no control should solve more than half of a campaign. The third
+one names the functional faults that clients did not feel, and why: the reason that the fault itself gives when it is
+dormant, or the test on client requests that came nearest to showing it.
 """
 
 from __future__ import annotations
@@ -14,8 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
+import pandas as pd
 
+from faultset.collector.faults.registry import faults
 from faultset.datasets import open_dataset
+from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.labels import Label
 from faultset.evaluators import evaluate
 from faultset.evaluators.evaluation import Evaluation
@@ -74,26 +79,56 @@ def control_lines(done: Evaluation, solved: Solved, scores: EpisodeScores) -> li
     return [line for _, line in sorted(lines)]
 
 
+def unfelt_lines(opened: Dataset, labels: Sequence[Label]) -> list[str]:
+    """Return a line of Markdown for each episode whose functional fault is not manifest, with the reason."""
+    lines = []
+    for label in labels:
+        if label.category == "functional" and label.verdict != "manifest" and label.fault is not None:
+            dormant = faults()[label.fault].dormant if label.fault in faults() else ""
+            reason = f"dormant: {dormant}" if dormant else _nearest_test(opened.episode(label.episode).evidence)
+            lines.append(f"| {label.fault} | {' and '.join(label.targets)} | {label.verdict} | {reason} |")
+    return sorted(lines)
+
+
+def _nearest_test(evidence: pd.DataFrame) -> str:
+    tests = evidence[evidence["check"] == "sli"]
+    tests = tests[tests["p_value"].notna()].sort_values("p_value")
+    if tests.empty:
+        return "no client request was made after the onset"
+    nearest = tests.iloc[0]
+    return f"nearest to a limit: {nearest['subject']}, {nearest['detail']}, p = {nearest['p_value']:.2g}"
+
+
+def is_dormant(label: Label) -> bool:
+    """Say whether clients are not to feel an episode's fault."""
+    return label.fault in faults() and bool(faults()[label.fault].dormant)
+
+
 @click.command()
 @click.argument("dataset")
 @click.option("--baselines", default="default", show_default=True, help="Names or groups, with commas.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation, which is resumed there.")
 @click.option("--workers", type=int, default=2, show_default=True)
 def main(dataset: str, baselines: str, out: Path | None, workers: int) -> None:
-    """Print both tables, and how many episodes with a functional fault are manifest."""
+    """Print the tables, and how many episodes with a functional fault are manifest."""
     opened = open_dataset(dataset)
     labels = [opened.label(episode) for episode in opened.episodes]
     done = evaluate(opened, baselines.split(","), tasks=("localization",), protocol="oracle", workers=workers, out=out)
     scores = score_episodes(done.rows)
     solved = solved_episodes(scores)
     functional = [label for label in labels if label.category == "functional"]
-    manifest = _verdicts(functional)["manifest"]
-    click.echo(f"{manifest} of {len(functional)} episodes with a functional fault are manifest.\n")
+    awake = [label for label in functional if not is_dormant(label)]
+    click.echo(
+        f"{_verdicts(functional)['manifest']} of {len(functional)} episodes with a functional fault are manifest, "
+        f"{_verdicts(awake)['manifest']} of {len(awake)} without those of dormant ones.\n"
+    )
     click.echo("| fault | application: target | verdict | methods that locate it | controls that do |")
     click.echo("|---|---|---|---|---|")
     click.echo("\n".join(fault_lines(labels, solved, scores)))
     click.echo("\n| control | AC@1, manifest episodes, given the onset | 95 % interval |\n|---|---|---|")
     click.echo("\n".join(control_lines(done, solved, scores)))
+    click.echo("\n| functional fault | target | verdict | why clients did not feel it |\n|---|---|---|---|")
+    click.echo("\n".join(unfelt_lines(opened, labels)))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ def fault_table() -> str:
         if not spec.inject.__module__.startswith("faultset.collector."):
             continue
         also = f"; `--schedule` {', '.join(spec.schedules)}" if spec.schedules else ""
-        strength = (spec.intensity or "there or not") + also
+        strength = (spec.intensity or "there or not") + also + (f"; dormant: {spec.dormant}" if spec.dormant else "")
         gray = "gray" if spec.gray else ""
         lines.append(f"| `{name}` | {spec.summary} | {spec.system_level}, {spec.fault_type} | {gray} | {strength} |")
     return "\n".join(lines)

@@ -98,6 +98,8 @@ class FaultSpec:
     gray
         Whether its target goes on while clients suffer: the injection replaces, stops or restarts none of the target's
         pods and cuts no way to them.
+    dormant
+        Why clients do not suffer while only this fault is there, as one clause; empty where they do.
     needs
         What the platform must be able to do; see `Capability`.
     """
@@ -120,6 +122,7 @@ class FaultSpec:
     schedules: tuple[Schedule, ...]
     intensity: str
     gray: bool
+    dormant: str
     needs: frozenset[Capability]
 
     def object_at_fault(self, app: AppSpec, target: str) -> FaultyObject:
@@ -167,6 +170,7 @@ def fault(
     schedules: tuple[Schedule, ...] = (),
     intensity: str = "",
     gray: bool = False,
+    dormant: str = "",
     needs: tuple[Capability, ...] = (),
 ) -> Callable[[Inject], Inject]:
     """Register the decorated function as a fault; see `FaultSpec` for the parameters.
@@ -218,6 +222,7 @@ def fault(
             schedules=schedules,
             intensity=intensity,
             gray=gray,
+            dormant=dormant,
             needs=frozenset(needs),
         )
         return inject

@@ -24,6 +24,8 @@ LEAST_ERROR_EFFECT = 0.01
 LEAST_LATENCY_RATIO = 1.5
 LEAST_COMPLETION = 0.7
 UNFINISHED_AFTER_NS = 2_000_000_000
+UNTIMED = "untimed"
+"""Column that says of which requests the latency is not tested; without it, of none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +92,11 @@ def _raw_tests(
         p = fisher_worse(table)
         counts = f"{table[0][0]}/{len(before)} errors before, {table[1][0]}/{len(after)} after"
         yield endpoint, "error-rate", float(effect), p, bool(effect >= LEAST_ERROR_EFFECT), counts
+        is_timed = UNTIMED not in before.columns or not before[UNTIMED].eq(True).any()
         slow_before, kept_before = _latency(before, reference_end_ns)
         slow_after, kept_after = _latency(after, end_ns)
         compared = None
-        if len(slow_before) >= 5 and len(slow_after) >= 5:
+        if is_timed and len(slow_before) >= 5 and len(slow_after) >= 5:
             if LOAD in healthy.columns:
                 loads = before[LOAD].to_numpy()[kept_before], after[LOAD].to_numpy()[kept_after]
                 compared = compare_stratified(slow_before, slow_after, *loads)

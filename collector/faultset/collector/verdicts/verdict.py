@@ -44,6 +44,7 @@ def judge(
     requests: pd.DataFrame,
     wide: pd.DataFrame,
     *,
+    messages: pd.DataFrame | None = None,
     targets: Sequence[str],
     faulty: Sequence[str] = (),
     services_reached: Mapping[str, frozenset[str]] | None = None,
@@ -58,6 +59,8 @@ def judge(
 
     Parameters
     ----------
+    messages
+        What `deliveries` returns, which is tested beside the requests of clients; None where no queue is.
     targets
         Services whose own telemetry decides between latent and silent; in a no-fault episode all services.
     faulty
@@ -70,7 +73,8 @@ def judge(
         Whether the rate of requests changes by itself, so that latencies are compared within strata of the load.
     """
     requests = with_load(requests) if load_varies else requests
-    seen = as_seen_at(requests, end_ns)
+    awaited = requests if messages is None or messages.empty else pd.concat([requests, messages], ignore_index=True)
+    seen = as_seen_at(awaited, end_ns)
     window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns, "end_ns": end_ns}
     tests = sli_tests(seen, **window)
     rows: list[dict[str, Any]] = [
@@ -105,7 +109,7 @@ def judge(
     unfelt = "latent" if latent_fires else "unknown" if limit is None else "silent"
     return Judgement(
         verdict="manifest" if sli_fires else unfelt,
-        first_manifest_ns=first_manifest_ns(requests, **window) if sli_fires else None,
+        first_manifest_ns=first_manifest_ns(awaited, **window) if sli_fires else None,
         evidence=tuple(rows),
         sli_fires=sli_fires,
         latent_fires=latent_fires,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from faultset.collector.episodes.harmless_changes import clients_may_notice
 from faultset.collector.episodes.health import void_by_host
@@ -22,6 +23,7 @@ from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows
 from faultset.collector.spec.reachability import services_reached
 from faultset.collector.verdicts.calibration import threshold_for
+from faultset.collector.verdicts.deliveries import SPAN_COLUMNS, deliveries
 from faultset.collector.verdicts.sli import as_seen_at
 from faultset.collector.verdicts.verdict import Judgement, judge
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, EpisodeWriter
@@ -44,6 +46,11 @@ def _seen_requests(requests: pa.Table, end_ns: int) -> pa.Table:
     schema = without_episode(TABLES["requests"])
     frame = as_seen_at(requests.to_pandas(), end_ns)
     return pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
+
+
+def _messages(spans: pa.Table, healthy_until_ns: int) -> pd.DataFrame:
+    of_queues = spans.filter(pc.field("kind").cast(pa.string()).isin(["producer", "consumer"]))
+    return deliveries(of_queues.select(SPAN_COLUMNS).to_pandas(), healthy_until_ns=healthy_until_ns)
 
 
 def _measured_by_platform(wide: pd.DataFrame, added: Sequence[SourceRows]) -> pd.DataFrame:
@@ -100,6 +107,7 @@ def write_episode(
         for table in added_tables:
             written[table.name] = writer.write_table(table.name, _added(added, table.name, bounds.end_ns))
         _log.info("telemetry is read: %s", ", ".join(f"{len(rows)} {name}" for name, rows in written.items()))
+        messages = _messages(written["spans"], bounds.reference_end_ns)
         times = {name: rows[time_column(name)] for name, rows in written.items()}
         del written
         writer.write_context(episode_context(plan, platform, bounds, added))
@@ -107,6 +115,7 @@ def write_episode(
         judgement = judge(
             requests.to_pandas(),
             _measured_by_platform(view.wide(plan.step_s), added),
+            messages=messages,
             targets=[one.target for one in record.faults] or tuple(app.services),
             faulty=[one.target for one in record.faults],
             services_reached=services_reached(app),
