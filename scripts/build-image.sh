@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # Build the application's images with docker, podman or buildah, whichever there is.
 #
-#   scripts/build-image.sh [--repository REGISTRY/faultset/app] [--push] [TAG...]
+#   scripts/build-image.sh [--repository REGISTRY/faultset/app] [--stores] [--push] [TAG...]
 #
-# Without a tag, all are built, and the image `pause` beside them. BUILDER names the tool, BASE another Debian 12 to
+# Without a tag, all are built, and the image `pause` beside them. With --stores they have memcached and PostgreSQL
+# themselves, which `collect --stores original` runs; name another repository, such as faultset/stores. BUILDER names the tool, BASE another Debian 12 to
 # build on, BUILD_OPTIONS more options of the build (`--network host`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-repository=faultset/app push=no
+repository=faultset/app push=no stores=no
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --repository) repository=$2 && shift 2 ;;
     --push) push=yes && shift ;;
-    *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    --stores) stores=yes && shift ;;
+    *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
   esac
 done
 
@@ -57,7 +59,7 @@ for name in "${names[@]}"; do
   [[ ${name%:*} == */pause ]] && target=pause
   # shellcheck disable=SC2086
   "$tool" build ${BUILD_OPTIONS:-} "${options[@]}" --file Containerfile --target "$target" \
-    --build-arg "FAULTSET_BUILD=$tag" --tag "$(full "$name")" .
+    --build-arg "FAULTSET_BUILD=$tag" --build-arg "STORES=$stores" --tag "$(full "$name")" .
   if [ "$target" = app ] && [[ "$(variables "$(full "$name")")" != *"FAULTSET_BUILD=$tag]"* ]]; then
     echo "$tool gave $name the layers of another tag; empty its cache and build again" >&2
     exit 4

@@ -7,9 +7,10 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
-from faultset.collector.plans.chosen_stores import check_stores, store_servers, with_stores
+from faultset.collector.plans.chosen_stores import check_stores, original_servers, store_servers, with_stores
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
+from faultset.collector.platforms.local.host import LocalHost
 from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
 from faultset.collector.spec.store_choices import parse_store_choice
 from faultset.core.errors import UsageError
@@ -45,9 +46,10 @@ def test_the_choice_is_in_the_plans_and_makes_another_campaign() -> None:
     assert "stores" not in plan_campaign(usual)[0].to_json()
 
 
-def test_a_cluster_refuses_the_choice() -> None:
-    with pytest.raises(UsageError, match="platform kubernetes runs Redis"):
-        make_request(faults=["noop"], apps=["hotel"], platform="kubernetes", profile="quick", stores="original")
+def test_a_platform_that_runs_redis_only_refuses_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalHost, "runs_original_stores", False)
+    with pytest.raises(UsageError, match="platform local runs Redis"):
+        make_request(faults=["noop"], apps=["hotel"], profile="quick", stores="original")
 
 
 def test_faults_leave_stores_out_that_cannot_have_them() -> None:
@@ -66,9 +68,9 @@ def test_what_redis_plays_all_the_same_is_said(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(type(driver), "check", lambda self: None)
         monkeypatch.setattr(type(driver), "version", lambda self: f"{self.role} 1.2")
     app = with_stores(load_app("hotel"), "original")
-    (sentence,) = check_stores([app])
+    (sentence,) = check_stores(LocalHost(), [app])
     assert "mongodb" in sentence
-    servers = store_servers(app)
+    servers = store_servers(app, original_servers(LocalHost(), app))
     assert servers["memcached-rate"] == "memcached 1.2"
     assert servers["mongodb-geo"] == "redis"
 

@@ -112,7 +112,7 @@ def collect(
         host = here
         if scheduler is not None:
             host = stack.enter_context(open_workers(scheduler, destination, request, here.settings, jobs=jobs))
-        for sentence in (*host.check(), *(check_planned_stores(plans) if host is here else ())):
+        for sentence in (*host.check(), *(check_planned_stores(here, plans) if host is here else ())):
             notify(sentence)
         _make(root)
         stack.enter_context(translate_resource_errors(root))

@@ -165,7 +165,7 @@ def mitigate(
         raise UsageError(f"mitigations run with one injector; found {names}; plan them apart")
     host = open_host(platforms.pop(), {**(settings or {}), **next(iter(wanted.values()))})
     _check_folder(root)
-    for sentence in (*host.check(), *check_planned_stores([one.plan for one in planned])):
+    for sentence in (*host.check(), *check_planned_stores(host, [one.plan for one in planned])):
         notify(sentence)
     refused = unsupported_faults(host, {one.plan.fault: get_fault(one.plan.fault or "") for one in planned}.values())
     for fault, reason in refused.items():

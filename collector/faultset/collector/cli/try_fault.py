@@ -74,7 +74,7 @@ def try_fault(
     if reason := unsupported_faults(host, [spec]).get(name):
         raise UsageError(f"fault {name} cannot be made on platform {platform}: {reason}")
     host.check()
-    for sentence in check_stores([loaded]) if choice else ():
+    for sentence in check_stores(host, [loaded]) if choice else ():
         click.echo(sentence, err=True)
     chosen = target or str(np.random.default_rng(seed).choice(possible))
     with tempfile.TemporaryDirectory(prefix="faultset-try-") as folder, raised_interrupts():

@@ -186,7 +186,7 @@ class EpisodeActions:
         assert self._attempt is not None
         if self.record.unconfirmed:
             raise self._unconfirmed(self.record.unconfirmed[0])
-        recording = LiveRecording(self.plan, self.platform, self._bounds, self.journal.path.parent)
+        recording = LiveRecording(self.record, self.platform, self._bounds, self.journal.path.parent)
         live = live_fault(
             self.record,
             self.machine,

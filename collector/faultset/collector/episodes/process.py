@@ -28,7 +28,7 @@ from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.episodes.state_machine import Phase
 from faultset.collector.episodes.working_folders import FAILED, MARKER, WorkingFolder
 from faultset.collector.ipc.messages import decode
-from faultset.collector.plans.chosen_stores import check_planned_stores, planned_app
+from faultset.collector.plans.chosen_stores import original_servers, planned_app, store_servers
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
@@ -103,10 +103,10 @@ def _run(
 ) -> EpisodeOutcome:
     plan = assignment.plan
     journal.note("plan", **json.loads(plan.to_json()))
-    check_planned_stores([plan])
     app = planned_app(plan)
     app = app.model_copy(update={"trace_sampling": plan.trace_sampling})
     host = open_host(plan.platform, assignment.settings)
+    servers = {} if plan.stores is None else store_servers(app, original_servers(host, app))
     platform = host.create_platform(
         app, working.folder, journal, episode=plan.episode, seed=plan.seed, step_s=plan.step_s
     )
@@ -132,6 +132,7 @@ def _run(
         interrupted=lambda: bool(stopping) or os.getppid() != assignment.parent,
         parallel=assignment.parallel,
         repairs=assignment.repairs,
+        store_servers=servers,
     )
     try:
         return runner.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,6 +81,8 @@ class EpisodeRecord:
         Seconds spent on each command of the state machine.
     clock
         Gives the times of the evidence.
+    store_servers
+        Which server runs each store, for the context; empty where it is Redis.
     """
 
     plan: Plan
@@ -94,6 +97,7 @@ class EpisodeRecord:
     evidence: list[dict[str, Any]] = field(default_factory=list)
     durations_s: dict[str, float] = field(default_factory=dict)
     clock: EpisodeClock = SYSTEM_CLOCK
+    store_servers: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def effective_ns(self) -> int | None:

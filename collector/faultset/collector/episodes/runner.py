@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,8 @@ class EpisodeRunner:
         What is done about the fault, in an episode that is not written.
     clock
         What gives the time and waits.
+    store_servers
+        Which server runs each store; not told without.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class EpisodeRunner:
         pressure: CpuPressure | None = None,
         repairs: Sequence[RepairOrder] = (),
         clock: EpisodeClock = SYSTEM_CLOCK,
+        store_servers: Mapping[str, str] | None = None,
     ):
         self.plan, self.platform, self.journal = plan, platform, journal
         self.sources = sources or SourceRecorder((), root)
@@ -75,7 +78,9 @@ class EpisodeRunner:
             FaultRecord(spec=get_fault(one.fault), target=one.target, rng=rng, course=course)
             for one, rng, course in zip(plan.faults, (draws.fault, *draws.further), draws.courses, strict=False)
         )
-        self.record = EpisodeRecord(plan=plan, faults=faults, parallel=parallel, clock=clock)
+        self.record = EpisodeRecord(
+            plan=plan, faults=faults, parallel=parallel, clock=clock, store_servers=store_servers or {}
+        )
         repeats_s = tuple(one.spec.repeat_s for one in faults if one.spec.repeat_s is not None)
         self.machine = EpisodeMachine(plan=plan, draws=draws, repeats_s=repeats_s)
         self.machine.mitigates = bool(repairs)

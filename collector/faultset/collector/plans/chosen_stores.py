@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from faultset.collector.apps import load_app
 from faultset.collector.plans.plan import Plan
+from faultset.collector.platforms.hosts import PlatformHost
 from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS, STORE_DRIVERS
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.store_choices import REDIS_STORES
@@ -29,22 +30,32 @@ def with_stores(app: AppSpec, choice: str | None) -> AppSpec:
     return app.model_copy(update={"services": services})
 
 
-def store_servers(app: AppSpec) -> dict[str, str]:
-    """Return which server each store of an application runs, by the store's name.
+def original_servers(host: PlatformHost, app: AppSpec) -> dict[str, str]:
+    """Return name and version of the original servers of an application on a host, by the drivers' names.
 
     Raises
     ------
     PlatformError
-        An original server is not installed.
+        A server is not installed there.
+    UsageError
+        A Python package is missing.
     """
-    originals = {driver.name: driver for driver in ORIGINAL_DRIVERS.values()}
-    drivers = {name: service.store_driver for name, service in app.services.items() if service.store_driver}
-    versions = {name: originals[name].version() for name in set(drivers.values()) & originals.keys()}
-    return {store: versions.get(name, "redis") for store, name in drivers.items()}
+    originals = {driver.name for driver in ORIGINAL_DRIVERS.values()}
+    drivers = {service.store_driver for service in app.services.values() if service.store_driver in originals}
+    return host.original_servers(sorted(filter(None, drivers))) if drivers else {}
 
 
-def check_stores(apps: Iterable[AppSpec]) -> list[str]:
-    """See whether the original servers of applications can run here, and return what is to be said of the others.
+def store_servers(app: AppSpec, originals: Mapping[str, str]) -> dict[str, str]:
+    """Return which server each store of an application runs, by the store's name; see `original_servers`."""
+    return {
+        name: originals.get(service.store_driver, "redis")
+        for name, service in app.services.items()
+        if service.store_driver
+    }
+
+
+def check_stores(host: PlatformHost, apps: Iterable[AppSpec]) -> list[str]:
+    """See whether the original servers of applications can run on a host; return what is to be said of the others.
 
     Raises
     ------
@@ -53,10 +64,10 @@ def check_stores(apps: Iterable[AppSpec]) -> list[str]:
     PlatformError
         A server is missing.
     """
+    apps = list(apps)
+    for app in apps:
+        original_servers(host, app)
     names = {service.store_driver for app in apps for service in app.services.values() if service.store_driver}
-    for driver in ORIGINAL_DRIVERS.values():
-        if driver.name in names:
-            driver.check()
     replaced = sorted(
         name
         for name in names & STORE_DRIVERS.keys()
@@ -75,7 +86,7 @@ def planned_app(plan: Plan) -> AppSpec:
     return with_stores(load_app(plan.app_file or plan.app), plan.stores)
 
 
-def check_planned_stores(plans: Iterable[Plan]) -> list[str]:
-    """See whether the stores of plans can run here; see `check_stores`."""
+def check_planned_stores(host: PlatformHost, plans: Iterable[Plan]) -> list[str]:
+    """See whether the stores of plans can run on a host; see `check_stores`."""
     asked = {(plan.app_file or plan.app, plan.stores): plan for plan in plans if plan.stores is not None}
-    return check_stores(planned_app(plan) for plan in asked.values())
+    return check_stores(host, (planned_app(plan) for plan in asked.values()))

@@ -68,6 +68,18 @@ class PlatformHost(Protocol):
         """Return those of the capabilities that faults need which are not there, with the reason."""
         ...
 
+    def original_servers(self, drivers: Collection[str]) -> dict[str, str]:
+        """Return name and version of the server that each of some drivers of original stores would start here.
+
+        Raises
+        ------
+        PlatformError
+            A server is not installed; says how to install it.
+        UsageError
+            A Python package is missing.
+        """
+        ...
+
     def create_platform(
         self, app: AppSpec, folder: Path, journal: Journal, *, episode: str, seed: int, step_s: float
     ) -> EpisodePlatform:
@@ -137,6 +149,7 @@ def _accepted(name: str, loaded: Any) -> type[PlatformHost]:
         "check",
         "episode_capacity",
         "unsupported_needs",
+        "original_servers",
         "create_platform",
         "undo_abandoned",
         "remove_orphans",

@@ -4,6 +4,9 @@
 cluster has already with the same content. The environment variable FAULTSET_IMAGE_LOADER holds the command that makes
 and loads an image; it is called as `COMMAND NAME PIP-ARGUMENT...`. Where the cluster's network has no package index,
 run it once with `--download` outside of it.
+
+`stores:1.0.0` is the image `faultset/stores:1.0.0`, which has this machine's memcached and PostgreSQL beside the
+application, for tests of `--stores original`; the machine's system is that of the image then.
 """
 
 from __future__ import annotations
@@ -21,24 +24,28 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from faultset.collector.runtime.stores.originals.driver import find_program
 
 ROOT = Path(__file__).parents[4]
 REQUIREMENTS = ROOT / "image" / "requirements.txt"
+STORE_REQUIREMENTS = ROOT / "image" / "requirements-stores.txt"
 PAUSE_SCRIPT = ROOT / "image" / "pause.sh"
 PROGRAMS = ("faultset-service", "faultset-store", "faultset-work", "faultset-administer")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "faultset-test-images"
 LOADER = "FAULTSET_IMAGE_LOADER"
 _PAUSE = "pause:"
+_STORES = "stores:"
 _WHEEL = b"Wheel-Version: 1.0\nGenerator: faultset\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _RUNS = re.compile(r"^faultset/(collector/(agent|apps|load|runtime|spec)/|datasets/errors)|/scripts/|entry_points")
 """What of the application's wheel runs in containers; a change elsewhere makes no new image necessary."""
 
 
 def image_name(tag: str) -> str:
-    """Return the image for `1.0.0` or `pause:3.9`."""
-    return f"faultset/{tag}" if tag.startswith(_PAUSE) else f"faultset/app:{tag}"
+    """Return the image for `1.0.0`, `stores:1.0.0` or `pause:3.9`."""
+    return f"faultset/{tag}" if ":" in tag else f"faultset/app:{tag}"
 
 
 def load_images(*tags: str) -> list[str]:
@@ -66,11 +73,14 @@ def load_images(*tags: str) -> list[str]:
 
 def _arguments(tag: str, wheel: Path | None, folder: Path) -> list[str]:
     name, _, version = tag.rpartition(":")
-    if name:
+    if name == _PAUSE.rstrip(":"):
         scripts = {program: PAUSE_SCRIPT.read_bytes() for program in PROGRAMS}
         return ["--no-deps", "--no-index", str(tiny_wheel("faultset-pause", version, folder, scripts))]
     build = tiny_wheel("faultset-build", version, folder)
-    return ["--no-deps", "--no-index", *map(str, sorted(required_wheels().glob("*.whl"))), str(wheel), str(build)]
+    wheels = [*sorted(required_wheels().glob("*.whl")), wheel, build]
+    if name:
+        wheels += [*sorted(required_wheels(STORE_REQUIREMENTS).glob("*.whl")), servers_wheel(folder)]
+    return ["--no-deps", "--no-index", *map(str, wheels)]
 
 
 def _content(arguments: Sequence[str]) -> str:
@@ -92,33 +102,88 @@ def application_wheel(folder: Path) -> Path:
     return next(folder.glob("faultset-0*.whl"))
 
 
-def required_wheels() -> Path:
-    """Return the folder with the wheels that image/requirements.txt asks for, downloaded once."""
-    folder = CACHE / hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
+def required_wheels(requirements: Path = REQUIREMENTS) -> Path:
+    """Return the folder with the wheels that a file of requirements asks for, downloaded once."""
+    folder = CACHE / hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
     if not folder.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as draft:
             command = ["download", "--quiet", "--only-binary=:all:", "--python-version", "3.11", "--dest", draft]
-            subprocess.run([sys.executable, "-m", "pip", *command, "--requirement", str(REQUIREMENTS)], check=True)
+            subprocess.run([sys.executable, "-m", "pip", *command, "--requirement", str(requirements)], check=True)
             shutil.copytree(draft, folder)
     return folder
 
 
-def tiny_wheel(name: str, version: str, folder: Path, scripts: dict[str, bytes] | None = None) -> Path:
-    """Write a wheel that consists of its name, its version and some scripts."""
+def servers_wheel(folder: Path) -> Path:
+    """Write a wheel that has this machine's memcached and PostgreSQL, with the libraries that they are linked to."""
+    programs = {name: find_program(name) for name in ("memcached", "postgres", "initdb")}
+    missing = [name for name, path in programs.items() if path is None]
+    if missing:
+        raise SystemExit(f"{' and '.join(missing)} must be installed for this image; install memcached and postgresql")
+    found = {name: Path(str(path)).resolve() for name, path in programs.items()}
+    version_bin = found["postgres"].parent
+    version = version_bin.parent.name
+    share = Path("/usr/share/postgresql") / version
+    data: dict[str, Path | bytes] = {f"lib/servers/{path.name}": path for path in _libraries(found.values())}
+    for name, path in found.items():
+        home = "lib/servers/bin" if name == "memcached" else f"lib/postgresql/{version}/bin"
+        data[f"{home}/{name}.program"] = path
+        data[f"{home}/{name}"] = _WITH_LIBRARIES.format(real=f"{_PREFIX}/{home}/{name}.program").encode()
+    for name in ("plpgsql.so", "dict_snowball.so"):
+        data[f"lib/postgresql/{version}/lib/{name}"] = version_bin.parent / "lib" / name
+    data |= {
+        f"share/postgresql/{version}/{path.relative_to(share)}": path for path in share.rglob("*") if path.is_file()
+    }
+    scripts = {
+        name: f'#!/bin/sh\nexec {_PREFIX}/{next(f for f in data if f.endswith(f"/{name}"))} "$@"\n'.encode()
+        for name in found
+    }
+    return tiny_wheel("faultset-servers", version, folder, scripts, data)
+
+
+_PREFIX = "/opt/venv"
+_WITH_LIBRARIES = """#!/bin/bash
+export LD_LIBRARY_PATH=/opt/venv/lib/servers
+exec -a "$0" {real} "$@"
+"""
+"""Starts a program with the libraries beside it; PostgreSQL finds its files by the name under which it was started."""
+_OF_EVERY_SYSTEM = re.compile(r"^(linux-vdso|ld-linux|libc\.|libm\.|libresolv|libpthread|libdl)")
+
+
+def _libraries(programs: Iterable[Path]) -> set[Path]:
+    lines = [
+        line.split()
+        for program in programs
+        for line in subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout.splitlines()
+    ]
+    return {Path(line[2]) for line in lines if len(line) > 2 and not _OF_EVERY_SYSTEM.match(line[0])}
+
+
+def tiny_wheel(
+    name: str,
+    version: str,
+    folder: Path,
+    scripts: dict[str, bytes] | None = None,
+    placed: dict[str, Path | bytes] | None = None,
+) -> Path:
+    """Write a wheel that consists of its name, its version, some scripts, and files below the environment's folder."""
     stem = f"{name.replace('-', '_')}-{version}"
     path = folder / f"{stem}-py3-none-any.whl"
     files = {
         f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
         f"{stem}.dist-info/WHEEL": _WHEEL,
         **{f"{stem}.data/scripts/{script}": text for script, text in (scripts or {}).items()},
+        **{
+            f"{stem}.data/data/{name}": content if isinstance(content, bytes) else content.read_bytes()
+            for name, content in (placed or {}).items()
+        },
     }
     record = f"{stem}.dist-info/RECORD"
     rows = [f"{file},sha256={_digest(data)},{len(data)}\n" for file, data in files.items()]
     with zipfile.ZipFile(path, "w") as archive:
         for file, data in {**files, record: ("".join(rows) + f"{record},,\n").encode()}.items():
             entry = zipfile.ZipInfo(file)
-            entry.external_attr = (0o755 if "/scripts/" in file else 0o644) << 16
+            entry.external_attr = (0o755 if "/scripts/" in file or "/bin/" in file else 0o644) << 16
             archive.writestr(entry, data)
     return path
 
@@ -146,5 +211,6 @@ def _kubectl(*words: str) -> str:
 if __name__ == "__main__":
     started = time.monotonic()
     required_wheels()
+    required_wheels(STORE_REQUIREMENTS)
     done = [] if "--download" in sys.argv else load_images(*sys.argv[1:])
     print(f"loaded {', '.join(done) or 'nothing: all were there'} in {time.monotonic() - started:.1f} s")

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.collector.episodes.records import ViewBounds
-from faultset.collector.plans.chosen_stores import store_servers
+from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.sources.recorder import SourceRows
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def episode_context(
-    plan: Plan, platform: EpisodePlatform, bounds: ViewBounds, added: Sequence[SourceRows] = ()
+    record: EpisodeRecord, platform: EpisodePlatform, bounds: ViewBounds, added: Sequence[SourceRows] = ()
 ) -> EpisodeContext:
     """Return what is known beforehand of an episode with the given view; `added` is of added sources."""
-    app = platform.app
+    plan, app = record.plan, platform.app
     return EpisodeContext(
         episode=plan.episode,
         app=plan.app,
@@ -45,7 +44,7 @@ def episode_context(
         metric_roles=tuple(asdict(role) for one in added for role in one.spec.metric_roles),
         added_tables=tuple(one.spec.added_table for one in added if one.spec.added_table),
         workload=workload(plan),
-        stores={} if plan.stores is None else store_servers(app),
+        stores=record.store_servers,
     )
 
 
@@ -79,12 +78,12 @@ class LiveRecording:
 
     def __init__(
         self,
-        plan: Plan,
+        record: EpisodeRecord,
         platform: EpisodePlatform,
         bounds: Callable[[int], ViewBounds],
         folder: Path | None = None,
     ):
-        self._plan, self._platform, self._bounds, self._folder = plan, platform, bounds, folder
+        self._record, self._platform, self._bounds, self._folder = record, platform, bounds, folder
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._writer: EpisodeWriter | None = None
 
@@ -92,9 +91,9 @@ class LiveRecording:
         """Return the view that ends now; the one before can no longer be read."""
         self.close()
         self._scratch = tempfile.TemporaryDirectory(prefix="faultset-live-", dir=self._folder)
-        self._writer = EpisodeWriter(self._scratch.name, self._plan.episode, quick=True).__enter__()
+        self._writer = EpisodeWriter(self._scratch.name, self._record.plan.episode, quick=True).__enter__()
         bounds = self._bounds(now_ns)
-        self._writer.write_context(episode_context(self._plan, self._platform, bounds))
+        self._writer.write_context(episode_context(self._record, self._platform, bounds))
         return _LazyView(
             self._writer, lambda table: recorded_rows(self._platform, table, bounds.start_ns, bounds.end_ns)
         )

@@ -110,7 +110,7 @@ def write_episode(
         messages = _messages(written["spans"], bounds.reference_end_ns)
         times = {name: rows[time_column(name)] for name, rows in written.items()}
         del written
-        writer.write_context(episode_context(plan, platform, bounds, added))
+        writer.write_context(episode_context(record, platform, bounds, added))
         view = EpisodeView(root / EPISODES / f"{plan.episode}{INCOMPLETE}")
         judgement = judge(
             requests.to_pandas(),

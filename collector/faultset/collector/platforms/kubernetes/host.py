@@ -29,7 +29,7 @@ class KubernetesHost:
     runs_code_of_folders: ClassVar[bool] = False
     runs_deployed_apps: ClassVar[bool] = True
     deploys_operators: ClassVar[bool] = True
-    runs_original_stores: ClassVar[bool] = False
+    runs_original_stores: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class KubernetesHost:
         image: str = REPOSITORY,
         privileged: bool = True,
         injector: str = AGENT,
+        original_servers: Mapping[str, str] | None = None,
     ):
         if injector not in INJECTORS:
             raise unknown_name("injector", injector, INJECTORS)
@@ -52,6 +53,7 @@ class KubernetesHost:
             image=image,
             privileged=privileged,
             injector=injector,
+            original_servers=dict(original_servers or {}),
         )
         self._probed: tuple[dict[str, str], bool] | None = None
 
@@ -108,6 +110,16 @@ class KubernetesHost:
                 unsupported = unsupported_by_chaos_mesh(self.api, unsupported)
             self._probed = unsupported, privileged
         return self._probed
+
+    def original_servers(self, drivers: Collection[str]) -> dict[str, str]:
+        """Return name and version of servers that are in the image; runs a pod for a moment to find out."""
+        from faultset.collector.platforms.kubernetes.doctor.preflight import installed_servers
+
+        known = self._settings.original_servers
+        if missing := [name for name in drivers if name not in known]:
+            found = installed_servers(self.api, missing, self._settings.image)
+            self._settings = replace(self._settings, original_servers={**known, **found})
+        return {name: self._settings.original_servers[name] for name in drivers}
 
     def create_platform(
         self, app: AppSpec, folder: Path, journal: Journal, *, episode: str, seed: int, step_s: float

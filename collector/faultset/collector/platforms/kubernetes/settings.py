@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY
 
@@ -22,6 +23,8 @@ class ClusterSettings:
         Whether an agent may run on the nodes; without, a container in every pod impairs its network.
     injector
         One of `INJECTORS`.
+    original_servers
+        Name and version of original servers of stores that were found in the image, by their drivers.
     """
 
     kubeconfig: str | None = None
@@ -31,3 +34,4 @@ class ClusterSettings:
     image: str = REPOSITORY
     privileged: bool = True
     injector: str = AGENT
+    original_servers: Mapping[str, str] = field(default_factory=dict[str, str])

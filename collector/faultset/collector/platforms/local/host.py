@@ -51,6 +51,12 @@ class LocalHost:
         """Return what needs a cluster; all else can be made here."""
         return {need: reason for need, reason in only_by_chaos_mesh().items() if need in needs}
 
+    def original_servers(self, drivers: Collection[str]) -> dict[str, str]:
+        """Return name and version of servers that are installed on this machine."""
+        from faultset.collector.runtime.stores.drivers import original_versions
+
+        return original_versions(drivers)
+
     def create_platform(
         self, app: AppSpec, folder: Path, journal: Journal, *, episode: str, seed: int, step_s: float
     ) -> EpisodePlatform:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from faultset.collector.runtime.stores.driver import StoreDriver
 from faultset.collector.runtime.stores.kafka import KafkaDriver
 from faultset.collector.runtime.stores.memcached import MemcachedDriver
@@ -34,6 +36,24 @@ ORIGINAL_DRIVERS: dict[str, OriginalDriver] = {
     driver.role: driver for driver in STORE_DRIVERS.values() if isinstance(driver, OriginalDriver)
 }
 """Drivers of original servers by the name of the driver in whose place they are."""
+
+
+def original_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return name and version of the server of each of some drivers of original servers.
+
+    Raises
+    ------
+    PlatformError
+        A server is not installed here.
+    UsageError
+        A Python package is missing.
+    """
+    drivers = {driver.name: driver for driver in ORIGINAL_DRIVERS.values()}
+    versions = {}
+    for name in names:
+        drivers[name].check()
+        versions[name] = drivers[name].version()
+    return versions
 
 
 def store_driver(name: str) -> StoreDriver:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import json
 import os
 import shutil
 import sys
@@ -12,7 +13,12 @@ from pathlib import Path
 from typing import get_args
 
 from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreDriver
-from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, store_driver
+from faultset.collector.runtime.stores.drivers import (
+    ORIGINAL_DRIVERS,
+    STORE_DRIVERS,
+    original_versions,
+    store_driver,
+)
 from faultset.collector.runtime.stores.passwords import read_password
 from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, DATA_PATH
 from faultset.core.errors import FaultsetError, PlatformError
@@ -27,6 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Become the store, or run a command in it; return the exit code."""
     try:
         arguments = _parser().parse_args(argv)
+        if arguments.role == "versions":
+            print(json.dumps(original_versions(arguments.drivers)))
+            return 0
         if arguments.role == "admin":
             driver = store_driver(arguments.driver)
             account, credentials = driver.account_name(password=arguments.auth), store_credentials()
@@ -56,6 +65,8 @@ def _parser() -> argparse.ArgumentParser:
         store.add_argument("--auth", action="store_true", help="let clients in with a password only")
         store.add_argument("--max-memory-kib", type=int, help="what it may store")
         store.add_argument("--max-clients", type=int, help="how many connections it takes")
+    versions = roles.add_parser("versions", help="print which original servers are installed, as JSON")
+    versions.add_argument("drivers", nargs="+", choices=[driver.name for driver in ORIGINAL_DRIVERS.values()])
     admin = roles.add_parser("admin", help="do something as administrator of the store of this pod")
     admin.add_argument("driver", choices=STORE_DRIVERS)
     admin.add_argument("action", choices=get_args(AdminAction))

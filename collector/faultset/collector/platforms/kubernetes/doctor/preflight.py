@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from faultset.collector.platforms.api.capabilities import only_by_chaos_mesh
 from faultset.collector.platforms.kubernetes.api.client import Api
@@ -106,6 +107,39 @@ def probe_pods(api: Api, repository: str = REPOSITORY) -> NodeCapabilities:
                 raise PlatformError(missing_images_sentence(images)) from None
             raise
         return inside.capabilities()
+
+
+def installed_servers(api: Api, drivers: Collection[str], repository: str = REPOSITORY) -> dict[str, str]:
+    """Return name and version of the original servers of stores that our image has, by their drivers.
+
+    Raises
+    ------
+    PlatformError
+        The image is missing, lacks one of the servers, or its pod does not end.
+    """
+    image, deadline = app_image(RUNTIME_TAG, repository), time.monotonic() + _TIMEOUT_S
+    with _namespace(api) as name:
+        container = {"name": "versions", "image": image, "command": ["faultset-store", "versions", *drivers]}
+        spec = {"containers": [container], "restartPolicy": "Never", "automountServiceAccountToken": False}
+        objects = Objects(api, name)
+        objects.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "versions"}, "spec": spec})
+        while (phase := objects.get("Pod", "versions").get("status", {}).get("phase")) not in ("Succeeded", "Failed"):
+            if images := images_missing(objects.list("Pod")):
+                raise PlatformError(missing_images_sentence(images))
+            if time.monotonic() > deadline:
+                raise PlatformError(
+                    f"a pod of image {image} that tells the versions of its servers did not end within "
+                    f"{_TIMEOUT_S:g} s; look at its node"
+                )
+            time.sleep(0.4)
+        said = api.get_text(f"{path_of('Pod', name, 'versions')}/log").decode("utf-8", "replace").strip()
+    if phase == "Failed":
+        reason = said.splitlines()[-1].removeprefix("Error: ") if said else "its pod said nothing"
+        raise PlatformError(
+            f"image {image} does not have the original servers of stores ({reason}); build it with "
+            "`scripts/build-image.sh --stores` of the source tree, or leave --stores out"
+        )
+    return dict(json.loads(said))
 
 
 @contextlib.contextmanager
