@@ -60,7 +60,7 @@ def clients() -> pd.DataFrame:
     rng = np.random.default_rng(1)
     return pd.DataFrame(
         {
-            "scheduled": np.sort(rng.integers(0, 200 * SECOND, 2000)),
+            "scheduled": pd.to_datetime(np.sort(rng.integers(0, 200 * SECOND, 2000)), unit="ns", utc=True),
             "endpoint": "search",
             "latency_ns": pd.array(rng.lognormal(16.5, 0.3, 2000).astype("int64"), dtype="Int64"),
             "status": pd.array([200] * 2000, dtype="Int32"),

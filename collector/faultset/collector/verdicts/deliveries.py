@@ -38,7 +38,7 @@ def deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `scheduled` (when the message was published, in UTC nanoseconds), `endpoint` (such as "orders to accounting"),
+        `scheduled` (when the message was published), `endpoint` (such as "orders to accounting"),
         `outcome` ("ok", "http_error" where the consumer's span failed, "unfinished"), `status` (missing),
         `latency_ns` (from the publication until the message was processed; missing for unfinished ones), and
         `untimed` (true: how long a message waits is judged only by whether it is processed in time).
@@ -64,7 +64,7 @@ def deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFrame:
     outcome = np.where(unprocessed, "unfinished", np.where(expected["failed"].eq(True), "http_error", "ok"))
     found = pd.DataFrame(
         {
-            "scheduled": expected["scheduled"],
+            "scheduled": pd.to_datetime(expected["scheduled"], unit="ns", utc=True),
             "endpoint": expected["endpoint"],
             "outcome": outcome,
             "status": pd.array([pd.NA] * len(expected), dtype="Int32"),
