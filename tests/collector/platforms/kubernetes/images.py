@@ -210,7 +210,8 @@ def _kubectl(*words: str) -> str:
 
 if __name__ == "__main__":
     started = time.monotonic()
-    required_wheels()
-    required_wheels(STORE_REQUIREMENTS)
+    if "--download" in sys.argv:
+        required_wheels()
+        required_wheels(STORE_REQUIREMENTS)
     done = [] if "--download" in sys.argv else load_images(*sys.argv[1:])
     print(f"loaded {', '.join(done) or 'nothing: all were there'} in {time.monotonic() - started:.1f} s")
