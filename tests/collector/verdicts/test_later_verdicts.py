@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -12,6 +16,7 @@ from faultset.collector.plans.plan import Plan
 from faultset.collector.verdicts.calibration import Calibration, Window, to_json
 from faultset.collector.verdicts.later_verdicts import judge_again, later_verdict
 from faultset.core.command_line.console import root as faultset
+from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.episode import Episode
@@ -61,6 +66,45 @@ def test_a_score_above_the_limit_is_latent_and_one_below_is_silent(unjudged: Pat
     assert not evidence.loc[evidence["check"] == "latent", "passed"].any()
 
 
+def with_messages(episode: Episode, folder: Path, *, processed_until_ns: int) -> Episode:
+    """Write an episode into a dataset of its own, with an order every half second and a service that processes them."""
+    copied = folder / "episodes" / episode.id
+    shutil.copytree(episode.path, copied)
+    path = next(copied.rglob("spans*.parquet"))
+    spans = pq.read_table(path)
+    rows = []
+    for number, at_ns in enumerate(range(episode.label.view_start_ns, episode.label.view_end_ns, SECOND_NS // 2)):
+        row = {"episode": episode.id, "time": at_ns, "trace_id": f"{number:032x}", "duration_ns": 1_000_000}
+        row |= {
+            "status": "unset",
+            "reported_service": "queue",
+            "attributes": json.dumps({"messaging.destination.name": "orders"}),
+        }
+        sent = {"span_id": f"a{number}", "service": "frontend", "operation": "orders publish", "kind": "producer"}
+        taken = {"span_id": f"b{number}", "parent_span_id": f"a{number}", "service": "rate", "operation": "process"}
+        rows += [row | sent] + [row | taken | {"kind": "consumer"}] * (at_ns < processed_until_ns)
+    added = pa.Table.from_pylist(rows, schema=spans.schema)
+    merged = pa.concat_tables([spans, added]).sort_by("time")
+    pq.write_table(merged, path)
+    create_version(folder, provenance={})
+    return open_dataset(folder).episode(episode.id)
+
+
+def test_a_fault_that_only_left_messages_unprocessed_is_manifest(unjudged: Path, tmp_path: Path) -> None:
+    episode = unknown_episode(unjudged)
+    onset_ns = episode.label.inject_start_ns
+    assert onset_ns is not None
+    stopped = with_messages(episode, tmp_path / "stopped", processed_until_ns=onset_ns + SECOND_NS)
+    label, evidence = later_verdict(stopped, [])
+    assert label.verdict == "manifest"
+    assert label.first_manifest_ns is not None
+    assert label.first_manifest_ns > onset_ns
+    assert "orders to rate completion" in set(evidence.loc[evidence["passed"], "subject"])
+    assert set(evidence["check"]) == set(episode.evidence["check"])
+    goes_on = with_messages(episode, tmp_path / "goes-on", processed_until_ns=episode.label.view_end_ns)
+    assert later_verdict(goes_on, [])[0] == episode.label
+
+
 @pytest.mark.parametrize("change", [{"app": "shop"}, {"platform": "kubernetes"}, {"load": "ramp"}])
 def test_limits_of_another_kind_change_nothing(unjudged: Path, change: dict[str, str]) -> None:
     episode = unknown_episode(unjudged)
@@ -87,7 +131,7 @@ def test_the_command_says_how_many_have_got_a_verdict(unjudged: Path, tmp_path: 
     words = ["judge", str(unjudged), str(tmp_path / "out"), "--calibration", str(file)]
     done = CliRunner().invoke(faultset, words)
     assert done.exit_code == 0, done.output
-    assert "1 episodes have got a verdict, 0 are unknown still" in done.output
+    assert "1 episodes have got another verdict, 0 are unknown still" in done.output
     file.write_text("{}")
     done = CliRunner().invoke(faultset, [*words[:2], str(tmp_path / "again"), *words[3:]])
     assert done.exit_code == 3

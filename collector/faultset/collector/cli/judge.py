@@ -1,4 +1,4 @@
-"""`faultset judge`: verdicts of episodes that were collected before their application was calibrated."""
+"""`faultset judge`: verdicts of episodes that were collected before their application was calibrated, or with less."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from faultset.core.command_line.output import json_option, show_json
 _LARGEST = 64 << 20
 
 
-@command("judge", short_help="Give episodes of unknown verdict one, with limits that were calibrated since.")
+@command("judge", short_help="Judge episodes again, with limits that were calibrated since.")
 @click.argument("dataset", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
@@ -27,7 +27,8 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
     """Write DATASET to the new folder OUT, with a verdict where it was unknown.
 
     A fault that clients did not feel has the verdict unknown where the latent test was not calibrated when it was
-    collected. The scores are in the evidence, so that a limit which was measured later decides: latent or silent.
+    collected. The scores are in the evidence, so that a limit which was measured later decides: latent or silent. A
+    fault that only left messages of a queue unprocessed is manifest, which earlier releases did not look for.
 
     \b
     Example:
@@ -49,5 +50,6 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
         facts = {"dataset": str(made.root), "version": made.version, "episodes": len(made.episodes)}
         show_json(facts | {"judged": judged, "unknown": left})
         return
-    click.echo(f"{judged} episodes have got a verdict, {left} are unknown still: {made.root}, version {made.version}.")
+    where = f"{made.root}, version {made.version}"
+    click.echo(f"{judged} episodes have got another verdict, {left} are unknown still: {where}.")
     click.echo(f"Next:\n  evaluate {made.root}")

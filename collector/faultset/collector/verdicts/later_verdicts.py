@@ -1,4 +1,4 @@
-"""Verdicts of episodes that were collected before their application was calibrated."""
+"""Verdicts of episodes that were collected before their application was calibrated, or before messages were tested."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import pandas as pd
 
 from faultset.collector.plans.plan import Plan
 from faultset.collector.verdicts.calibration import Calibration, shipped, threshold_of
+from faultset.collector.verdicts.deliveries import deliveries
+from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_tests
+from faultset.collector.verdicts.verdict import sli_evidence
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
 from faultset.core.locks.new_folder import new_folder
@@ -22,6 +25,7 @@ from faultset.datasets.format.versions import create_version
 from faultset.datasets.rewriting import write_again
 
 UNKNOWN = "unknown"
+UNFELT = ("latent", "silent", UNKNOWN)
 
 
 def judge_again(
@@ -34,9 +38,10 @@ def judge_again(
 ) -> Dataset:
     """Write a version of a dataset in a new folder with a verdict for episodes that had none, and open it.
 
-    An episode of the verdict `unknown` becomes latent where the score of a target, which its evidence has, is above the
-    limit for its application, platform, step and load, and silent otherwise. Where there is no limit, and in all other
-    episodes, nothing changes.
+    An episode whose fault clients did not feel becomes manifest where the spans of a queue show that messages were left
+    unprocessed. One of the verdict `unknown` becomes latent otherwise where the score of a target, which its evidence
+    has, is above the limit for its application, platform, step and load, and silent where it is not. Where there is no
+    limit, and in all other episodes, nothing changes.
 
     Parameters
     ----------
@@ -76,8 +81,10 @@ def judge_again(
 
 
 def later_verdict(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[Label, pd.DataFrame]:
-    """Return label and evidence of an episode, with a verdict in place of `unknown` where there is a limit now."""
+    """Return label and evidence of an episode, with what its messages show and with a limit that there is now."""
     label, evidence = episode.label, episode.evidence
+    if label.fault is not None and label.verdict in UNFELT and (found := _felt_by_messages(episode, label, evidence)):
+        return found
     plan = next((record["args"] for record in read_journal(episode.path) if record.get("verb") == "plan"), None)
     if label.verdict != UNKNOWN or plan is None:
         return label, evidence
@@ -92,3 +99,26 @@ def later_verdict(episode: Episode, calibrations: Iterable[Calibration]) -> tupl
         passed=evidence["passed"].where(~latent, above), detail=evidence["detail"].where(~latent, details)
     )
     return replace(label, verdict="latent" if above.any() else "silent"), evidence
+
+
+def _felt_by_messages(episode: Episode, label: Label, evidence: pd.DataFrame) -> tuple[Label, pd.DataFrame] | None:
+    """Return label and evidence of an episode whose messages were left unprocessed; None where none were."""
+    view = episode.view
+    messages = deliveries(view.spans(), healthy_until_ns=label.reference_end_ns)
+    if messages.empty or label.inject_start_ns is None:
+        return None
+    awaited = pd.concat([view.requests(), messages], ignore_index=True)
+    window = {
+        "start_ns": label.view_start_ns,
+        "reference_end_ns": label.reference_end_ns,
+        "onset_ns": label.inject_start_ns,
+        "end_ns": label.view_end_ns,
+    }
+    tests = sli_tests(as_seen_at(awaited, label.view_end_ns), **window)
+    if not any(test.fires for test in tests):
+        return None
+    rows = pd.DataFrame(sli_evidence(tests)).assign(episode=episode.id)
+    others = evidence[evidence["check"] != "sli"]
+    evidence = pd.concat([others, rows.reindex(columns=evidence.columns)], ignore_index=True).astype(evidence.dtypes)
+    first_ns = first_manifest_ns(awaited, **window)
+    return replace(label, verdict="manifest", first_manifest_ns=first_ns), evidence

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from faultset.collector.verdicts.latent import LatentScore, service_scores
-from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_tests
+from faultset.collector.verdicts.sli import SliTest, as_seen_at, first_manifest_ns, sli_tests
 from faultset.collector.verdicts.stratified_latencies import with_load
 from faultset.collector.verdicts.validity import void_reason
 
@@ -38,6 +38,22 @@ class Judgement:
     sli_fires: bool
     latent_fires: bool
     void_reason: str = ""
+
+
+def sli_evidence(tests: Sequence[SliTest]) -> list[dict[str, Any]]:
+    """Return a row of evidence for each test on client requests and messages."""
+    return [
+        {
+            "check": "sli",
+            "subject": f"{test.endpoint} {test.test}",
+            "time": None,
+            "passed": test.fires,
+            "statistic": test.effect,
+            "p_value": test.p_value,
+            "detail": test.detail,
+        }
+        for test in tests
+    ]
 
 
 def judge(
@@ -77,18 +93,7 @@ def judge(
     seen = as_seen_at(awaited, end_ns)
     window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns, "end_ns": end_ns}
     tests = sli_tests(seen, **window)
-    rows: list[dict[str, Any]] = [
-        {
-            "check": "sli",
-            "subject": f"{test.endpoint} {test.test}",
-            "time": None,
-            "passed": test.fires,
-            "statistic": test.effect,
-            "p_value": test.p_value,
-            "detail": test.detail,
-        }
-        for test in tests
-    ]
+    rows = sli_evidence(tests)
     sli_fires = any(test.fires for test in tests)
     scores = {s.service: s for s in service_scores(wide, reference_end_ns=reference_end_ns, onset_ns=onset_ns)}
     moved = [scores.get(t, LatentScore(service=t, score=0.0, series="")) for t in targets]
