@@ -89,6 +89,10 @@ class HostLimit:
                 self._limit = min(self._most, self._limit + 1)
 
 
+_LONGEST_REASON = 240
+"""How many characters of a reason a notice tells: a void episode names endpoint and numbers at its end."""
+
+
 class EpisodeQueue:
     """Episodes that wait, in the order in which they are run.
 
@@ -144,6 +148,6 @@ class EpisodeQueue:
         cause = ", which is put down to the host" if outcome.spoiled_by_host else ""
         self.notices.append(
             f"{episode.plan.episode}  {episode.plan.title}: attempt {episode.attempt} is void "
-            f"({brief(outcome.failure)}){cause}; it is repeated after the others"
+            f"({brief(outcome.failure, _LONGEST_REASON)}){cause}; it is repeated after the others"
         )
         return True
