@@ -63,3 +63,15 @@ def test_a_fault_that_follows_schedules_must_take_a_course() -> None:
         def slow_pipe(platform, target, rng):
             """Never."""
             return {}
+
+
+def test_a_store_at_fault_is_found_by_naming_who_uses_it_only_where_the_cause_is_shared() -> None:
+    shared = set()
+    for app in map(load_app, ("hotel", "social", "astronomy")):
+        stores = {name for name, service in app.services.items() if service.store_driver is not None}
+        for name, spec in faults().items():
+            accepted = {
+                other for target in spec.targets(app) if target in stores for other in spec.also_accepted(app, target)
+            }
+            shared |= {name} if accepted - stores else set()
+    assert shared == {"revoke-auth", "user-unregistered", "poison-message"}

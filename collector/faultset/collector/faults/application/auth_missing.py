@@ -20,7 +20,7 @@ from faultset.collector.faults.stores import (
     flush_caches,
     restart_consumers,
 )
-from faultset.collector.faults.targets import consumer_names, databases_without_password
+from faultset.collector.faults.targets import databases_without_password
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.stores.driver import REQUIRE_PASSWORD
 
@@ -34,7 +34,6 @@ from faultset.collector.runtime.stores.driver import REQUIRE_PASSWORD
     check=consumer_fails,
     observe=consumers_before,
     check_sees="events",
-    also_accepted=consumer_names,
     needs=("exec", "runtime"),
 )
 def auth_missing(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.stores import flush_caches, restart_consumers
-from faultset.collector.faults.targets import consumer_names, databases
+from faultset.collector.faults.targets import databases
 from faultset.collector.platforms.api.platform import Platform
 
 
@@ -31,7 +31,6 @@ def claim_is_pending(platform: Platform, target: str, parameters: Mapping[str, A
     targets=databases,
     check=claim_is_pending,
     root_cause_kind="PersistentVolumeClaim",
-    also_accepted=consumer_names,
     needs=("exec", "runtime"),
 )
 def redeploy_without_pv(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

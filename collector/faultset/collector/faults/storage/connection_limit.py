@@ -8,7 +8,7 @@ import numpy as np
 
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.storage.server_limits import runs_with_limit, start_with_limit
-from faultset.collector.faults.targets import consumer_names, own_stores_of_requests
+from faultset.collector.faults.targets import own_stores_of_requests
 from faultset.collector.platforms.api.platform import Platform
 
 
@@ -18,7 +18,6 @@ from faultset.collector.platforms.api.platform import Platform
     fault_type="Misconfiguration",
     targets=own_stores_of_requests,
     check=runs_with_limit,
-    also_accepted=consumer_names,
     intensity="one or two connections",
     needs=("runtime",),
 )

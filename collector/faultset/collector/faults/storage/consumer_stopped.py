@@ -9,7 +9,7 @@ import numpy as np
 
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.stores import account_of, administer, store_state
-from faultset.collector.faults.targets import consumed_brokers, consuming_services
+from faultset.collector.faults.targets import consumed_brokers
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.stores.driver import REVOKE_CONSUMING
 
@@ -26,7 +26,6 @@ def refuses_consumers(platform: Platform, target: str, parameters: Mapping[str, 
     fault_type="Authentication Issue",
     targets=consumed_brokers,
     check=refuses_consumers,
-    also_accepted=consuming_services,
     needs=("exec", "runtime"),
 )
 def consumer_stopped(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.storage.repeated_work import begin_repeated_work, is_work_running
 from faultset.collector.faults.stores import stores_with_capability
-from faultset.collector.faults.targets import consumer_names, own_stores_of_requests
+from faultset.collector.faults.targets import own_stores_of_requests
 from faultset.collector.platforms.api.platform import Platform
 
 
@@ -19,7 +19,6 @@ from faultset.collector.platforms.api.platform import Platform
     fault_type="Operation Error",
     targets=stores_with_capability("locks", own_stores_of_requests),
     check=is_work_running,
-    also_accepted=consumer_names,
     root_cause_kind="Pod",
     intensity="250 to 1,300 ms at a time, pauses of 0.5 to 3 s",
     gray=True,

@@ -9,7 +9,7 @@ import numpy as np
 
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.stores import account_of, administer, store_state, stores_with_capability
-from faultset.collector.faults.targets import consumer_names, written_stores
+from faultset.collector.faults.targets import written_stores
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.stores.driver import REVOKE_WRITING
 
@@ -26,7 +26,6 @@ def refuses_writes(platform: Platform, target: str, parameters: Mapping[str, Any
     fault_type="Authentication Issue",
     targets=stores_with_capability("accounts", written_stores),
     check=refuses_writes,
-    also_accepted=consumer_names,
     needs=("exec", "runtime"),
 )
 def read_only_account(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

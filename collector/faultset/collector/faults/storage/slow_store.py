@@ -10,7 +10,7 @@ from faultset.collector.faults.intensities import drawn_between
 from faultset.collector.faults.network.evidence import is_impaired
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import consumer_names, stores_of_requests
+from faultset.collector.faults.targets import stores_of_requests
 from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
 from faultset.collector.platforms.api.impairments import Delay
 from faultset.collector.platforms.api.platform import Platform
@@ -23,7 +23,6 @@ from faultset.collector.platforms.api.platform import Platform
     category="symptomatic",
     targets=stores_of_requests,
     check=is_impaired,
-    also_accepted=consumer_names,
     root_cause_kind="Pod",
     intensity="25 to 300 ms",
     gray=True,

@@ -9,7 +9,7 @@ import numpy as np
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.storage.server_limits import runs_with_limit, start_with_limit
 from faultset.collector.faults.stores import stores_with_capability
-from faultset.collector.faults.targets import consumer_names, written_stores
+from faultset.collector.faults.targets import written_stores
 from faultset.collector.platforms.api.platform import Platform
 
 
@@ -19,7 +19,6 @@ from faultset.collector.platforms.api.platform import Platform
     fault_type="Misconfiguration",
     targets=stores_with_capability("memory-limit", written_stores),
     check=runs_with_limit,
-    also_accepted=consumer_names,
     intensity="256 to 700 KiB",
     needs=("runtime",),
 )

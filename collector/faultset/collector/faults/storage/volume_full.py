@@ -9,7 +9,7 @@ import numpy as np
 
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.stores import act_as_administrator, store_state
-from faultset.collector.faults.targets import consumer_names, written_databases
+from faultset.collector.faults.targets import written_databases
 from faultset.collector.platforms.api.platform import Platform
 
 
@@ -28,7 +28,6 @@ def has_no_room(platform: Platform, target: str, parameters: Mapping[str, Any], 
     fault_type="Network/Storage Issue",
     targets=written_databases,
     check=has_no_room,
-    also_accepted=consumer_names,
     intensity="0 to 1,500 bytes left",
     needs=("exec", "runtime"),
 )
