@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from faultset.collector.plans.plan import Plan
 from faultset.collector.verdicts.calibration import Calibration, Window, to_json
-from faultset.collector.verdicts.later_verdicts import judge_again, later_verdict
+from faultset.collector.verdicts.later_verdicts import judge_again, later_verdict, with_accepted_names
 from faultset.core.command_line.console import root as faultset
 from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.verification import verify
@@ -102,14 +102,24 @@ def test_a_fault_that_only_left_messages_unprocessed_is_manifest(unjudged: Path,
     assert "orders to rate completion" in set(evidence.loc[evidence["passed"], "subject"])
     assert set(evidence["check"]) == set(episode.evidence["check"])
     goes_on = with_messages(episode, tmp_path / "goes-on", processed_until_ns=episode.label.view_end_ns)
-    assert later_verdict(goes_on, [])[0] == episode.label
+    assert later_verdict(goes_on, [])[0].verdict == "unknown"
+
+
+def test_a_root_cause_is_found_by_the_names_that_this_release_accepts(unjudged: Path) -> None:
+    dataset = open_dataset(unjudged)
+    episode = next(e for e in map(dataset.episode, dataset.episodes) if e.label.fault == "redeploy-without-pv")
+    (before,) = episode.label.root_causes
+    earlier = replace(before, accepted=(before.service, "whoever-uses-it"))
+    plan = Plan.from_json(next(record["args"] for record in episode.journal if record.get("verb") == "plan"))
+    (found,) = with_accepted_names(replace(episode.label, root_causes=(earlier,)), plan).root_causes
+    assert found == replace(before, accepted=(before.service,))
 
 
 @pytest.mark.parametrize("change", [{"app": "shop"}, {"platform": "kubernetes"}, {"load": "ramp"}])
 def test_limits_of_another_kind_change_nothing(unjudged: Path, change: dict[str, str]) -> None:
     episode = unknown_episode(unjudged)
     label, evidence = later_verdict(episode, [limits(episode, 0.0, **change)])
-    assert label == episode.label
+    assert replace(label, root_causes=episode.label.root_causes) == episode.label
     assert evidence.equals(episode.evidence)
 
 
@@ -119,6 +129,7 @@ def test_all_but_the_unknown_verdicts_stay_and_the_dataset_is_sound(unjudged: Pa
     made = judge_again(unjudged, tmp_path / "judged", calibrations=[limits(episode, 0.0)])
     for name in before.episodes:
         known, now = before.label(name), made.label(name)
+        known = replace(known, root_causes=now.root_causes)
         assert now == (replace(known, verdict="latent") if known.verdict == "unknown" else known)
         assert made.view(name).metrics().equals(before.view(name).metrics())
     assert made.provenance["judged_from"]["judged"] == 1

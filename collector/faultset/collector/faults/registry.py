@@ -129,6 +129,11 @@ class FaultSpec:
         """Return the root cause of an episode on that target."""
         return self.root_cause(app, target) if self.root_cause else FaultyObject(self.root_cause_kind, target)
 
+    def accepted_names(self, app: AppSpec, target: str) -> tuple[str, ...]:
+        """Return the names that find the root cause of an episode on that target, that of the target first."""
+        names = (target, self.object_at_fault(app, target).name, *self.also_accepted(app, target))
+        return tuple(dict.fromkeys(names))
+
     def inject_with(
         self, platform: Platform, target: str, rng: np.random.Generator, course: Course | None
     ) -> Parameters:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from faultset.collector.apps import load_app
+from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import Plan
 from faultset.collector.verdicts.calibration import Calibration, shipped, threshold_of
 from faultset.collector.verdicts.deliveries import deliveries
@@ -40,8 +42,8 @@ def judge_again(
 
     An episode whose fault clients did not feel becomes manifest where the spans of a queue show that messages were left
     unprocessed. One of the verdict `unknown` becomes latent otherwise where the score of a target, which its evidence
-    has, is above the limit for its application, platform, step and load, and silent where it is not. Where there is no
-    limit, and in all other episodes, nothing changes.
+    has, is above the limit for its application, platform, step and load, and silent where it is not; where there is no
+    limit, it stays unknown. Names that find a root cause are those that this release accepts. All else stays.
 
     Parameters
     ----------
@@ -82,13 +84,15 @@ def judge_again(
 
 def later_verdict(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[Label, pd.DataFrame]:
     """Return label and evidence of an episode, with what its messages show and with a limit that there is now."""
-    label, evidence = episode.label, episode.evidence
+    plan = next((record["args"] for record in read_journal(episode.path) if record.get("verb") == "plan"), None)
+    if plan is None:
+        return episode.label, episode.evidence
+    known = Plan.from_json(plan)
+    label, evidence = with_accepted_names(episode.label, known), episode.evidence
     if label.fault is not None and label.verdict in UNFELT and (found := _felt_by_messages(episode, label, evidence)):
         return found
-    plan = next((record["args"] for record in read_journal(episode.path) if record.get("verb") == "plan"), None)
-    if label.verdict != UNKNOWN or plan is None:
+    if label.verdict != UNKNOWN:
         return label, evidence
-    known = Plan.from_json(plan)
     limit = threshold_of(calibrations, known.app, known.platform, known.step_s, known.traffic.name)
     latent = evidence["check"] == "latent"
     if limit is None or not latent.any():
@@ -99,6 +103,17 @@ def later_verdict(episode: Episode, calibrations: Iterable[Calibration]) -> tupl
         passed=evidence["passed"].where(~latent, above), detail=evidence["detail"].where(~latent, details)
     )
     return replace(label, verdict="latent" if above.any() else "silent"), evidence
+
+
+def with_accepted_names(label: Label, plan: Plan) -> Label:
+    """Return a label whose root causes are found by the names that the plan's faults have in this release."""
+    known = faults()
+    if not all(one.fault in known for one in plan.faults):
+        return label
+    app = load_app(plan.app_file or plan.app)
+    names = {one.target: known[one.fault].accepted_names(app, one.target) for one in plan.faults}
+    causes = tuple(replace(cause, accepted=names.get(cause.service, cause.accepted)) for cause in label.root_causes)
+    return replace(label, root_causes=causes)
 
 
 def _felt_by_messages(episode: Episode, label: Label, evidence: pd.DataFrame) -> tuple[Label, pd.DataFrame] | None:

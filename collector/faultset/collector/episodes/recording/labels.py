@@ -55,7 +55,7 @@ def label_of(
 
 def _cause(one: FaultRecord, app: AppSpec) -> dict[str, Any]:
     cause = one.spec.object_at_fault(app, one.target)
-    accepted = dict.fromkeys((one.target, cause.name, *one.spec.also_accepted(app, one.target)))
+    accepted = one.spec.accepted_names(app, one.target)
     return {**cause._asdict(), "service": one.target, "accepted": [*accepted]}
 
 
