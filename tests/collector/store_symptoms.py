@@ -36,10 +36,12 @@ class Symptoms:
     failing: frozenset[str]
 
 
-def symptoms(app: str, fault: str, target: str, stores: str, folder: Path, host: PlatformHost) -> Symptoms:
-    """Try a fault on a host."""
+def symptoms(
+    app: str, fault: str, target: str, stores: str, folder: Path, host: PlatformHost, platform_name: str = "local"
+) -> Symptoms:
+    """Try a fault on a host, with the stores that there can be on a platform."""
     folder.mkdir()
-    spec, loaded = get_fault(fault), with_stores(load_app(app), stores)
+    spec, loaded = get_fault(fault), with_stores(load_app(app), stores, platform_name)
     journal = Journal(folder / "journal.jsonl")
     platform = host.create_platform(loaded, folder, journal, episode="parity", seed=0, step_s=1.0)
     begun_ns = time.time_ns()

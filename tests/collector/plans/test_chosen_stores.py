@@ -27,7 +27,21 @@ def test_original_stores_take_the_place_where_there_is_a_driver_and_nowhere_else
     assert hotel.services["memcached-rate"].program == ("faultset-store", "original-memcached")
     assert hotel.services["mongodb-geo"].program == ("faultset-store", "mongodb", "--auth")
     assert shop.services["postgresql"].program == ("faultset-store", "original-postgresql", "--auth")
+    assert shop.services["kafka"].program == ("faultset-store", "original-kafka")
     assert shop.services["valkey-cart"].program == ("faultset-store", "valkey")
+
+
+def test_a_cluster_runs_only_servers_that_its_image_can_have() -> None:
+    shop = with_stores(load_app("astronomy"), "original", "kubernetes")
+    assert shop.services["postgresql"].program == ("faultset-store", "original-postgresql", "--auth")
+    assert shop.services["kafka"] == load_app("astronomy").services["kafka"]
+
+
+def test_a_store_that_starts_slowly_is_ready_when_it_takes_connections() -> None:
+    usual, shop = load_app("astronomy"), with_stores(load_app("astronomy"), "original")
+    assert usual.services["kafka"].readiness is None
+    assert shop.services["kafka"].readiness is not None
+    assert shop.services["postgresql"].readiness is None
 
 
 def test_an_unknown_choice_names_the_nearest() -> None:

@@ -61,7 +61,7 @@ def try_fault(
     from faultset.core.suggestions import unknown_name
 
     choice = parse_stores(stores, platform)
-    spec, loaded = get_fault(name), with_stores(load_app(app), choice)
+    spec, loaded = get_fault(name), with_stores(load_app(app), choice, platform)
     if reason := unavailable_reason(spec, loaded):
         raise UsageError(f"fault {name} {reason}; name another application with --app")
     possible = spec.targets(loaded)

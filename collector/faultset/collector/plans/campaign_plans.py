@@ -51,7 +51,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 1]))
     drafts: list[_Draft] = []
     files: dict[str, str] = {}
-    apps = {name: with_stores(load_app(name), request.stores) for name in request.apps}
+    apps = {name: with_stores(load_app(name), request.stores, request.platform) for name in request.apps}
     chosen = faults_by_app(request, list(apps.values()), rng)
     for name, app in apps.items():
         if is_path(name):
@@ -133,7 +133,9 @@ def campaign_id(request: CampaignRequest) -> str:
 def requested_code(request: CampaignRequest) -> dict[str, str]:
     """Return which code a campaign runs; see `campaign_code`."""
     chosen = faults_by_app(
-        request, [with_stores(load_app(name), request.stores) for name in request.apps], np.random.default_rng(0)
+        request,
+        [with_stores(load_app(name), request.stores, request.platform) for name in request.apps],
+        np.random.default_rng(0),
     )
     specs = {spec.name: spec for repetitions in chosen.values() for specs in repetitions for spec in specs}
     return campaign_code(list(specs.values()), request.apps, request.platform, request.sources)

@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from faultset.collector.apps import load_app
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.hosts import PlatformHost
 from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS, STORE_DRIVERS
-from faultset.collector.spec.app import AppSpec
+from faultset.collector.runtime.stores.originals.driver import OriginalDriver
+from faultset.collector.spec.app import AppSpec, ServiceSpec
+from faultset.collector.spec.features.pods import Probe
 from faultset.collector.spec.store_choices import REDIS_STORES
 
+EMBEDDED = "local"
+"""The platform that runs the servers of this machine."""
 _REDIS_BY_NAME = ("redis", "valkey")
 """Roles that are Redis' own, or of a server with its protocol."""
+_READINESS = Probe(every_s=2)
 
 
-def with_stores(app: AppSpec, choice: str | None) -> AppSpec:
-    """Return an application whose stores are the chosen ones; of an original kind wherever there is a driver for it."""
+def with_stores(app: AppSpec, choice: str | None, platform: str = EMBEDDED) -> AppSpec:
+    """Return an application whose stores are the chosen ones; of an original kind wherever there is a driver for it.
+
+    Clusters run no servers but those that Debian's packages have, from which their image is built.
+    """
     if choice is None or choice == REDIS_STORES:
         return app
+    drivers = {
+        role: driver for role, driver in ORIGINAL_DRIVERS.items() if driver.debian_package or platform == EMBEDDED
+    }
     services = {
-        name: service.model_copy(
-            update={"program": (service.program[0], ORIGINAL_DRIVERS[service.store_driver].name, *service.program[2:])}
-        )
-        if service.store_driver in ORIGINAL_DRIVERS
-        else service
+        name: _with_driver(service, drivers[service.store_driver]) if service.store_driver in drivers else service
         for name, service in app.services.items()
     }
     return app.model_copy(update={"services": services})
+
+
+def _with_driver(service: ServiceSpec, driver: OriginalDriver) -> ServiceSpec:
+    """Return a store with an original server; one that starts slowly is ready when it takes connections."""
+    changes: dict[str, Any] = {"program": (service.program[0], driver.name, *service.program[2:])}
+    if driver.starts_slowly and service.readiness is None:
+        changes["readiness"] = _READINESS
+    return service.model_copy(update=changes)
 
 
 def original_servers(host: PlatformHost, app: AppSpec) -> dict[str, str]:
@@ -77,16 +93,16 @@ def check_stores(host: PlatformHost, apps: Iterable[AppSpec]) -> list[str]:
         return []
     return [
         f"stores of the kind {' and '.join(replaced)} are played by Redis all the same: there is no driver of an "
-        "original server for them"
+        "original server for them there"
     ]
 
 
 def planned_app(plan: Plan) -> AppSpec:
     """Return the application of a plan, with the stores that the plan asks for."""
-    return with_stores(load_app(plan.app_file or plan.app), plan.stores)
+    return with_stores(load_app(plan.app_file or plan.app), plan.stores, plan.platform)
 
 
 def check_planned_stores(host: PlatformHost, plans: Iterable[Plan]) -> list[str]:
     """See whether the stores of plans can run on a host; see `check_stores`."""
-    asked = {(plan.app_file or plan.app, plan.stores): plan for plan in plans if plan.stores is not None}
+    asked = {(plan.app_file or plan.app, plan.stores, plan.platform): plan for plan in plans if plan.stores is not None}
     return check_stores(host, (planned_app(plan) for plan in asked.values()))

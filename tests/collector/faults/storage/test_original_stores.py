@@ -20,6 +20,9 @@ CASES = (
     ("astronomy", "user-unregistered", "postgresql"),
     ("astronomy", "volume-full", "postgresql"),
     ("astronomy", "locked-store", "postgresql"),
+    ("astronomy", "consumer-stopped", "kafka"),
+    ("astronomy", "poison-message", "kafka"),
+    ("astronomy", "kafka-queue-problems", "kafka"),
 )
 
 

@@ -39,8 +39,8 @@ def loaded(api: Api) -> None:
 def test_a_fault_of_an_original_store_shows_on_a_cluster_as_on_the_embedded_platform(
     app: str, fault: str, target: str, loaded: None, tmp_path: Path
 ) -> None:
-    here = symptoms(app, fault, target, "original", tmp_path / "here", LocalHost())
-    there = symptoms(app, fault, target, "original", tmp_path / "there", KubernetesHost(image=REPOSITORY))
+    here = symptoms(app, fault, target, "original", tmp_path / "here", LocalHost(), "kubernetes")
+    there = symptoms(app, fault, target, "original", tmp_path / "there", KubernetesHost(image=REPOSITORY), "kubernetes")
     assert here.confirmed
     assert there == here
 

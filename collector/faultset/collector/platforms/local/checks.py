@@ -48,9 +48,8 @@ def _redis() -> Requirement:
 def _original_stores() -> Requirement:
     """Say which servers `--stores original` would find; nothing else needs them."""
     from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
-    from faultset.collector.runtime.stores.originals.driver import find_program
 
-    found = (f"{role}: {find_program(driver.programs[0]) or 'none'}" for role, driver in ORIGINAL_DRIVERS.items())
+    found = (f"{role}: {driver.location() or 'none'}" for role, driver in ORIGINAL_DRIVERS.items())
     return Requirement("original stores", True, ", ".join(found), "")
 
 

@@ -11,14 +11,14 @@ from faultset.collector.runtime.background.consumers import BODY
 if TYPE_CHECKING:
     import redis
 
-_UNREADABLE = '{"order_id": '
+UNREADABLE = '{"order_id": '
 
 
 def publish_unreadable(access: StoreAccess, stream: str) -> None:
     """Add a message to a stream whose body breaks off."""
     client = access.administrator()
     try:
-        client.xadd(stream, {BODY: _UNREADABLE})
+        client.xadd(stream, {BODY: UNREADABLE})
         client.incr(f"{stream}:published")
     finally:
         client.close()
@@ -37,13 +37,13 @@ def remove_unreadable(access: StoreAccess, stream: str) -> None:
 def unreadable_messages(client: redis.Redis, stream: str) -> list[str]:
     """Return the identities of the messages of a stream that no consumer can read."""
     entries: Any = client.xrange(stream) or []
-    return [identity for identity, fields in entries if fields and not _is_readable(fields.get(BODY, "{}"))]
+    return [identity for identity, fields in entries if fields and not is_readable(fields.get(BODY, "{}"))]
 
 
-def _is_readable(body: str) -> bool:
+def is_readable(body: str) -> bool:
     """Say whether a message's body is what consumers understand: JSON.
 
-    >>> _is_readable('{"order_id": "1"}'), _is_readable("{order")
+    >>> is_readable('{"order_id": "1"}'), is_readable("{order")
     (True, False)
     """
     try:

@@ -9,6 +9,7 @@ from faultset.collector.runtime.stores.kafka import KafkaDriver
 from faultset.collector.runtime.stores.memcached import MemcachedDriver
 from faultset.collector.runtime.stores.mongodb import MongoDriver
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
+from faultset.collector.runtime.stores.originals.kafka.driver import OriginalKafkaDriver
 from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
 from faultset.collector.runtime.stores.originals.postgresql import OriginalPostgresDriver
 from faultset.collector.runtime.stores.postgresql import PostgresDriver
@@ -27,6 +28,7 @@ STORE_DRIVERS: dict[str, StoreDriver] = {
         PostgresDriver(),
         ValkeyDriver(),
         RocksDBDriver(),
+        OriginalKafkaDriver(),
         OriginalMemcachedDriver(),
         OriginalPostgresDriver(),
     )

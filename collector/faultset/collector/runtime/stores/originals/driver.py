@@ -26,15 +26,18 @@ class OriginalDriver(StoreDriver):
     programs
         Programs that the server needs.
     debian_package
-        Package of Debian that has them.
+        Package of Debian that has them, so that the image for clusters can; None where no package has.
     client_library
         Python package that speaks the server's protocol.
+    starts_slowly
+        Whether it takes seconds until it takes connections.
     """
 
     role: ClassVar[str]
     programs: ClassVar[tuple[str, ...]]
-    debian_package: ClassVar[str]
+    debian_package: ClassVar[str | None]
     client_library: ClassVar[str]
+    starts_slowly: ClassVar[bool] = False
 
     @property
     def system(self) -> str:
@@ -44,6 +47,10 @@ class OriginalDriver(StoreDriver):
     @abstractmethod
     def version(self) -> str:
         """Return the name and version of the server that is installed; raise PlatformError."""
+
+    def location(self) -> str | None:
+        """Return where the server is installed; None where it is not."""
+        return find_program(self.programs[0])
 
     def program(self, name: str) -> str:
         """Return the path of a program of the server; raise PlatformError when it is not installed."""
