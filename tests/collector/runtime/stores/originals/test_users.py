@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
+from faultset.collector.runtime.stores.originals import users
 from faultset.collector.runtime.stores.originals.users import argv_as_user, argv_with_private_memory
 from faultset.core.errors import PlatformError
 
@@ -24,6 +26,21 @@ def test_root_starts_it_as_somebody_else_who_ends_with_the_node(monkeypatch: pyt
     assert argv[-3:] == ["--", "/usr/bin/server", "-x"]
     assert "--pdeathsig=KILL" in argv
     assert not any(word in ("--reuid=0", "--regid=0") for word in argv)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "kept"), [("000001ffffffffff", "-all,+dac_read_search"), ("00000000a80425fb", "-all")]
+)
+def test_the_server_keeps_no_right_that_root_in_a_container_does_not_have(
+    bounds: str, kept: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    status = tmp_path / "status"
+    status.write_text(f"Name:\tpython\nCapBnd:\t{bounds}\nCapAmb:\t0000000000000000\n")
+    monkeypatch.setattr(users, "_STATUS", status)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    argv = argv_as_user(["/usr/bin/server"], "nobody")
+    assert {f"--{option}={kept}" for option in ("inh-caps", "ambient-caps", "bounding-set")} < {*argv}
 
 
 def test_without_setpriv_root_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -11,8 +12,10 @@ from pathlib import Path
 
 from faultset.core.errors import PlatformError
 
-_READING = "-all,+dac_read_search"
-"""What the user keeps of root's rights: to find its files below folders that only root may enter."""
+_READING = "dac_read_search"
+"""What the user keeps of root's rights where root has it: to find its files below folders that only root may enter."""
+_READING_BIT = 2
+_STATUS = Path("/proc/self/status")
 
 _NAMESPACES = (("--ipc",), ("--user", "--map-current-user", "--ipc"))
 """Options of `unshare` for memory of a server's own: as root may have it, and as others may on most systems."""
@@ -51,9 +54,16 @@ def argv_as_user(argv: Sequence[str], preferred: str) -> list[str]:
     user = server_user(preferred)
     if user is None:
         return [*argv]
-    rights = [f"--inh-caps={_READING}", f"--ambient-caps={_READING}", f"--bounding-set={_READING}"]
+    kept = f"-all,+{_READING}" if _may_read_everything() else "-all"
+    rights = [f"--inh-caps={kept}", f"--ambient-caps={kept}", f"--bounding-set={kept}"]
     ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
     return [str(shutil.which("setpriv")), *ids, *rights, "--pdeathsig=KILL", "--", *argv]
+
+
+def _may_read_everything() -> bool:
+    """Say whether this root may enter any folder, which root inside a container may not."""
+    found = re.search(r"^CapBnd:\s*([0-9a-f]+)$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> _READING_BIT & 1)
 
 
 def argv_with_private_memory(argv: Sequence[str]) -> list[str]:
