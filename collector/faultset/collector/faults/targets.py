@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from faultset.collector.spec.app import AppSpec
+
+Targets = Callable[[AppSpec], tuple[str, ...]]
+"""A selection of services of an application."""
 
 
 def running_services(app: AppSpec) -> tuple[str, ...]:
@@ -58,6 +63,20 @@ def own_stores_of_requests(app: AppSpec) -> tuple[str, ...]:
         for name in stores_of_requests(app)
         if app.services[name].store_driver is not None and app.has_deployment(name)
     )
+
+
+def with_stores_of_requests(selection: Targets) -> Targets:
+    """Return a selection with the stores of ours beside it that requests wait for: any pod on their way can be hit.
+
+    Databases that would lose their data with the pod are left out.
+    """
+
+    def selected(app: AppSpec) -> tuple[str, ...]:
+        stores = (app.services[name] for name in own_stores_of_requests(app))
+        kept = (one.name for one in stores if one.kind == "cache" or one.claim or one.storage)
+        return tuple(dict.fromkeys((*selection(app), *kept)))
+
+    return selected
 
 
 def written_stores(app: AppSpec) -> tuple[str, ...]:

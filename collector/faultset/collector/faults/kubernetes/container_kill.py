@@ -9,7 +9,7 @@ import numpy as np
 
 from faultset.collector.faults.pods import container_status, last_end, pod_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import running_services
+from faultset.collector.faults.targets import running_services, with_stores_of_requests
 from faultset.collector.platforms.api.capabilities import ContainerKiller, require
 from faultset.collector.platforms.api.platform import Platform
 
@@ -34,7 +34,7 @@ def was_killed(platform: Platform, target: str, parameters: Mapping[str, Any], b
     fault_type="Operation Error",
     paper_number=13,
     category="symptomatic",
-    targets=running_services,
+    targets=with_stores_of_requests(running_services),
     check=was_killed,
     observe=restarts,
     check_sees="events",

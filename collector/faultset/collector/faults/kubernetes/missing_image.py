@@ -10,7 +10,7 @@ import numpy as np
 from faultset.collector.faults.deployments import container_of, patch_container
 from faultset.collector.faults.pods import container_status
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import logic_services
+from faultset.collector.faults.targets import logic_services, with_stores_of_requests
 from faultset.collector.platforms.api.platform import Platform
 
 
@@ -25,7 +25,7 @@ def waits_for_image(platform: Platform, target: str, parameters: Mapping[str, An
     "missing-image",
     system_level="Virtualization",
     fault_type="Misconfiguration",
-    targets=logic_services,
+    targets=with_stores_of_requests(logic_services),
     check=waits_for_image,
 )
 def missing_image(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from faultset.collector.faults.deployments import RECREATE
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import logic_services
+from faultset.collector.faults.targets import logic_services, with_stores_of_requests
 from faultset.collector.platforms.api.platform import Platform
 
 
@@ -27,7 +27,7 @@ def is_unscheduled(platform: Platform, target: str, parameters: Mapping[str, Any
     system_level="Virtualization",
     fault_type="Dependency Problem",
     paper_number=7,
-    targets=logic_services,
+    targets=with_stores_of_requests(logic_services),
     check=is_unscheduled,
 )
 def nonexistent_node(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

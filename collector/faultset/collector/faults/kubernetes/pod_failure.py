@@ -10,7 +10,7 @@ import numpy as np
 
 from faultset.collector.faults.pods import container_status, pod_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import logic_services
+from faultset.collector.faults.targets import logic_services, with_stores_of_requests
 from faultset.collector.platforms.api.capabilities import PodFailer
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.platforms.api.pod_state import BACK_OFF_REASONS
@@ -36,7 +36,7 @@ def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], b
     fault_type="Operation Error",
     paper_number=9,
     category="symptomatic",
-    targets=logic_services,
+    targets=with_stores_of_requests(logic_services),
     check=runs_pause,
     root_cause_kind="Pod",
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from faultset.collector.faults.pods import pod_of, pods_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import logic_services
+from faultset.collector.faults.targets import logic_services, with_stores_of_requests
 from faultset.collector.platforms.api.platform import Platform
 
 
@@ -30,7 +30,7 @@ def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any],
     system_level="Virtualization",
     fault_type="Operation Error",
     category="symptomatic",
-    targets=logic_services,
+    targets=with_stores_of_requests(logic_services),
     check=was_replaced,
     observe=pod_names,
     check_sees="events",

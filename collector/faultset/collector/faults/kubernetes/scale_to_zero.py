@@ -9,7 +9,7 @@ import numpy as np
 
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import logic_services
+from faultset.collector.faults.targets import logic_services, with_stores_of_requests
 from faultset.collector.platforms.api.platform import Platform
 
 
@@ -24,7 +24,7 @@ def has_no_pods(platform: Platform, target: str, parameters: Mapping[str, Any], 
     system_level="Virtualization",
     fault_type="Operation Error",
     paper_number=6,
-    targets=logic_services,
+    targets=with_stores_of_requests(logic_services),
     check=has_no_pods,
 )
 def scale_to_zero(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

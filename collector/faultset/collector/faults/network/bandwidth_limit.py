@@ -10,7 +10,7 @@ from faultset.collector.faults.intensities import drawn_between
 from faultset.collector.faults.network.evidence import is_impaired
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import called_services
+from faultset.collector.faults.targets import called_services, with_stores_of_requests
 from faultset.collector.platforms.api.capabilities import NetworkImpairer, require
 from faultset.collector.platforms.api.courses import Course
 from faultset.collector.platforms.api.impairments import Bandwidth
@@ -22,7 +22,7 @@ from faultset.collector.platforms.api.platform import Platform
     system_level="Operating System",
     fault_type="Network/Storage Issue",
     category="symptomatic",
-    targets=called_services,
+    targets=with_stores_of_requests(called_services),
     check=is_impaired,
     root_cause_kind="Pod",
     schedules=("intermittent", "delayed"),
