@@ -11,9 +11,11 @@ from faultset.collector.plans.chosen_stores import check_stores, original_server
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
 from faultset.collector.platforms.local.host import LocalHost
-from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
+from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS, STORE_DRIVERS, preferred_originals
+from faultset.collector.runtime.stores.originals.driver import OriginalDriver
+from faultset.collector.runtime.stores.originals.mongodb import OriginalMongoDriver
 from faultset.collector.spec.store_choices import parse_store_choice
-from faultset.core.errors import UsageError
+from faultset.core.errors import PlatformError, UsageError
 
 
 def test_redis_changes_nothing_of_an_application() -> None:
@@ -25,7 +27,7 @@ def test_redis_changes_nothing_of_an_application() -> None:
 def test_original_stores_take_the_place_where_there_is_a_driver_and_nowhere_else() -> None:
     hotel, shop = (with_stores(load_app(name), "original") for name in ("hotel", "astronomy"))
     assert hotel.services["memcached-rate"].program == ("faultset-store", "original-memcached")
-    assert hotel.services["mongodb-geo"].program == ("faultset-store", "mongodb", "--auth")
+    assert hotel.services["mongodb-geo"].program == ("faultset-store", ORIGINAL_DRIVERS["mongodb"].name, "--auth")
     assert shop.services["postgresql"].program == ("faultset-store", "original-postgresql", "--auth")
     assert shop.services["kafka"].program == ("faultset-store", "original-kafka")
     assert shop.services["valkey-cart"].program == ("faultset-store", "valkey")
@@ -70,23 +72,65 @@ def test_faults_leave_stores_out_that_cannot_have_them() -> None:
     usual, original = load_app("hotel"), with_stores(load_app("hotel"), "original")
     for fault in ("locked-store", "heavy-query", "read-only-account", "store-memory-limit"):
         spec = get_fault(fault)
-        assert set(spec.targets(usual)) - set(spec.targets(original)) <= {
-            "memcached-rate", "memcached-profile", "memcached-reserve",
-        }  # fmt: skip
+        left_out = set(spec.targets(usual)) - set(spec.targets(original))
+        assert all(name.startswith(("memcached", "mongodb")) for name in left_out)
         assert not {name for name in spec.targets(original) if name.startswith("memcached")}
     assert "memcached-rate" in get_fault("connection-limit").targets(original)
+
+
+@pytest.mark.parametrize(
+    ("driver", "possible", "impossible"),
+    [
+        ("original-mongodb", {"revoke-auth", "read-only-account", "user-unregistered"}, {"volume-full"}),
+        (
+            "original-ferretdb",
+            {"volume-full", "user-unregistered", "wrong-secret"},
+            {"revoke-auth", "read-only-account"},
+        ),
+    ],
+)
+def test_mongodb_and_ferretdb_differ_in_the_faults_that_they_can_have(
+    driver: str, possible: set[str], impossible: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = STORE_DRIVERS[driver]
+    assert isinstance(chosen, OriginalDriver)
+    monkeypatch.setitem(ORIGINAL_DRIVERS, "mongodb", chosen)
+    app = with_stores(load_app("hotel"), "original")
+    with_targets = {name for name in possible | impossible if get_fault(name).targets(app)}
+    assert with_targets == possible
+
+
+def test_ferretdb_is_taken_where_mongodb_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed: set[str] = set()
+    monkeypatch.setattr(
+        "faultset.collector.runtime.stores.originals.driver.find_program",
+        lambda name: f"/usr/bin/{name}" if name in installed else None,
+    )
+    found: list[str] = []
+    for name in ("", "ferretdb", "mongod"):
+        installed.add(name)
+        found.append(preferred_originals()["mongodb"].name)
+    assert found == ["original-mongodb", "original-ferretdb", "original-mongodb"]
+
+
+def test_a_missing_server_of_mongodb_is_one_sentence_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faultset.collector.runtime.stores.originals.driver.find_program", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    with pytest.raises(PlatformError, match=r"needs the program mongod for mongodb.* or FerretDB 1.24 \(ferretdb\)"):
+        OriginalMongoDriver().check()
 
 
 def test_what_redis_plays_all_the_same_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for driver in ORIGINAL_DRIVERS.values():
         monkeypatch.setattr(type(driver), "check", lambda self: None)
         monkeypatch.setattr(type(driver), "version", lambda self: f"{self.role} 1.2")
-    app = with_stores(load_app("hotel"), "original")
-    (sentence,) = check_stores(LocalHost(), [app])
-    assert "mongodb" in sentence
+    app, other = (with_stores(load_app(name), "original") for name in ("hotel", "tidb"))
+    assert not check_stores(LocalHost(), [app])
+    (sentence,) = check_stores(LocalHost(), [app, other])
+    assert "rocksdb" in sentence
     servers = store_servers(app, original_servers(LocalHost(), app))
     assert servers["memcached-rate"] == "memcached 1.2"
-    assert servers["mongodb-geo"] == "redis"
+    assert servers["mongodb-geo"] == "mongodb 1.2"
 
 
 def test_a_missing_client_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

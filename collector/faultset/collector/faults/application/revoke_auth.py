@@ -14,6 +14,7 @@ from faultset.collector.faults.stores import (
     consumers_before,
     flush_caches,
     restart_consumers,
+    stores_with_capability,
 )
 from faultset.collector.faults.targets import consumer_names, databases_with_password
 from faultset.collector.platforms.api.platform import Platform
@@ -25,7 +26,7 @@ from faultset.collector.runtime.stores.driver import REVOKE_RIGHTS
     system_level="Application",
     fault_type="Authentication Issue",
     paper_number=3,
-    targets=databases_with_password,
+    targets=stores_with_capability("rights", databases_with_password),
     check=consumer_fails,
     observe=consumers_before,
     check_sees="events",

@@ -8,6 +8,7 @@ import numpy as np
 
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.storage.server_limits import runs_with_limit, start_with_limit
+from faultset.collector.faults.stores import stores_with_capability
 from faultset.collector.faults.targets import own_stores_of_requests
 from faultset.collector.platforms.api.platform import Platform
 
@@ -16,7 +17,7 @@ from faultset.collector.platforms.api.platform import Platform
     "connection-limit",
     system_level="Application",
     fault_type="Misconfiguration",
-    targets=own_stores_of_requests,
+    targets=stores_with_capability("connection-limit", own_stores_of_requests),
     check=runs_with_limit,
     intensity="one or two connections",
     needs=("runtime",),

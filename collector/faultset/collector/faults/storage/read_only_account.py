@@ -14,17 +14,21 @@ from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.runtime.stores.driver import REVOKE_WRITING
 
 
+def _is_for_want_of_rights(refusal: str) -> bool:
+    return "permission" in refusal or "not authorized" in refusal
+
+
 def refuses_writes(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the store refuses a write of the application's account for want of the right."""
     refusal = store_state(platform, target).get("write_refused", "")
-    return f"{target} refuses writes of {parameters['account']}: {refusal}" if "permission" in refusal else None
+    return f"{target} refuses writes of {parameters['account']}: {refusal}" if _is_for_want_of_rights(refusal) else None
 
 
 @fault(
     "read-only-account",
     system_level="Application",
     fault_type="Authentication Issue",
-    targets=stores_with_capability("accounts", written_stores),
+    targets=stores_with_capability("rights", written_stores),
     check=refuses_writes,
     needs=("exec", "runtime"),
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.stores import act_as_administrator, store_state
+from faultset.collector.faults.stores import act_as_administrator, store_state, stores_with_capability
 from faultset.collector.faults.targets import written_databases
 from faultset.collector.platforms.api.platform import Platform
 
@@ -26,7 +26,7 @@ def has_no_room(platform: Platform, target: str, parameters: Mapping[str, Any], 
     "volume-full",
     system_level="Operating System",
     fault_type="Network/Storage Issue",
-    targets=written_databases,
+    targets=stores_with_capability("files", written_databases),
     check=has_no_room,
     intensity="0 to 1,500 bytes left",
     needs=("exec", "runtime"),

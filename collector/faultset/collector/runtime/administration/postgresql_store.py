@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from faultset.collector.runtime.administration.access import StoreAccess
+from faultset.collector.runtime.administration.process_limits import file_sizes, limit_file_size
 from faultset.collector.runtime.administration.store_administration import StoreAdministration
 from faultset.collector.runtime.background.processes import IsWanted, begin_work
 from faultset.collector.runtime.stores.originals.postgresql import SERVER_USER
@@ -22,7 +22,6 @@ from faultset.collector.runtime.stores.originals.postgresql_accounts import (
     as_administrator,
     quoted,
 )
-from faultset.collector.runtime.stores.originals.users import argv_as_user
 from faultset.core.errors import PlatformError
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ WHERE md5(first::text) = md5(second::text)
 """
 """Compares everything with everything; it ends when it has taken the time that it may take."""
 
-_FILE_SIZE = "Max file size"
 _FILL = """
 INSERT INTO {table} (key, document)
 SELECT 'filling-' || lpad(number::text, 6, '0'), repeat('x', 1980) FROM generate_series(1, {rows}) AS number
@@ -97,12 +95,12 @@ class PostgresAdministration(StoreAdministration):
 
         limit = self._as_administrator(fill, what="limit-files") + leave
         for pid in self._processes():
-            _limit_file_size(pid, str(limit))
+            limit_file_size(pid, str(limit), SERVER_USER)
 
     def free_files(self) -> None:
         """Let files grow as far as they might at the server's start, and collect the room that was taken."""
         for pid in self._processes():
-            _limit_file_size(pid, _file_sizes(pid)[1])
+            limit_file_size(pid, file_sizes(pid)[1], SERVER_USER)
 
         async def collect(connection: asyncpg.Connection) -> None:
             for table in await application_tables(connection):
@@ -128,7 +126,7 @@ class PostgresAdministration(StoreAdministration):
         refused = as_account(
             access.address, access.port, access.account, access.credentials.application, write, what="state"
         )
-        limit, most = _file_sizes(self._processes()[0])
+        limit, most = file_sizes(self._processes()[0])
         return {
             "write_refused": refused,
             "consume_refused": "",
@@ -168,20 +166,3 @@ class PostgresAdministration(StoreAdministration):
 async def _size(connection: asyncpg.Connection, table: str) -> int:
     """Return how many bytes the rows of a table take, used or not."""
     return int(await connection.fetchval("SELECT pg_relation_size($1::regclass)", quoted(table)) or 0)
-
-
-def _file_sizes(pid: int) -> tuple[str, str]:
-    """Return how many bytes a file of a process may have, and the most that it may be allowed, or `unlimited`."""
-    lines = Path(f"/proc/{pid}/limits").read_text(encoding="ascii").splitlines()
-    found = next(line for line in lines if line.startswith(_FILE_SIZE))
-    limit, most = found.removeprefix(_FILE_SIZE).split()[:2]
-    return limit, most
-
-
-def _limit_file_size(pid: int, limit: str) -> None:
-    """Limit the files of a process of the server, as the server's user: root may have lost that right."""
-    argv = argv_as_user(["prlimit", f"--pid={pid}", f"--fsize={limit}:"], SERVER_USER)
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
-    # a process that serves one connection may have ended meanwhile
-    if done.returncode and Path(f"/proc/{pid}").exists():
-        raise PlatformError(f"the files of process {pid} cannot be limited: {done.stderr.strip()}")

@@ -53,9 +53,9 @@ AdminAction = Literal[
 none of them puts right whatever may be wrong."""
 
 
-Capability = Literal["accounts", "locks", "memory-limit"]
-"""What a store has that faults need: accounts whose rights can be taken, locks and queries that keep others waiting,
-and a limit of memory at which it refuses writes."""
+Capability = Literal["accounts", "rights", "locks", "files", "memory-limit", "connection-limit"]
+"""What a store has that faults need: accounts, and rights of theirs that can be taken; locks and queries that keep
+others waiting; files whose size can be limited; limits of memory, at which it refuses writes, and of connections."""
 
 
 class AdminChange(NamedTuple):

@@ -11,6 +11,7 @@ from faultset.collector.runtime.stores.mongodb import MongoDriver
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.runtime.stores.originals.kafka.driver import OriginalKafkaDriver
 from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
+from faultset.collector.runtime.stores.originals.mongodb import OriginalFerretDriver, OriginalMongoDriver
 from faultset.collector.runtime.stores.originals.postgresql import OriginalPostgresDriver
 from faultset.collector.runtime.stores.postgresql import PostgresDriver
 from faultset.collector.runtime.stores.redis_cache import RedisCacheDriver
@@ -31,13 +32,25 @@ STORE_DRIVERS: dict[str, StoreDriver] = {
         OriginalKafkaDriver(),
         OriginalMemcachedDriver(),
         OriginalPostgresDriver(),
+        OriginalMongoDriver(),
+        OriginalFerretDriver(),
     )
 }
 
-ORIGINAL_DRIVERS: dict[str, OriginalDriver] = {
-    driver.role: driver for driver in STORE_DRIVERS.values() if isinstance(driver, OriginalDriver)
-}
-"""Drivers of original servers by the name of the driver in whose place they are."""
+
+def preferred_originals() -> dict[str, OriginalDriver]:
+    """Return a driver of an original server for each role: the first whose server is installed here, or the first."""
+    chosen: dict[str, OriginalDriver] = {}
+    for driver in STORE_DRIVERS.values():
+        if isinstance(driver, OriginalDriver):
+            preferred = chosen.setdefault(driver.role, driver)
+            if preferred.is_missing and not driver.is_missing:
+                chosen[driver.role] = driver
+    return chosen
+
+
+ORIGINAL_DRIVERS: dict[str, OriginalDriver] = preferred_originals()
+"""Drivers of original servers by the name of the driver in whose place they are; see `preferred_originals`."""
 
 
 def original_versions(names: Iterable[str]) -> dict[str, str]:
@@ -50,11 +63,12 @@ def original_versions(names: Iterable[str]) -> dict[str, str]:
     UsageError
         A Python package is missing.
     """
-    drivers = {driver.name: driver for driver in ORIGINAL_DRIVERS.values()}
-    versions = {}
+    versions: dict[str, str] = {}
     for name in names:
-        drivers[name].check()
-        versions[name] = drivers[name].version()
+        driver = STORE_DRIVERS[name]
+        assert isinstance(driver, OriginalDriver)
+        driver.check()
+        versions[name] = driver.version()
     return versions
 
 

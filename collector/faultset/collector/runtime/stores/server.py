@@ -14,11 +14,11 @@ from typing import get_args
 
 from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreDriver
 from faultset.collector.runtime.stores.drivers import (
-    ORIGINAL_DRIVERS,
     STORE_DRIVERS,
     original_versions,
     store_driver,
 )
+from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.runtime.stores.passwords import read_password
 from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, DATA_PATH
 from faultset.core.errors import FaultsetError, PlatformError
@@ -66,7 +66,11 @@ def _parser() -> argparse.ArgumentParser:
         store.add_argument("--max-memory-kib", type=int, help="what it may store")
         store.add_argument("--max-clients", type=int, help="how many connections it takes")
     versions = roles.add_parser("versions", help="print which original servers are installed, as JSON")
-    versions.add_argument("drivers", nargs="+", choices=[driver.name for driver in ORIGINAL_DRIVERS.values()])
+    versions.add_argument(
+        "drivers",
+        nargs="+",
+        choices=[name for name, driver in STORE_DRIVERS.items() if isinstance(driver, OriginalDriver)],
+    )
     admin = roles.add_parser("admin", help="do something as administrator of the store of this pod")
     admin.add_argument("driver", choices=STORE_DRIVERS)
     admin.add_argument("action", choices=get_args(AdminAction))

@@ -27,6 +27,8 @@ class OriginalDriver(StoreDriver):
         Programs that the server needs.
     debian_package
         Package of Debian that has them, so that the image for clusters can; None where no package has.
+    elsewhere
+        What to install where no package of Debian has them.
     client_library
         Python package that speaks the server's protocol.
     starts_slowly
@@ -36,6 +38,7 @@ class OriginalDriver(StoreDriver):
     role: ClassVar[str]
     programs: ClassVar[tuple[str, ...]]
     debian_package: ClassVar[str | None]
+    elsewhere: ClassVar[str] = ""
     client_library: ClassVar[str]
     starts_slowly: ClassVar[bool] = False
 
@@ -58,9 +61,14 @@ class OriginalDriver(StoreDriver):
         if found is None:
             raise PlatformError(
                 f"--stores original needs the program {name} for {self.role}, but it is not on the PATH; install "
-                f"{self.debian_package}, or leave --stores out"
+                f"{self.debian_package or self.elsewhere}, or leave --stores out"
             )
         return found
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether a program of the server is not installed here."""
+        return any(find_program(name) is None for name in self.programs)
 
     def check(self) -> None:
         """Raise UsageError without the client library, and PlatformError without the server."""

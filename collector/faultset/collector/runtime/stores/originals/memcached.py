@@ -30,7 +30,7 @@ class OriginalMemcachedDriver(OriginalDriver):
     role = "memcached"
     port = 11211
     keeps_data = False
-    capabilities = frozenset()
+    capabilities = frozenset({"connection-limit"})
     programs = ("memcached",)
     debian_package = "memcached"
     client_library = "pymemcache"

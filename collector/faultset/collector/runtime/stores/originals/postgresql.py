@@ -55,7 +55,7 @@ class OriginalPostgresDriver(OriginalDriver):
     role = "postgresql"
     port = 5432
     keeps_data = True
-    capabilities = frozenset({"accounts", "locks"})
+    capabilities = frozenset({"accounts", "rights", "locks", "files", "connection-limit"})
     programs = ("postgres", "initdb")
     debian_package = "postgresql"
     client_library = "asyncpg"

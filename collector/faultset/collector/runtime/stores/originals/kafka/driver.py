@@ -46,7 +46,7 @@ class OriginalKafkaDriver(OriginalDriver):
     port = 9092
     keeps_data = False
     carries_messages = True
-    capabilities = frozenset({"accounts"})
+    capabilities = frozenset({"accounts", "rights", "connection-limit"})
     programs = ()
     debian_package = None
     client_library = "aiokafka"
