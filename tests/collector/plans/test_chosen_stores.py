@@ -15,7 +15,7 @@ from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS, STORE_DR
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.runtime.stores.originals.mongodb import OriginalMongoDriver
 from faultset.collector.spec.store_choices import parse_store_choice
-from faultset.core.errors import PlatformError, UsageError
+from faultset.core.errors import DataError, PlatformError, UsageError
 
 
 def test_redis_changes_nothing_of_an_application() -> None:
@@ -48,7 +48,28 @@ def test_a_store_that_starts_slowly_is_ready_when_it_takes_connections() -> None
 
 def test_an_unknown_choice_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="original"):
-        parse_store_choice("orignal")
+        parse_store_choice("orignal", ORIGINAL_DRIVERS)
+    with pytest.raises(UsageError, match="postgresql"):
+        make_request(faults=["noop"], apps=["astronomy"], profile="quick", stores="memcached,postgres")
+
+
+def test_servers_of_some_kinds_leave_redis_in_the_place_of_the_others() -> None:
+    shop = with_stores(load_app("astronomy"), parse_store_choice("postgresql", ORIGINAL_DRIVERS))
+    assert shop.services["postgresql"].store_driver == "original-postgresql"
+    assert shop.services["kafka"].store_driver == "kafka"
+    options = {"faults": ["noop"], "apps": ["astronomy"], "profile": "quick"}
+    some, same = (make_request(**options, stores=text) for text in ("postgresql,memcached", "memcached, postgresql"))
+    assert campaign_id(some) == campaign_id(same)
+    assert make_request(**options, stores=",".join(ORIGINAL_DRIVERS)) == make_request(**options, stores="original")
+    plan, *_ = plan_campaign(some)
+    assert Plan.from_json(plan.to_json()).stores == "memcached,postgresql"
+
+
+@pytest.mark.parametrize("text", ["", "Memcached", "memcached;postgresql", "memcached,"])
+def test_a_plan_with_a_choice_of_another_form_is_refused(text: str) -> None:
+    (plan, *_) = plan_campaign(make_request(faults=["noop"], apps=["hotel"], profile="quick", stores="original"))
+    with pytest.raises(DataError, match="stores"):
+        Plan.from_json(plan.to_json().replace('"stores": "original"', f'"stores": "{text}"'))
 
 
 def test_the_choice_is_in_the_plans_and_makes_another_campaign() -> None:

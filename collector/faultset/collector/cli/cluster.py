@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 import click
 
-from faultset.collector.spec.store_choices import STORE_CHOICES
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _OPTIONS = (
@@ -26,9 +24,9 @@ _OPTIONS = (
 
 _STORES = click.option(
     "--stores",
-    type=click.Choice(STORE_CHOICES),
-    help="What the application's stores are: Redis in the place of all, by default, or the stores' own servers where "
-    "there is a driver for them.",
+    metavar="redis|original|KIND,...",
+    help="What the application's stores are: Redis in the place of all, by default, the stores' own servers, or those "
+    "of some kinds, such as memcached,postgresql.",
 )
 
 

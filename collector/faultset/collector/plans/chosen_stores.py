@@ -12,7 +12,7 @@ from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS, STORE_DR
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.features.pods import Probe
-from faultset.collector.spec.store_choices import REDIS_STORES
+from faultset.collector.spec.store_choices import StoreChoice, chosen_kinds
 
 EMBEDDED = "local"
 """The platform that runs the servers of this machine."""
@@ -21,16 +21,18 @@ _REDIS_BY_NAME = ("redis", "valkey")
 _READINESS = Probe(every_s=2)
 
 
-def with_stores(app: AppSpec, choice: str | None, platform: str = EMBEDDED) -> AppSpec:
-    """Return an application whose stores are the chosen ones; of an original kind wherever there is a driver for it.
+def with_stores(app: AppSpec, choice: StoreChoice | None, platform: str = EMBEDDED) -> AppSpec:
+    """Return an application whose stores of the chosen kinds are their own servers, where there is a driver.
 
     Clusters run no servers but those that Debian's packages have, from which their image is built.
     """
-    if choice is None or choice == REDIS_STORES:
-        return app
     drivers = {
-        role: driver for role, driver in ORIGINAL_DRIVERS.items() if driver.debian_package or platform == EMBEDDED
+        role: ORIGINAL_DRIVERS[role]
+        for role in chosen_kinds(choice, ORIGINAL_DRIVERS)
+        if ORIGINAL_DRIVERS[role].debian_package or platform == EMBEDDED
     }
+    if not drivers:
+        return app
     services = {
         name: _with_driver(service, drivers[service.store_driver]) if service.store_driver in drivers else service
         for name, service in app.services.items()

@@ -61,7 +61,7 @@ class OriginalDriver(StoreDriver):
         if found is None:
             raise PlatformError(
                 f"--stores original needs the program {name} for {self.role}, but it is not on the PATH; install "
-                f"{self.debian_package or self.elsewhere}, or leave --stores out"
+                f"{self.debian_package or self.elsewhere}, or name other kinds with --stores"
             )
         return found
 

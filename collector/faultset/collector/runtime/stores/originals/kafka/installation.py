@@ -38,18 +38,18 @@ def find_installation() -> KafkaInstallation:
     if home is None:
         raise PlatformError(
             "--stores original needs Apache Kafka, but neither KAFKA_HOME is set nor kafka-server-start.sh is on the "
-            "PATH; unpack Kafka and set KAFKA_HOME to its folder, or leave --stores out"
+            "PATH; unpack Kafka and set KAFKA_HOME to its folder, or name other kinds with --stores"
         )
     if not _server_jars(home):
         raise PlatformError(
             f"--stores original needs Apache Kafka, but {home} has no libs/{_SERVER_JARS}; set KAFKA_HOME to the "
-            "folder of an unpacked Kafka, or leave --stores out"
+            "folder of an unpacked Kafka, or name other kinds with --stores"
         )
     java = find_java()
     if java is None:
         raise PlatformError(
             "--stores original needs Java for kafka, but there is no program java on the PATH and none in JAVA_HOME; "
-            "install a Java runtime of version 17 or later, or leave --stores out"
+            "install a Java runtime of version 17 or later, or name other kinds with --stores"
         )
     return KafkaInstallation(java, home)
 
