@@ -94,8 +94,8 @@ def check_stores(host: PlatformHost, apps: Iterable[AppSpec]) -> list[str]:
     if not replaced:
         return []
     return [
-        f"stores of the kind {' and '.join(replaced)} are played by Redis all the same: there is no driver of an "
-        "original server for them there"
+        f"stores of the kind {' and '.join(replaced)} are played by Redis: no server of theirs is chosen, or none can "
+        "run there"
     ]
 
 
