@@ -146,6 +146,26 @@ def test_a_broker_that_fails_is_told_once_and_joined_again(monkeypatch: pytest.M
     assert service.log.errors == ["no broker"]
 
 
+def test_a_broker_that_refuses_messages_still_tells_the_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*about: Any, **options: Any) -> Any:
+        raise StoreError("rights", "not authorized")
+
+    broker = Broker()
+    monkeypatch.setattr(broker, "take", refuse)
+    service = service_with(broker)
+    asyncio.run(broker.publish("orders", messages("a", "b")))
+
+    async def run() -> None:
+        task = asyncio.create_task(consumed(broker, service, 1))
+        async with asyncio.timeout(5):
+            while 'topic="orders"} 2.0' not in service.metrics.exposition().decode():
+                await asyncio.sleep(0.005)
+        task.cancel()
+
+    asyncio.run(run())
+    assert service.log.errors == ["not authorized"]
+
+
 def test_a_message_that_cannot_be_read_is_tried_until_it_is_gone_and_holds_up_those_behind_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

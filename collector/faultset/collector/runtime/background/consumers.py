@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from typing import Any
@@ -58,7 +59,10 @@ class MessageConsumer:
         self._claimed_at = self._measured_at = 0.0
 
     async def run(self) -> None:
-        """Take, process and acknowledge messages for ever; a broker that fails is tried again every second."""
+        """Take, process and acknowledge messages for ever; a broker that fails is tried again every second.
+
+        One that only refuses messages still says how many there are.
+        """
         joined, silent = False, True
         while True:
             try:
@@ -75,6 +79,9 @@ class MessageConsumer:
                 if silent:
                     self._service.log.error(self._location, str(error))
                 silent = False
+                if error.kind == "rights":
+                    with contextlib.suppress(StoreError):
+                        await self._measure_lag()
                 await asyncio.sleep(_PAUSE_S)
 
     async def _measure_lag(self) -> None:
