@@ -216,5 +216,32 @@ def test_what_a_config_map_named_before_the_injection_is_no_leak(leaks):
     assert leaks(objects=[settings(1, "memory-leak=off"), settings(50, "memory-leak=on")]) == []
 
 
+def stateful(at_s: int, text: str) -> dict[str, object]:
+    time = 1_760_000_000_000_000_000 + at_s * 1_000_000_000
+    return SERVICE | {"time": time, "state": json.dumps({"spec": {"storageClassName": text}})}
+
+
+UNDONE = {
+    "seq": 1,
+    "state": "intent",
+    "args": {"storageClassName": "none-such"},
+    "inverse": [{"storageClassName": "usual-storage-48239"}],
+    "visible": ["none-such"],
+}
+
+
+def test_what_an_undo_goes_back_to_is_no_leak_where_the_object_had_it_before(leaks):
+    assert leaks(journal=[UNDONE], objects=[stateful(1, "usual-storage-48239"), stateful(50, "none-such")]) == []
+
+
+def test_what_an_undo_goes_back_to_is_a_leak_where_nothing_showed_it_before(leaks):
+    (finding,) = leaks(journal=[UNDONE], objects=[stateful(50, "usual-storage-48239")])
+    assert "column state shows a text or number from the journal" in finding
+
+
+def test_the_faults_name_in_the_state_of_an_object_is_a_leak_at_any_time(leaks):
+    assert any("the name of a fault" in one for one in leaks(objects=[stateful(1, "memory-leak")]))
+
+
 def test_a_word_of_the_injector_in_a_config_map_is_a_leak_at_any_time(leaks):
     assert any("a word of the injector" in one for one in leaks(objects=[settings(1, "chaos: none")]))

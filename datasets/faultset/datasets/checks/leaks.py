@@ -5,7 +5,8 @@ written to the journal (arguments, inverses, state) or drawn as a parameter, unl
 to an operator (`visible` in the journal) or it names an object that telemetry lists anyway. The name of a fault that
 views of other faults have in the same column as well tells nothing, and is no leak, nor is another text that they have
 anywhere: views of the same application are looked at where there are any. Neither is one that a ConfigMap had before
-anything was injected. A number tells nothing where otherwise equal texts of the column have many others.
+anything was injected, nor what an undo goes back to if the state of an object showed it then. A number tells nothing
+where otherwise equal texts of the column have many others.
 
 What an imported dataset shows is its source's doing and cannot be mended here: findings are warnings, and the names
 of metrics (RCAEval's fault "cpu" beside its metric "cpu") are no findings.
@@ -39,6 +40,8 @@ _METRIC_NAMES = (("context", ""), ("metrics", "metric"))
 _SHORTEST = 4
 _OTHERS = 8
 _CONFIGURATION = ("objects", "data")
+_STATE = ("objects", "state")
+_OF_TRUTH = "a text or number from the journal or the fault's parameters"
 _STATE_KEY = r'"[A-Za-z]+":'
 
 pc: Any = pyarrow.compute
@@ -148,7 +151,7 @@ def _word_needle(word: str) -> _Needle:
 
 
 def _secret_needle(text: str) -> _Needle:
-    return _Needle(text, _bounded(re.escape(text)), "a text or number from the journal or the fault's parameters", True)
+    return _Needle(text, _bounded(re.escape(text)), _OF_TRUTH, True)
 
 
 def _bounded(pattern: str) -> str:
@@ -199,12 +202,17 @@ def _matching(values: pa.Array, place: tuple[str, str], needle: _Needle) -> pa.A
 
 
 def _was_there_before(view: EpisodeView, needle: _Needle, place: tuple[str, str]) -> bool:
-    """Say whether a ConfigMap had a text already while all was healthy: settings name what they can be set to."""
-    if place != _CONFIGURATION:
+    """Say whether objects had a text already while all was healthy.
+
+    Settings name what they can be set to, also the fault's name. The state of an object has what an undo goes back to;
+    a name in it tells at any time.
+    """
+    if place != _CONFIGURATION and (place != _STATE or needle.what != _OF_TRUTH):
         return False
-    rows = view.table("objects", ["time", "data"])
+    table, column = place
+    rows = view.table(table, ["time", column])
     early = pc.less(rows["time"].cast(pa.int64()), view.context.reference_end_ns)
-    texts = rows["data"].filter(early).cast(pa.string()).unique().drop_null()
+    texts = rows[column].filter(early).cast(pa.string()).unique().drop_null()
     return len(_matching(texts, place, needle)) > 0
 
 

@@ -6,7 +6,6 @@ A refused login is an error of the connection: it never goes on as Redis' defaul
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from abc import abstractmethod
 from collections import deque
@@ -20,6 +19,7 @@ from faultset.collector.runtime.http.connections import MAX_AGE_S
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names
 from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
+from faultset.collector.runtime.stores.observed_client import ObservedClient
 
 _REDIAL_S = 0.1
 
@@ -73,18 +73,16 @@ class _Link(Connection):
         return reader is not None and not reader.at_eof() and time.monotonic() - self.born < MAX_AGE_S
 
 
-class RedisClient:
+class RedisClient(ObservedClient):
     """See `StoreClient`; connections live for five seconds at most.
 
     A collection is a hash `database.collection` from key to document, an appended one a list for each key.
     """
 
     def __init__(self, driver: RedisClientTraits, store: StoreAddress, context: ClientContext):
-        self.driver = driver
-        self.store = store
-        self._context = context
+        super().__init__(driver, store, context)
+        self._traits = driver
         self._idle: deque[_Link] = deque()
-        self._writing: dict[str, asyncio.Task[None]] = {}
 
     async def log_in(self) -> None:
         """Make a connection and keep it for the next command; raise StoreError."""
@@ -148,6 +146,10 @@ class RedisClient:
         """Write values of a cache."""
         await self.run("MSET", *(part for pair in values.items() for part in pair))
 
+    async def set_one(self, key: str, value: str) -> None:
+        """Write one value of a cache."""
+        await self.run("SET", key, value)
+
     def _key(self, collection: str, key: str | None = None) -> str:
         name = f"{self.store.database}.{collection}"
         return name if key is None else f"{name}:{key}"
@@ -159,45 +161,23 @@ class RedisClient:
 
     async def run_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Send commands together, then read their replies; raise StoreError for the first that is refused."""
-        start, status = time.perf_counter(), "OK"
-        try:
+        with self.observed(commands[0][0]):
             return await self._run_all(commands)
-        except StoreError as error:
-            status = error.kind
-            raise
-        finally:
-            labels = (self.store.name, self.driver.name, commands[0][0], status)
-            self._context.metrics.database(*labels).observe(time.perf_counter() - start)
-
-    def set_later(self, key: str, value: str) -> None:
-        """Write a value in the background, after earlier writes of the same key; nobody learns of a failure."""
-        before = self._writing.get(key)
-
-        async def write() -> None:
-            if before is not None:
-                await asyncio.wait((before,))
-            with contextlib.suppress(StoreError):
-                await self.run("SET", key, value)
-            if self._writing.get(key) is task:
-                del self._writing[key]
-
-        task = asyncio.get_running_loop().create_task(write())
-        self._writing[key] = task
 
     async def _run_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         link = await self._acquire()
         try:
-            async with asyncio.timeout(self.driver.timeout_s):
+            async with asyncio.timeout(self._traits.timeout_s):
                 await link.send_packed_command(link.pack_commands(commands), check_health=False)
                 replies = [await _reply(link) for _ in commands]
         except redis.exceptions.ConnectionError:
             await link.disconnect(nowait=True)
-            raise StoreError("broken", self._context.texts.connection_closed()) from None
+            raise StoreError("broken", self.context.texts.connection_closed()) from None
         except TimeoutError:
             local = link._writer.get_extra_info("sockname") if link._writer else None
             await link.disconnect(nowait=True)
             source = f"{local[0]}:{local[1]}" if local else "?"
-            text = self._context.texts.read_timed_out(source, f"{link.address}:{self.store.port}")
+            text = self.context.texts.read_timed_out(source, f"{link.address}:{self.store.port}")
             raise StoreError("timeout", text) from None
         except BaseException:
             await link.disconnect(nowait=True)
@@ -206,7 +186,7 @@ class RedisClient:
         for command, reply in zip(commands, replies, strict=True):
             if isinstance(reply, redis.exceptions.NoPermissionError):
                 words = [str(word) for word in command]
-                raise StoreError("rights", self.driver.refused_command(self.store, words, str(reply)))
+                raise StoreError("rights", self._traits.refused_command(self.store, words, str(reply)))
             if isinstance(reply, redis.exceptions.ResponseError):
                 raise StoreError("other", str(reply))
         return replies
@@ -217,11 +197,11 @@ class RedisClient:
             if link.usable:
                 return link
             await link.disconnect(nowait=True)
-        return await (self._dial_until_reachable() if self.driver.redials else self._dial())
+        return await (self._dial_until_reachable() if self._traits.redials else self._dial())
 
     async def _dial_until_reachable(self) -> _Link:
         given_s = self.store.connect_timeout_s
-        deadline = time.monotonic() + (self.driver.timeout_s if given_s is None else given_s)
+        deadline = time.monotonic() + (self._traits.timeout_s if given_s is None else given_s)
         while True:
             try:
                 return await self._dial()
@@ -235,23 +215,23 @@ class RedisClient:
 
     async def _dial(self) -> _Link:
         link = _Link(
-            self._context.names,
-            self._context.local,
+            self.context.names,
+            self.context.local,
             host=self.store.name,
             port=self.store.port,
             username=self.store.account.username,
             password=self.store.account.password,
             protocol=2,
             socket_timeout=None,
-            socket_connect_timeout=self.driver.timeout_s,
+            socket_connect_timeout=self._traits.timeout_s,
             driver_info=None,
             decode_responses=True,
         )
         try:
-            async with asyncio.timeout(self.driver.timeout_s):
+            async with asyncio.timeout(self._traits.timeout_s):
                 await link.connect()
         except redis.exceptions.AuthenticationError:
-            raise StoreError("login", self.driver.refused_login()) from None
+            raise StoreError("login", self._traits.refused_login()) from None
         except redis.exceptions.ResponseError as error:
             raise StoreError("other", str(error)) from None
         except (redis.exceptions.RedisError, OSError) as error:
@@ -262,8 +242,8 @@ class RedisClient:
     def _connection_text(self, error: BaseException) -> str:
         cause = error.__cause__ or error.__context__ or error
         timed_out = isinstance(error, (TimeoutError, redis.exceptions.TimeoutError))
-        address = f"{self._context.names.last.get(self.store.name, self.store.name)}:{self.store.port}"
-        return self.driver.failed_connection(cause, address, self._context.texts, timed_out=timed_out)
+        address = f"{self.context.names.last.get(self.store.name, self.store.name)}:{self.store.port}"
+        return self._traits.failed_connection(cause, address, self.context.texts, timed_out=timed_out)
 
     async def close(self) -> None:
         """Close idle connections."""

@@ -241,5 +241,5 @@ def test_more_clients_than_allowed_are_refused_in_the_servers_words(server: Serv
 
 
 def test_messages_are_not_its_business(server: Server) -> None:
-    with pytest.raises(PlatformError, match="carries no messages"):
+    with pytest.raises(PlatformError, match="has no messages"):
         server.administration.publish_unreadable("orders")

@@ -1,37 +1,16 @@
-"""What the clients of original servers share: times, metrics, writing in the background, and what they cannot do."""
+"""What the clients of original servers share: what a kind of store does not have, its client cannot do."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Never
 
-from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
+from faultset.collector.runtime.stores.driver import StoreError
+from faultset.collector.runtime.stores.observed_client import ObservedClient
 
 
-class OriginalClient:
+class OriginalClient(ObservedClient):
     """See `StoreClient`; what a kind of store does not override it cannot do."""
-
-    def __init__(self, driver: StoreDriver, store: StoreAddress, context: ClientContext):
-        self.driver = driver
-        self.store = store
-        self.context = context
-        self._writing: dict[str, asyncio.Task[None]] = {}
-
-    @contextlib.contextmanager
-    def observed(self, command: str) -> Iterator[None]:
-        """Count a command and its time in the metrics of the process."""
-        start, status = time.perf_counter(), "OK"
-        try:
-            yield
-        except StoreError as error:
-            status = error.kind
-            raise
-        finally:
-            labels = (self.store.name, self.driver.system, command, status)
-            self.context.metrics.database(*labels).observe(time.perf_counter() - start)
 
     def _cannot(self, what: str) -> Never:
         raise StoreError("other", f"{self.driver.system} has no {what}")
@@ -92,21 +71,6 @@ class OriginalClient:
     async def set_many(self, values: Mapping[str, str]) -> None:
         """Write values of a cache."""
         self._cannot("values of a cache")
-
-    def set_later(self, key: str, value: str) -> None:
-        """Write a value in the background, after earlier writes of the same key; nobody learns of a failure."""
-        before = self._writing.get(key)
-
-        async def write() -> None:
-            if before is not None:
-                await asyncio.wait((before,))
-            with contextlib.suppress(StoreError):
-                await self.set_many({key: value})
-            if self._writing.get(key) is task:
-                del self._writing[key]
-
-        task = asyncio.get_running_loop().create_task(write())
-        self._writing[key] = task
 
     async def close(self) -> None:
         """Close idle connections."""

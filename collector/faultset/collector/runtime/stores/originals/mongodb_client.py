@@ -102,7 +102,7 @@ class MongoProtocolClient(OriginalClient):
         await self._use("update", collection, write)
 
     async def find_many(self, collection: str, keys: Sequence[str]) -> list[str | None]:
-        """Return the documents of several keys; each is asked for by itself, as HotelReservation does."""
+        """Return the documents of several keys, each asked for by itself."""
 
         async def read(one: AsyncCollection[dict[str, Any]]) -> dict[str, str]:
             found = await _in_groups([*dict.fromkeys(keys)], lambda key: one.find_one({"_id": key}))
