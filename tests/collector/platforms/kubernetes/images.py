@@ -128,7 +128,9 @@ def servers_wheel(folder: Path) -> Path:
     for name, path in found.items():
         home = "lib/servers/bin" if name == "memcached" else f"lib/postgresql/{version}/bin"
         data[f"{home}/{name}.program"] = path
-        data[f"{home}/{name}"] = _WITH_LIBRARIES.format(real=f"{_PREFIX}/{home}/{name}.program").encode()
+        data[f"{home}/{name}"] = _WITH_LIBRARIES.format(
+            libraries=f"{_PREFIX}/lib/servers", real=f"{_PREFIX}/{home}/{name}.program"
+        ).encode()
     for name in ("plpgsql.so", "dict_snowball.so"):
         data[f"lib/postgresql/{version}/lib/{name}"] = version_bin.parent / "lib" / name
     data |= {
@@ -141,9 +143,10 @@ def servers_wheel(folder: Path) -> Path:
     return tiny_wheel("faultset-servers", version, folder, scripts, data)
 
 
-_PREFIX = "/opt/venv"
+_PACKAGE = "faultset_servers"
+_PREFIX = f"/opt/venv/lib/python3.11/site-packages/{_PACKAGE}"
 _WITH_LIBRARIES = """#!/bin/bash
-export LD_LIBRARY_PATH=/opt/venv/lib/servers
+export LD_LIBRARY_PATH={libraries}
 exec -a "$0" {real} "$@"
 """
 """Starts a program with the libraries beside it; PostgreSQL finds its files by the name under which it was started."""
@@ -166,7 +169,7 @@ def tiny_wheel(
     scripts: dict[str, bytes] | None = None,
     placed: dict[str, Path | bytes] | None = None,
 ) -> Path:
-    """Write a wheel that consists of its name, its version, some scripts, and files below the environment's folder."""
+    """Write a wheel that consists of its name, its version, some scripts, and files of a package."""
     stem = f"{name.replace('-', '_')}-{version}"
     path = folder / f"{stem}-py3-none-any.whl"
     files = {
@@ -174,7 +177,7 @@ def tiny_wheel(
         f"{stem}.dist-info/WHEEL": _WHEEL,
         **{f"{stem}.data/scripts/{script}": text for script, text in (scripts or {}).items()},
         **{
-            f"{stem}.data/data/{name}": content if isinstance(content, bytes) else content.read_bytes()
+            f"{_PACKAGE}/{name}": content if isinstance(content, bytes) else content.read_bytes()
             for name, content in (placed or {}).items()
         },
     }

@@ -158,3 +158,12 @@ def test_a_missing_server_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("faultset.collector.runtime.stores.originals.driver.find_program", lambda name: None)
     with pytest.raises(PlatformError, match=r"needs the program memcached .* install memcached"):
         DRIVER.check()
+
+
+def test_a_server_that_does_not_run_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "memcached"
+    broken.write_text("#!/bin/sh\necho 'libevent is missing' >&2\nexit 127\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PlatformError, match=r"memcached does not run here: .* code 127 \(libevent is missing\)"):
+        OriginalMemcachedDriver().version()

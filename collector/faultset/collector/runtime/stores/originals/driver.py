@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import subprocess
 from abc import abstractmethod
 from pathlib import Path
 from typing import ClassVar
@@ -69,6 +70,19 @@ class OriginalDriver(StoreDriver):
     def is_missing(self) -> bool:
         """Whether a program of the server is not installed here."""
         return any(find_program(name) is None for name in self.programs)
+
+    def told_by(self, program: str) -> str:
+        """Return what a program of the server says of its version; raise PlatformError when it does not run."""
+        ended = subprocess.run(
+            [self.program(program), "--version"], capture_output=True, text=True, timeout=10, check=False
+        )
+        if ended.returncode or not ended.stdout.strip():
+            said = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise PlatformError(
+                f"{program} does not run here: its --version ended with code {ended.returncode} ({said}); install it "
+                "anew"
+            )
+        return ended.stdout.strip()
 
     def check(self) -> None:
         """Raise UsageError without the client library, and PlatformError without the server."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from faultset.collector.runtime.stores.driver import (
@@ -37,10 +36,7 @@ class OriginalMemcachedDriver(OriginalDriver):
 
     def version(self) -> str:
         """Return the name and version of the server."""
-        shown = subprocess.run(
-            [self.program("memcached"), "--version"], capture_output=True, text=True, timeout=10, check=False
-        )
-        return shown.stdout.strip()
+        return self.told_by("memcached")
 
     def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
         """Do nothing: it needs no files."""

@@ -55,10 +55,7 @@ class MongoProtocolDriver(OriginalDriver):
     def version(self) -> str:
         """Return the name and version of the server."""
         name = self.programs[0]
-        shown = subprocess.run(
-            [self.program(name), "--version"], capture_output=True, text=True, timeout=10, check=False
-        )
-        lines = [line.split()[-1] for line in shown.stdout.splitlines() if "version" in line.lower()]
+        lines = [line.split()[-1] for line in self.told_by(name).splitlines() if "version" in line.lower()]
         return f"{name} {lines[0].removeprefix('v') if lines else 'of an unknown version'}"
 
     def is_prepared(self, folder: Path) -> bool:

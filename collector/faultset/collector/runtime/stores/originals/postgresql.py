@@ -62,10 +62,7 @@ class OriginalPostgresDriver(OriginalDriver):
 
     def version(self) -> str:
         """Return the name and version of the server."""
-        shown = subprocess.run(
-            [self.program("postgres"), "--version"], capture_output=True, text=True, timeout=10, check=False
-        )
-        return " ".join(shown.stdout.replace("(PostgreSQL)", "").split())
+        return " ".join(self.told_by("postgres").replace("(PostgreSQL)", "").split())
 
     def is_prepared(self, folder: Path) -> bool:
         """Say whether there is a finished cluster of databases."""
