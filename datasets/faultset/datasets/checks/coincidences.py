@@ -11,7 +11,7 @@ import pyarrow.compute
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
 
-MANY = 20
+LEAST_NUMBERS = 20
 """From so many different numbers in the same place of otherwise equal texts on, one of them tells nothing."""
 
 _DIGITS = "[0-9]+"
@@ -36,4 +36,4 @@ def is_coincidence(number: str, values: pa.Array, example: str) -> bool:
     shape = re.sub(_DIGITS, "#", example)
     alike = values.filter(pc.equal(pc.replace_substring_regex(values, _DIGITS, "#"), shape)).to_pylist()
     numbers = [re.findall(_DIGITS, text) for text in alike]
-    return bool(indices) and all(len({found[index] for found in numbers}) >= MANY for index in indices)
+    return bool(indices) and all(len({found[index] for found in numbers}) >= LEAST_NUMBERS for index in indices)

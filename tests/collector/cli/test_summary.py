@@ -1,0 +1,78 @@
+"""What `collect` says at its end of how often its tests fired without a fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from faultset.collector.campaigns.episode_processes import EpisodeResult
+from faultset.collector.campaigns.results import CampaignResult
+from faultset.collector.cli import summary
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.plans.plan import Plan
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.format.truth import read_journal
+
+SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
+
+
+@pytest.fixture(scope="module")
+def result() -> CampaignResult:
+    """The campaign whose episodes are those of the sample without a fault."""
+    dataset = open_dataset(SAMPLE)
+    plans = []
+    for name in dataset.episodes:
+        if dataset.label(name).fault is None:
+            journal = read_journal(dataset.path(name))
+            plans.append(Plan.from_json(next(record["args"] for record in journal if record.get("verb") == "plan")))
+    return CampaignResult(
+        root=SAMPLE,
+        location=str(SAMPLE),
+        campaign="c",
+        version=dataset.version,
+        plans=tuple(plans),
+        episodes=tuple(
+            EpisodeResult(plan=plan, outcome=EpisodeOutcome(episode=plan.episode), attempts=1, wall_s=60.0)
+            for plan in plans
+        ),
+        unsupported={},
+        interrupted=False,
+        wall_s=60.0,
+    )
+
+
+def said(
+    result: CampaignResult, noisy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    """Return what is printed when the SLI test has fired in the episodes of one kind."""
+    kinds = {plan.episode: plan.no_fault_kind for plan in result.plans}
+
+    def evidence(path: Path) -> pd.DataFrame:
+        rows = {"check": ["sli", "latent"], "passed": [kinds[path.name] == noisy, False], "detail": ["", "limit 8.3"]}
+        return pd.DataFrame(rows)
+
+    monkeypatch.setattr(summary, "read_evidence", evidence)
+    summary.print_summary(result)
+    return capsys.readouterr().out
+
+
+def test_what_clients_noticed_of_changes_is_no_false_alarm(
+    result: CampaignResult, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    changed = sum(plan.no_fault_kind != "plain" for plan in result.plans)
+    disturbed = sum(plan.no_fault_kind == "disturbed" for plan in result.plans)
+    out = said(result, "disturbed", monkeypatch, capsys)
+    assert "plain episodes the SLI test fired 0 times and the latent test on 0 of" in out
+    assert "more than chance" not in out
+    assert f"on {changed} disturbed and sham episodes clients noticed {disturbed} times what was done" in out
+
+
+def test_a_test_that_fires_on_plain_episodes_is_more_than_chance(
+    result: CampaignResult, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    plain = sum(plan.no_fault_kind == "plain" for plan in result.plans)
+    out = said(result, "plain", monkeypatch, capsys)
+    assert f"on {plain} plain episodes the SLI test fired {plain} times" in out
+    assert "more than chance; see truth/evidence.parquet" in out
