@@ -43,9 +43,10 @@ def result() -> CampaignResult:
     )
 
 
-def said(
-    result: CampaignResult, noisy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> str:
+Printed = pytest.CaptureFixture[str]
+
+
+def said(result: CampaignResult, noisy: str, monkeypatch: pytest.MonkeyPatch, capsys: Printed) -> str:
     """Return what is printed when the SLI test has fired in the episodes of one kind."""
     kinds = {plan.episode: plan.no_fault_kind for plan in result.plans}
 
