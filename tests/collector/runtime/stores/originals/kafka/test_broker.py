@@ -182,6 +182,24 @@ def test_what_is_not_acknowledged_is_given_again_to_the_member_and_to_its_succes
     assert server.use(go_on) == ["1", "2"]
 
 
+def test_another_member_goes_on_where_one_has_left(server: Server) -> None:
+    async def work(client: BrokerClient) -> None:
+        await client.publish("g", [{"body": "1"}])
+        await client.join("g", "g")
+        (first,) = await taken(client, "g", "g", 1)
+        await client.acknowledge("g", "g", [first.identity])
+        second = server.client()
+        await second.join("g", "g")
+        await client.publish("g", [{"body": "2"}])
+        before = await second.take("g", "g", "m", count=9, wait_s=1.0)
+        await client.close()
+        after = before or await taken(second, "g", "g", 1)
+        await second.close()
+        assert [one.fields["body"] for one in after] == ["2"]
+
+    server.use(work)
+
+
 def test_an_account_without_the_right_to_consume_publishes_until_it_has_it_again(server: Server) -> None:
     async def work(client: BrokerClient) -> None:
         await client.publish("c", [{"body": "1"}])

@@ -153,8 +153,9 @@ class KafkaClient(OriginalClient):
             with self.observed(name):
                 return await work
         except StoreError as error:
-            if error.kind not in ("rights", "other"):
-                self._later(self._members.pop((topic, group)).stop())
+            member = None if error.kind in ("rights", "other") else self._members.pop((topic, group), None)
+            if member is not None:
+                self._later(member.stop())
             raise
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:

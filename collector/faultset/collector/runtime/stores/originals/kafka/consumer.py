@@ -26,6 +26,8 @@ BODY = "body"
 _COMMIT_S = 1.0
 _LONGEST_PROCESSING_MS = 3_600_000
 _STOP_S = 2.0
+_JOIN_S = 30.0
+"""How long a group may take for a new member: it waits ten seconds for one that has gone without leaving."""
 
 
 class GroupConsumer:
@@ -51,7 +53,7 @@ class GroupConsumer:
             **self._dialling.options,
         )
         self._consumer.subscribe([self._topic], listener=_listener(self._forget))
-        await self._dialling.run(self._consumer.start())
+        await self._dialling.run(self._consumer.start(), longest_s=_JOIN_S)
 
     async def take(self, *, count: int, wait_s: float) -> list[BrokerMessage]:
         """Return the next messages; wait for the first, but not for ever."""

@@ -43,7 +43,7 @@ _SETTINGS = {
     "log.segment.bytes": "16777216",
     "controller.quorum.election.timeout.ms": "100",
 }
-_LOG_LEVELS = {"org.apache.kafka.common.config": "WARN", "org.apache.kafka.common.utils.AppInfoParser": "WARN"}
+_LOG_LEVELS = dict.fromkeys(("org.apache.kafka.common.config", "kafka.server.KafkaConfig"), "WARN")
 """Loggers that say less than the others: they print hundreds of lines of settings at each start."""
 _LINE = "[%d] %p %m (%c)%n"
 
