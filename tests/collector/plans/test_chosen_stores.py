@@ -8,6 +8,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
 from faultset.collector.plans.chosen_stores import check_stores, original_servers, store_servers, with_stores
+from faultset.collector.plans.fault_selection import unavailable_reason
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
 from faultset.collector.platforms.local.host import LocalHost
@@ -117,8 +118,12 @@ def test_mongodb_and_ferretdb_differ_in_the_faults_that_they_can_have(
     assert isinstance(chosen, OriginalDriver)
     monkeypatch.setitem(ORIGINAL_DRIVERS, "mongodb", chosen)
     app = with_stores(load_app("hotel"), "original")
-    with_targets = {name for name in possible | impossible if get_fault(name).targets(app)}
-    assert with_targets == possible
+    reasons = {name: unavailable_reason(get_fault(name), app) for name in possible | impossible}
+    assert {name for name, reason in reasons.items() if not reason} == possible
+    kinds = f"{driver} and original-memcached" if driver < "original-memcached" else f"original-memcached and {driver}"
+    assert {reasons[name] for name in impossible} == {
+        f"has no possible target in hotel with stores of the kinds {kinds}"
+    }
 
 
 def test_ferretdb_is_taken_where_mongodb_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 from faultset.collector.faults.registry import ALL, NOOP, FaultSpec, faults, get_fault
 from faultset.collector.plans.requests import CampaignRequest
 from faultset.collector.platforms.api.courses import Schedule
+from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
+from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
@@ -103,4 +105,9 @@ def unavailable_reason(spec: FaultSpec, app: AppSpec) -> str:
     """Return why a fault cannot be applied to an application; empty when it can."""
     if app.deployed is not None and "runtime" in spec.needs:
         return f"works on programs of ours only, and somebody else has deployed {app.name}"
-    return "" if spec.targets(app) else f"has no possible target in {app.name}"
+    if spec.targets(app):
+        return ""
+    drivers = {service.store_driver for service in app.services.values() if service.store_driver}
+    originals = sorted(name for name in drivers if isinstance(STORE_DRIVERS.get(name), OriginalDriver))
+    stores = f" with stores of the kinds {' and '.join(originals)}" if originals else ""
+    return f"has no possible target in {app.name}{stores}"
