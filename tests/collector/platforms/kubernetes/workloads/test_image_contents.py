@@ -267,8 +267,13 @@ def _built(tmp_path: Path, *arguments: str, tool: str = "docker", stale: str = "
 def test_the_script_builds_every_tag_and_the_pause(tmp_path: Path) -> None:
     code, log, error = _built(tmp_path)
     assert code == 0, error
-    built = re.findall(r"--target (\w+) --build-arg FAULTSET_BUILD=(\S+) --tag (\S+)", log)
+    built = re.findall(r"--target (\w+) --build-arg FAULTSET_BUILD=(\S+) --build-arg STORES=no --tag (\S+)", log)
     assert built == [*(("app", tag, f"faultset/app:{tag}") for tag in TAGS), ("pause", "3.9", "faultset/pause:3.9")]
+
+
+def test_the_script_builds_images_with_original_stores(tmp_path: Path) -> None:
+    _, log, _ = _built(tmp_path, "--repository", "faultset/stores", "--stores", "1.0.0")
+    assert "--build-arg STORES=yes --tag faultset/stores:1.0.0 " in log
 
 
 def test_the_script_takes_a_repository_and_gives_podman_full_names(tmp_path: Path) -> None:
