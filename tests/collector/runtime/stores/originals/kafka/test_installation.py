@@ -44,6 +44,7 @@ def test_the_environment_names_kafka_and_java(monkeypatch: pytest.MonkeyPatch, t
     assert found.version == "4.1.1"
     assert found.class_path == f"{home}/libs/*"
     assert OriginalKafkaDriver().version() == "kafka 4.1.1"
+    assert not OriginalKafkaDriver().is_missing
     assert installation_variables() == {"KAFKA_HOME": str(home), "JAVA_HOME": str(jvm)}
 
 
@@ -62,6 +63,7 @@ def test_what_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with pytest.raises(PlatformError, match="neither KAFKA_HOME is set nor kafka-server-start"):
         find_installation()
     assert OriginalKafkaDriver().location() is None
+    assert OriginalKafkaDriver().is_missing
     assert installation_variables() == {}
     monkeypatch.setenv("KAFKA_HOME", str(tmp_path))
     with pytest.raises(PlatformError, match=r"has no libs/kafka_\*\.jar; set KAFKA_HOME"):

@@ -61,6 +61,15 @@ class OriginalKafkaDriver(OriginalDriver):
         home = find_home()
         return None if home is None else str(home)
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether Kafka or Java is not installed here."""
+        try:
+            find_installation()
+        except PlatformError:
+            return True
+        return False
+
     def check(self) -> None:
         """Raise UsageError without the client library, and PlatformError without Kafka or Java."""
         super().check()
