@@ -67,9 +67,11 @@ class RecordedEpisode:
 
     def calls_of(self, kind: str, delay_s: float = 7.0) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Spans of calls to the target, by their callers (client) or by itself (server), before and after."""
-        rpc = self.spans[self.spans["operation"].astype(str).str.startswith("/")]
-        names = set(HOTEL.services[self.target].operations)
-        rpc = rpc[(rpc["kind"] == kind) & rpc["operation"].astype(str).isin(names)]
+        rpc = self.spans[self.spans["kind"] == kind]
+        if HOTEL.services[self.target].store_driver is None:
+            rpc = rpc[rpc["operation"].astype(str).isin([*HOTEL.services[self.target].operations])]
+        else:
+            rpc = rpc[rpc["peer_service" if kind == "client" else "service"].astype(str) == self.target]
         return self.before(rpc), self.after(rpc, delay_s)
 
     def errors_at_client(self, delay_s: float = 7.0) -> int:
