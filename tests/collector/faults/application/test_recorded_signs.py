@@ -108,3 +108,15 @@ def test_what_retry_storm_shows(recorded: Recorded) -> None:
         before, after = e.before(calls), e.after(calls, 7)
         per_request = [len(part) / max(1, part["trace_id"].nunique()) for part in (before, after)]
         assert per_request[1] > 1.1 * per_request[0], "a request makes more calls than before"
+
+
+def test_what_short_timeout_shows(recorded: Recorded) -> None:
+    for e in recorded("short-timeout"):
+        assert e.most_restarts(e.target) == 0
+        calls = e.spans[(e.spans["service"] == e.target) & (e.spans["kind"] == "client")]
+        before, after = e.before(calls), e.after(calls, 7)
+        limit_ns = 1e6 * float(e.parameters["variables"]["RPC_TIMEOUT_MS"])
+        assert (after["status"] == "error").mean() > (before["status"] == "error").mean() + 0.02
+        given_up = after[after["status"] == "error"]
+        assert given_up["duration_ns"].median() < 3 * limit_ns + 2e7, "the caller does not wait longer"
+        assert e.errors_at_client() > 0

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.application.call_times import usual_call_ms
 from faultset.collector.faults.deployments import runs_with_variables, set_variables
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import calling_services
 from faultset.collector.platforms.api.platform import Platform
-from faultset.core.times import SECOND_NS
 
 _LEAST_MS = 2.0
-_WINDOW_S = 30.0
 
 
 @fault(
@@ -29,21 +27,7 @@ _WINDOW_S = 30.0
 def retry_storm(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Let a service wait for answers about as long as nine of ten take, and repeat at once what does not come."""
     share, retries = round(float(rng.uniform(0.7, 1.3)), 2), int(rng.integers(5, 31))
-    timeout_ms = max(_LEAST_MS, round(share * _usual_call_ms(platform, target), 1))
+    timeout_ms = max(_LEAST_MS, round(share * usual_call_ms(platform, target), 1))
     variables = {"RPC_TIMEOUT_MS": f"{timeout_ms:g}", "RPC_RETRIES": str(retries)}
     set_variables(platform, target, variables)
     return {"share_of_usual": share, "variables": variables}
-
-
-def _usual_call_ms(platform: Platform, service: str) -> float:
-    """Return within how many milliseconds nine of ten calls of a service were answered lately; 0 without any."""
-    end_ns = time.time_ns()
-    durations: list[int] = []
-    for batch in platform.sources["spans"].snapshot(end_ns - int(_WINDOW_S * SECOND_NS), end_ns):
-        rows = batch.select(["service", "kind", "duration_ns", "status"]).to_pylist()
-        durations += [
-            row["duration_ns"]
-            for row in rows
-            if row["service"] == service and row["kind"] == "client" and row["status"] != "error"
-        ]
-    return float(np.quantile(durations, 0.9)) / 1e6 if durations else 0.0
