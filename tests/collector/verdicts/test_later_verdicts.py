@@ -133,6 +133,7 @@ def test_all_but_the_unknown_verdicts_stay_and_the_dataset_is_sound(unjudged: Pa
         assert now == (replace(known, verdict="latent") if known.verdict == "unknown" else known)
         assert made.view(name).metrics().equals(before.view(name).metrics())
     assert made.provenance["judged_from"]["judged"] == 1
+    assert 'pretty_name: "judged"' in (made.root / "README.md").read_text(), "its card has the folder's name"
     assert [found for found in verify(made.root) if found.severity == "error"] == []
 
 

@@ -37,7 +37,7 @@ def new_folder(out: Path, activity: str) -> Iterator[Path]:
         raise DataError(
             f"{printable(scratch)} is in the way and was not made by faultset; remove it, or give another folder"
         )
-    folder = scratch / "content"
+    folder = scratch / out.name
     try:
         with locked(scratch, activity):
             # what a process that was killed has left
