@@ -19,6 +19,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -186,7 +187,8 @@ def tiny_wheel(
     with zipfile.ZipFile(path, "w") as archive:
         for file, data in {**files, record: ("".join(rows) + f"{record},,\n").encode()}.items():
             entry = zipfile.ZipInfo(file)
-            entry.external_attr = (0o755 if "/scripts/" in file or "/bin/" in file else 0o644) << 16
+            mode = 0o755 if "/scripts/" in file or "/bin/" in file else 0o644
+            entry.external_attr = (stat.S_IFREG | mode) << 16
             archive.writestr(entry, data)
     return path
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 REPOSITORY = "faultset/stores"
 CASES = (
-    ("hotel", "slow-store", "memcached-rate"),
+    ("hotel", "connection-limit", "memcached-profile"),
     ("astronomy", "revoke-auth", "postgresql"),
     ("astronomy", "volume-full", "postgresql"),
     ("astronomy", "locked-store", "postgresql"),
