@@ -91,8 +91,11 @@ def _content(arguments: Sequence[str]) -> str:
         found.update(path.name.encode())
         if path.suffix == ".whl" and not path.is_relative_to(CACHE):
             with zipfile.ZipFile(path) as archive:
-                for name in sorted(filter(_RUNS.search, archive.namelist())):
-                    found.update(name.encode() + archive.read(name))
+                for entry in sorted(archive.infolist(), key=lambda one: one.filename):
+                    if _RUNS.search(entry.filename):
+                        found.update(entry.filename.encode() + archive.read(entry))
+                    elif entry.filename.startswith(_PACKAGE):
+                        found.update(f"{entry.filename} {entry.external_attr} {entry.CRC}".encode())
     return found.hexdigest()
 
 

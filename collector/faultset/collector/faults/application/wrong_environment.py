@@ -1,4 +1,4 @@
-"""An environment variable that makes a service listen where nobody looks for it."""
+"""An environment variable by which a service wants to listen on an address that it does not have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from faultset.collector.platforms.api.platform import Platform
     needs=("runtime",),
 )
 def wrong_environment(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Set the address on which the service listens to one of the loopback interface, which nobody else reaches."""
-    variables = {"POD_IP": ".".join(["127", *(str(number) for number in rng.integers(2, 250, 3))])}
+    """Set the address on which the service listens to one that no machine has, so that it cannot start."""
+    # of a block that is kept for documentation (RFC 5737)
+    variables = {"POD_IP": f"192.0.2.{int(rng.integers(2, 250))}"}
     set_variables(platform, target, variables)
     return {"variables": variables}

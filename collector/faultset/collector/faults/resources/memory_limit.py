@@ -41,10 +41,10 @@ def was_killed(platform: Platform, target: str, parameters: Mapping[str, Any], b
     intensity="a limit of 33 to 67 % of what is used",
 )
 def memory_limit(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Roll out a memory limit of a third to two thirds of what the service uses, at which it cannot start."""
+    """Roll out a memory limit of a third to two thirds of what is used; no pod starts, and the old one goes first."""
     used_kib = counter_now(platform, pod_of(platform, target), _USED) / 1024
     share = round(float(rng.uniform(0.33, 0.67)), 2)
     limit = f"{max(_LEAST_KIB, round(share * used_kib))}Ki"
     resources = {"requests": {"cpu": "5m", "memory": limit}, "limits": {"cpu": "1", "memory": limit}}
-    patch_container(platform, target, resources=resources)
+    patch_container(platform, target, recreate=True, resources=resources)
     return {"limit": limit, "share": share}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from kubernetes.client import CoreV1Api
 from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import stream
+from kubernetes.stream.ws_client import ERROR_CHANNEL
 
 from faultset.collector.platforms.kubernetes.api.client import Api, refusal
 from faultset.core.errors import PlatformError
@@ -52,7 +54,7 @@ def run_in_pod(api: Api, namespace: str, pod: str, container: str, argv: Sequenc
                     printed.append(read())
             if time.monotonic() > deadline:
                 raise PlatformError(f"{where} did not end within {_TIMEOUT_S:g} s")
-        code = answer.returncode
+        code = exit_code(answer.read_channel(ERROR_CHANNEL), where)
     finally:
         answer.close()
         if answer.sock:
@@ -62,3 +64,35 @@ def run_in_pod(api: Api, namespace: str, pod: str, container: str, argv: Sequenc
     if code:
         raise PlatformError(f"{where} ended with code {code}: {' '.join(output.split())[-400:] or 'no output'}")
     return output
+
+
+def exit_code(status: str, where: str) -> int:
+    """Return with which code a command has ended, by what the API server says at its end.
+
+    >>> exit_code('{"status": "Success"}', "ls in pod geo")
+    0
+
+    Parameters
+    ----------
+    status
+        The object `Status` of the connection's error channel, as JSON; empty where the connection broke.
+    where
+        The command and its pod, for the error.
+
+    Raises
+    ------
+    PlatformError
+        It was not started, or nobody knows how it has ended.
+    """
+    try:
+        found = json.loads(status)
+        if found["status"] == "Success":
+            return 0
+        causes: list[dict[str, str]] = (found.get("details") or {}).get("causes") or []
+        codes = [cause["message"] for cause in causes if cause.get("reason") == "ExitCode"]
+        if codes:
+            return int(codes[0])
+        said = str(found.get("message") or causes[0]["message"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise PlatformError(f"{where} ended without a code: {' '.join(status.split())[:200] or 'no answer'}") from None
+    raise PlatformError(f"{where} could not be started: {' '.join(said.split())[:200]}")
