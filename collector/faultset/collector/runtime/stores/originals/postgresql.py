@@ -24,7 +24,12 @@ from faultset.collector.runtime.stores.originals.postgresql_accounts import (
     initial_statements,
 )
 from faultset.collector.runtime.stores.originals.postgresql_client import PostgresClient
-from faultset.collector.runtime.stores.originals.users import argv_as_user, argv_with_private_memory, set_folder_owner
+from faultset.collector.runtime.stores.originals.users import (
+    argv_as_user,
+    argv_with_private_memory,
+    set_folder_owner,
+    set_owner,
+)
 from faultset.core.errors import PlatformError
 
 SERVER_USER = "postgres"
@@ -83,6 +88,7 @@ class OriginalPostgresDriver(OriginalDriver):
         descriptor = os.open(password, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(credentials.administrator)
+        set_owner(password, SERVER_USER)
         try:
             accounts = ["-U", ADMINISTRATOR, "-A", "scram-sha-256", f"--pwfile={password}"]
             files = ["--no-sync", f"--wal-segsize={LOG_SEGMENT_BYTES // 2**20}", "-E", "UTF8", "--locale=C.UTF-8"]

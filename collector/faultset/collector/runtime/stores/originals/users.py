@@ -79,6 +79,11 @@ def argv_with_private_memory(argv: Sequence[str]) -> list[str]:
 def set_folder_owner(folder: Path, preferred: str) -> None:
     """Let the server's user alone have a folder."""
     folder.chmod(0o700)
+    set_owner(folder, preferred)
+
+
+def set_owner(path: Path, preferred: str) -> None:
+    """Give a file or folder to the server's user, where that is another than this process'."""
     user = server_user(preferred)
     if user is not None:
-        os.chown(folder, user.pw_uid, user.pw_gid)
+        os.chown(path, user.pw_uid, user.pw_gid)
