@@ -40,8 +40,15 @@ def queue(clock: Clock) -> EpisodeQueue:
 
 
 @pytest.fixture
-def host() -> HostLimit:
-    return HostLimit(3)
+def host(clock: Clock) -> HostLimit:
+    return HostLimit(3, clock=clock)
+
+
+def end(host: HostLimit, clock: Clock, outcome: EpisodeOutcome) -> None:
+    """Let an episode begin now and end a while later."""
+    started_s = clock.now + 1.0
+    clock.now += 100.0
+    host.take(outcome, started_s)
 
 
 def test_as_many_run_as_are_allowed_while_the_host_is_free(host: HostLimit) -> None:
@@ -63,19 +70,33 @@ def test_only_one_runs_while_the_host_is_short_of_cpu(host: HostLimit) -> None:
     assert host.reason_to_wait(1, FREE) == ""
 
 
-def test_one_less_runs_after_the_host_has_spoiled_one_and_one_more_after_five_successes(host: HostLimit) -> None:
+def test_one_less_runs_after_the_host_has_spoiled_one_and_one_more_after_five_successes(
+    host: HostLimit, clock: Clock
+) -> None:
     for _ in range(5):
-        host.take(SPOILED)
+        end(host, clock, SPOILED)
     assert host.reason_to_wait(1, FREE) == "the host was too busy for more than 1 at a time"
     for _ in range(4):
-        host.take(DONE)
+        end(host, clock, DONE)
     assert host.reason_to_wait(1, FREE) == "the host was too busy for more than 1 at a time"
-    host.take(DONE)
+    end(host, clock, DONE)
     assert host.reason_to_wait(1, FREE) == ""
     assert host.reason_to_wait(2, FREE) == "the host was too busy for more than 2 at a time"
     for _ in range(5):
-        host.take(DONE)
+        end(host, clock, DONE)
     assert host.reason_to_wait(2, FREE) == ""
+
+
+def test_what_spoils_all_that_run_beside_each_other_lowers_the_limit_once(clock: Clock) -> None:
+    host = HostLimit(8, clock=clock)
+    started_s, clock.now = clock.now, 400.0
+    for _ in range(8):
+        host.take(SPOILED, started_s)
+        clock.now += 5.0
+    assert host.reason_to_wait(6, FREE) == "the host was too busy for more than 6 at a time"
+    assert host.reason_to_wait(5, FREE) == ""
+    end(host, clock, SPOILED)
+    assert host.reason_to_wait(4, FREE) == "the host was too busy for more than 4 at a time"
 
 
 def runs(queue: EpisodeQueue, clock: Clock, outcome: EpisodeOutcome) -> int:

@@ -5,6 +5,7 @@ Nothing here runs anything; campaigns of this machine and of the workers of a da
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -47,17 +48,20 @@ class WaitingEpisode:
 class HostLimit:
     """How many episodes may run at a time on one host.
 
-    One less runs at a time after the host has spoiled one, and one more after several that succeed, so that few of them
-    are spoiled in the long run.
+    Fewer run at a time after the host has spoiled one, and one more after several that succeed, so that few of them are
+    spoiled in the long run. What spoils several that run beside each other is one event, and counts once.
 
     Parameters
     ----------
     most
         How many run at a time at most.
+    clock
+        Returns monotonic seconds.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._most, self._limit, self._succeeded = most, most, 0
+        self._clock, self._lowered_s = clock, -math.inf
 
     def reason_to_wait(self, running: int, use: CpuUse | None) -> str:
         """Say why no further episode may begin on the host now; empty when one may.
@@ -79,10 +83,12 @@ class HostLimit:
             return f"the host is short of CPU: {use}"
         return ""
 
-    def take(self, outcome: EpisodeOutcome) -> None:
-        """Take in how a run on the host has ended."""
+    def take(self, outcome: EpisodeOutcome, started_s: float) -> None:
+        """Take in how a run on the host has ended that started at that monotonic time."""
         if outcome.spoiled_by_host:
-            self._limit, self._succeeded = max(1, self._limit - 1), 0
+            self._succeeded = 0
+            if started_s > self._lowered_s:
+                self._limit, self._lowered_s = max(1, self._limit - math.ceil(self._limit / 4)), self._clock()
         elif not outcome.failure:
             self._succeeded += 1
             if self._succeeded % _SUCCESSES_FOR_ONE_MORE == 0:

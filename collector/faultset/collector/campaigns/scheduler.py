@@ -154,7 +154,7 @@ def run_episodes(
                 result = episode.finish(remove_lost)
                 if result.failure:
                     _log.info("episode %s, attempt %d is void: %s", result.episode, result.attempts, result.failure)
-                host.take(result.outcome)
+                host.take(result.outcome, episode.started)
                 if should_stop() or not waiting.repeat(episode.waiting, result.outcome):
                     results.append(result)
             report()

@@ -129,8 +129,6 @@ class EpisodeWorker:
         folder = WorkerFolder.make(root, episode)
         try:
             outcome = self._run_in(folder, order, report)
-            with self._lock:
-                self._limit.take(outcome)
             if outcome.failure or outcome.interrupted:
                 place = "" if destination.is_shared or not outcome.logs else f" (on the machine {node()})"
                 return replace(outcome, failure=outcome.failure + place, logs=folder.keep_logs(root, outcome.logs))
@@ -171,7 +169,10 @@ class EpisodeWorker:
             finally:
                 with self._lock:
                     del self._running[id(running)]
-        return running.finish(lambda episode: remove_lost_episode(folder.path, episode, host)).outcome
+        outcome = running.finish(lambda episode: remove_lost_episode(folder.path, episode, host)).outcome
+        with self._lock:
+            self._limit.take(outcome, running.started)
+        return outcome
 
     def _begun(self, folder: WorkerFolder, order: WorkerAssignment) -> RunningEpisode | None:
         """Start the process of an episode once the machine has room for it; None when it was stopped before."""
