@@ -79,13 +79,17 @@ def control_lines(done: Evaluation, solved: Solved, scores: EpisodeScores) -> li
     return [line for _, line in sorted(lines)]
 
 
-def unfelt_lines(opened: Dataset, labels: Sequence[Label]) -> list[str]:
+def not_manifest_lines(opened: Dataset, labels: Sequence[Label]) -> list[str]:
     """Return a line of Markdown for each episode whose functional fault is not manifest, with the reason."""
     lines = []
     for label in labels:
         if label.category == "functional" and label.verdict != "manifest" and label.fault is not None:
-            dormant = faults()[label.fault].dormant if label.fault in faults() else ""
-            reason = f"dormant: {dormant}" if dormant else _nearest_test(opened.episode(label.episode).evidence)
+            dormant_reason = faults()[label.fault].dormant_reason if label.fault in faults() else ""
+            reason = (
+                f"dormant: {dormant_reason}"
+                if dormant_reason
+                else _nearest_test(opened.episode(label.episode).evidence)
+            )
             lines.append(f"| {label.fault} | {' and '.join(label.targets)} | {label.verdict} | {reason} |")
     return sorted(lines)
 
@@ -101,7 +105,7 @@ def _nearest_test(evidence: pd.DataFrame) -> str:
 
 def is_dormant(label: Label) -> bool:
     """Say whether clients are not to feel an episode's fault."""
-    return label.fault in faults() and bool(faults()[label.fault].dormant)
+    return label.fault in faults() and bool(faults()[label.fault].dormant_reason)
 
 
 @click.command()
@@ -117,10 +121,10 @@ def main(dataset: str, baselines: str, out: Path | None, workers: int) -> None:
     scores = score_episodes(done.rows)
     solved = solved_episodes(scores)
     functional = [label for label in labels if label.category == "functional"]
-    awake = [label for label in functional if not is_dormant(label)]
+    others = [label for label in functional if not is_dormant(label)]
     click.echo(
         f"{_verdicts(functional)['manifest']} of {len(functional)} episodes with a functional fault are manifest, "
-        f"{_verdicts(awake)['manifest']} of {len(awake)} without those of dormant ones.\n"
+        f"{_verdicts(others)['manifest']} of {len(others)} without those of dormant ones.\n"
     )
     click.echo("| fault | application: target | verdict | methods that locate it | controls that do |")
     click.echo("|---|---|---|---|---|")
@@ -128,7 +132,7 @@ def main(dataset: str, baselines: str, out: Path | None, workers: int) -> None:
     click.echo("\n| control | AC@1, manifest episodes, given the onset | 95 % interval |\n|---|---|---|")
     click.echo("\n".join(control_lines(done, solved, scores)))
     click.echo("\n| functional fault | target | verdict | why clients did not feel it |\n|---|---|---|---|")
-    click.echo("\n".join(unfelt_lines(opened, labels)))
+    click.echo("\n".join(not_manifest_lines(opened, labels)))
 
 
 if __name__ == "__main__":

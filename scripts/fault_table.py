@@ -18,7 +18,11 @@ def fault_table() -> str:
         if not spec.inject.__module__.startswith("faultset.collector."):
             continue
         also = f"; `--schedule` {', '.join(spec.schedules)}" if spec.schedules else ""
-        strength = (spec.intensity or "there or not") + also + (f"; dormant: {spec.dormant}" if spec.dormant else "")
+        strength = (
+            (spec.intensity or "there or not")
+            + also
+            + (f"; dormant: {spec.dormant_reason}" if spec.dormant_reason else "")
+        )
         gray = "gray" if spec.gray else ""
         lines.append(f"| `{name}` | {spec.summary} | {spec.system_level}, {spec.fault_type} | {gray} | {strength} |")
     return "\n".join(lines)

@@ -12,7 +12,7 @@ from faultset.collector.plans.fault_selection import unavailable_reason
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
 from faultset.collector.platforms.local.host import LocalHost
-from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS, STORE_DRIVERS, preferred_originals
+from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, original_drivers, preferred_originals
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.runtime.stores.originals.mongodb import OriginalMongoDriver
 from faultset.collector.spec.store_choices import parse_store_choice
@@ -28,7 +28,7 @@ def test_redis_changes_nothing_of_an_application() -> None:
 def test_original_stores_take_the_place_where_there_is_a_driver_and_nowhere_else() -> None:
     hotel, shop = (with_stores(load_app(name), "original") for name in ("hotel", "astronomy"))
     assert hotel.services["memcached-rate"].program == ("faultset-store", "original-memcached")
-    assert hotel.services["mongodb-geo"].program == ("faultset-store", ORIGINAL_DRIVERS["mongodb"].name, "--auth")
+    assert hotel.services["mongodb-geo"].program == ("faultset-store", original_drivers()["mongodb"].name, "--auth")
     assert shop.services["postgresql"].program == ("faultset-store", "original-postgresql", "--auth")
     assert shop.services["kafka"].program == ("faultset-store", "original-kafka")
     assert shop.services["valkey-cart"].program == ("faultset-store", "valkey")
@@ -49,19 +49,19 @@ def test_a_store_that_starts_slowly_is_ready_when_it_takes_connections() -> None
 
 def test_an_unknown_choice_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="original"):
-        parse_store_choice("orignal", ORIGINAL_DRIVERS)
+        parse_store_choice("orignal", original_drivers())
     with pytest.raises(UsageError, match="postgresql"):
         make_request(faults=["noop"], apps=["astronomy"], profile="quick", stores="memcached,postgres")
 
 
 def test_servers_of_some_kinds_leave_redis_in_the_place_of_the_others() -> None:
-    shop = with_stores(load_app("astronomy"), parse_store_choice("postgresql", ORIGINAL_DRIVERS))
+    shop = with_stores(load_app("astronomy"), parse_store_choice("postgresql", original_drivers()))
     assert shop.services["postgresql"].store_driver == "original-postgresql"
     assert shop.services["kafka"].store_driver == "kafka"
     options = {"faults": ["noop"], "apps": ["astronomy"], "profile": "quick"}
     some, same = (make_request(**options, stores=text) for text in ("postgresql,memcached", "memcached, postgresql"))
     assert campaign_id(some) == campaign_id(same)
-    assert make_request(**options, stores=",".join(ORIGINAL_DRIVERS)) == make_request(**options, stores="original")
+    assert make_request(**options, stores=",".join(original_drivers())) == make_request(**options, stores="original")
     plan, *_ = plan_campaign(some)
     assert Plan.from_json(plan.to_json()).stores == "memcached,postgresql"
 
@@ -85,7 +85,7 @@ def test_the_choice_is_in_the_plans_and_makes_another_campaign() -> None:
 
 
 def test_a_platform_that_runs_redis_only_refuses_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocalHost, "runs_original_stores", False)
+    monkeypatch.setattr(LocalHost, "original_store_kinds", frozenset())
     with pytest.raises(UsageError, match="platform local runs Redis"):
         make_request(faults=["noop"], apps=["hotel"], profile="quick", stores="original")
 
@@ -116,7 +116,7 @@ def test_mongodb_and_ferretdb_differ_in_the_faults_that_they_can_have(
 ) -> None:
     chosen = STORE_DRIVERS[driver]
     assert isinstance(chosen, OriginalDriver)
-    monkeypatch.setitem(ORIGINAL_DRIVERS, "mongodb", chosen)
+    monkeypatch.setitem(original_drivers(), "mongodb", chosen)
     app = with_stores(load_app("hotel"), "original")
     reasons = {name: unavailable_reason(get_fault(name), app) for name in possible | impossible}
     assert {name for name, reason in reasons.items() if not reason} == possible
@@ -147,7 +147,7 @@ def test_a_missing_server_of_mongodb_is_one_sentence_that_names_both(monkeypatch
 
 
 def test_what_redis_plays_all_the_same_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    for driver in ORIGINAL_DRIVERS.values():
+    for driver in original_drivers().values():
         monkeypatch.setattr(type(driver), "check", lambda self: None)
         monkeypatch.setattr(type(driver), "version", lambda self: f"{self.role} 1.2")
     app, other = (with_stores(load_app(name), "original") for name in ("hotel", "tidb"))
@@ -162,4 +162,4 @@ def test_what_redis_plays_all_the_same_is_said(monkeypatch: pytest.MonkeyPatch) 
 def test_a_missing_client_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"needs the Python package asyncpg .* install faultset\[stores\]"):
-        ORIGINAL_DRIVERS["postgresql"].check()
+        original_drivers()["postgresql"].check()

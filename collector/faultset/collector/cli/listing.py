@@ -50,7 +50,7 @@ def faults(app: str | None, as_json: bool) -> None:
             "fault_type": fault.fault_type,
             "category": fault.category,
             "gray": "gray" if fault.gray else "",
-            "dormant": fault.dormant,
+            "dormant": fault.dormant_reason,
             "intensity": fault.intensity,
             "schedules": ["constant", *fault.schedules],
             "summary": fault.summary,

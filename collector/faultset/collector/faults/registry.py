@@ -98,7 +98,7 @@ class FaultSpec:
     gray
         Whether its target goes on while clients suffer: the injection replaces, stops or restarts none of the target's
         pods and cuts no way to them.
-    dormant
+    dormant_reason
         Why clients do not suffer while only this fault is there, as one clause; empty where they do.
     needs
         What the platform must be able to do; see `Capability`.
@@ -122,7 +122,7 @@ class FaultSpec:
     schedules: tuple[Schedule, ...]
     intensity: str
     gray: bool
-    dormant: str
+    dormant_reason: str
     needs: frozenset[Capability]
 
     def object_at_fault(self, app: AppSpec, target: str) -> FaultyObject:
@@ -175,7 +175,7 @@ def fault(
     schedules: tuple[Schedule, ...] = (),
     intensity: str = "",
     gray: bool = False,
-    dormant: str = "",
+    dormant_reason: str = "",
     needs: tuple[Capability, ...] = (),
 ) -> Callable[[Inject], Inject]:
     """Register the decorated function as a fault; see `FaultSpec` for the parameters.
@@ -227,7 +227,7 @@ def fault(
             schedules=schedules,
             intensity=intensity,
             gray=gray,
-            dormant=dormant,
+            dormant_reason=dormant_reason,
             needs=frozenset(needs),
         )
         return inject

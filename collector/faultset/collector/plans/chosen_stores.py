@@ -7,32 +7,25 @@ from typing import Any
 
 from faultset.collector.apps import load_app
 from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms.hosts import PlatformHost
-from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS, STORE_DRIVERS
+from faultset.collector.platforms.hosts import PlatformHost, load_host_class
+from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, original_drivers
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.features.pods import Probe
 from faultset.collector.spec.store_choices import StoreChoice, chosen_kinds
 
-EMBEDDED = "local"
-"""The platform that runs the servers of this machine."""
 _REDIS_BY_NAME = ("redis", "valkey")
 """Roles that are Redis' own, or of a server with its protocol."""
 _READINESS = Probe(every_s=2)
 
 
-def with_stores(app: AppSpec, choice: StoreChoice | None, platform: str = EMBEDDED) -> AppSpec:
-    """Return an application whose stores of the chosen kinds are their own servers, where there is a driver.
-
-    Clusters run no servers but those that Debian's packages have, from which their image is built.
-    """
-    drivers = {
-        role: ORIGINAL_DRIVERS[role]
-        for role in chosen_kinds(choice, ORIGINAL_DRIVERS)
-        if ORIGINAL_DRIVERS[role].debian_package or platform == EMBEDDED
-    }
-    if not drivers:
+def with_stores(app: AppSpec, choice: StoreChoice | None, platform: str = "local") -> AppSpec:
+    """Return an application whose stores of the chosen kinds are their own servers, where the platform runs them."""
+    known = original_drivers()
+    kinds = chosen_kinds(choice, known) & load_host_class(platform).original_store_kinds
+    if not kinds:
         return app
+    drivers = {kind: known[kind] for kind in kinds}
     services = {
         name: _with_driver(service, drivers[service.store_driver]) if service.store_driver in drivers else service
         for name, service in app.services.items()
@@ -58,9 +51,14 @@ def original_servers(host: PlatformHost, app: AppSpec) -> dict[str, str]:
     UsageError
         A Python package is missing.
     """
-    originals = {driver.name for driver in ORIGINAL_DRIVERS.values()}
-    drivers = {service.store_driver for service in app.services.values() if service.store_driver in originals}
-    return host.original_servers(sorted(filter(None, drivers))) if drivers else {}
+    drivers = _originals_of(app)
+    return host.original_servers(sorted(drivers)) if drivers else {}
+
+
+def _originals_of(app: AppSpec) -> frozenset[str]:
+    """Return the drivers of an application's original servers."""
+    drivers = {service.store_driver for service in app.services.values() if service.store_driver}
+    return frozenset(drivers & {driver.name for driver in original_drivers().values()})
 
 
 def store_servers(app: AppSpec, originals: Mapping[str, str]) -> dict[str, str]:
@@ -83,14 +81,11 @@ def check_stores(host: PlatformHost, apps: Iterable[AppSpec]) -> list[str]:
         A server is missing.
     """
     apps = list(apps)
-    for app in apps:
-        original_servers(host, app)
+    wanted = {name for app in apps for name in _originals_of(app)}
+    if wanted:
+        host.original_servers(sorted(wanted))
     names = {service.store_driver for app in apps for service in app.services.values() if service.store_driver}
-    replaced = sorted(
-        name
-        for name in names & STORE_DRIVERS.keys()
-        if name not in _REDIS_BY_NAME and name not in {driver.name for driver in ORIGINAL_DRIVERS.values()}
-    )
+    replaced = sorted((names & STORE_DRIVERS.keys()) - wanted - {*_REDIS_BY_NAME})
     if not replaced:
         return []
     return [

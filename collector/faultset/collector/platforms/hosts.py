@@ -33,8 +33,8 @@ class PlatformHost(Protocol):
     """Whether applications that somebody else has deployed can be used in place."""
     deploys_operators: ClassVar[bool]
     """Whether applications with an operator and a kind of their own can be deployed."""
-    runs_original_stores: ClassVar[bool]
-    """Whether stores can be their own servers rather than Redis in their place."""
+    original_store_kinds: ClassVar[frozenset[str]]
+    """Kinds of stores that can be their own servers rather than Redis in their place."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _accepted(name: str, loaded: Any) -> type[PlatformHost]:
         "runs_code_of_folders",
         "runs_deployed_apps",
         "deploys_operators",
-        "runs_original_stores",
+        "original_store_kinds",
         "settings",
         "requirements",
         "check",

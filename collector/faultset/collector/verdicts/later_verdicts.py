@@ -14,7 +14,8 @@ from faultset.collector.plans.plan import Plan
 from faultset.collector.verdicts.calibration import Calibration, shipped, threshold_of
 from faultset.collector.verdicts.deliveries import deliveries
 from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_tests
-from faultset.collector.verdicts.verdict import sli_evidence
+from faultset.collector.verdicts.stratified_latencies import with_load
+from faultset.collector.verdicts.verdict import sli_evidence, with_messages
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
 from faultset.core.locks.new_folder import new_folder
@@ -27,7 +28,7 @@ from faultset.datasets.format.versions import create_version
 from faultset.datasets.rewriting import write_again
 
 UNKNOWN = "unknown"
-UNFELT = ("latent", "silent", UNKNOWN)
+NOT_MANIFEST = ("latent", "silent", UNKNOWN)
 
 
 def judge_again(
@@ -89,8 +90,10 @@ def later_verdict(episode: Episode, calibrations: Iterable[Calibration]) -> tupl
         return episode.label, episode.evidence
     known = Plan.from_json(plan)
     label, evidence = with_accepted_names(episode.label, known), episode.evidence
-    if label.fault is not None and label.verdict in UNFELT and (found := _felt_by_messages(episode, label, evidence)):
-        return found
+    if label.fault is not None and label.verdict in NOT_MANIFEST:
+        impact = _impact_on_messages(episode, label, evidence, load_varies=not known.traffic.pattern.is_constant)
+        if impact is not None:
+            return impact
     if label.verdict != UNKNOWN:
         return label, evidence
     limit = threshold_of(calibrations, known.app, known.platform, known.step_s, known.traffic.name)
@@ -116,13 +119,16 @@ def with_accepted_names(label: Label, plan: Plan) -> Label:
     return replace(label, root_causes=causes)
 
 
-def _felt_by_messages(episode: Episode, label: Label, evidence: pd.DataFrame) -> tuple[Label, pd.DataFrame] | None:
+def _impact_on_messages(
+    episode: Episode, label: Label, evidence: pd.DataFrame, *, load_varies: bool
+) -> tuple[Label, pd.DataFrame] | None:
     """Return label and evidence of an episode whose messages were left unprocessed; None where none were."""
     view = episode.view
     messages = deliveries(view.spans(), healthy_until_ns=label.reference_end_ns)
     if messages.empty or label.inject_start_ns is None:
         return None
-    awaited = pd.concat([view.requests(), messages], ignore_index=True)
+    requests = view.requests()
+    awaited = with_messages(with_load(requests) if load_varies else requests, messages)
     window = {
         "start_ns": label.view_start_ns,
         "reference_end_ns": label.reference_end_ns,

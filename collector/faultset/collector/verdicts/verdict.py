@@ -40,6 +40,13 @@ class Judgement:
     void_reason: str = ""
 
 
+def with_messages(requests: pd.DataFrame, messages: pd.DataFrame | None) -> pd.DataFrame:
+    """Return all that somebody waits for: the requests of clients, and what `deliveries` returns."""
+    if messages is None or messages.empty:
+        return requests
+    return pd.concat([requests, messages], ignore_index=True)
+
+
 def sli_evidence(tests: Sequence[SliTest]) -> list[dict[str, Any]]:
     """Return a row of evidence for each test on client requests and messages."""
     return [
@@ -89,7 +96,7 @@ def judge(
         Whether the rate of requests changes by itself, so that latencies are compared within strata of the load.
     """
     requests = with_load(requests) if load_varies else requests
-    awaited = requests if messages is None or messages.empty else pd.concat([requests, messages], ignore_index=True)
+    awaited = with_messages(requests, messages)
     seen = as_seen_at(awaited, end_ns)
     window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns, "end_ns": end_ns}
     tests = sli_tests(seen, **window)
@@ -111,9 +118,9 @@ def judge(
         for score in moved
     ]
     latent_fires = limit is not None and any(score.score > limit for score in moved)
-    unfelt = "latent" if latent_fires else "unknown" if limit is None else "silent"
+    otherwise = "latent" if latent_fires else "unknown" if limit is None else "silent"
     return Judgement(
-        verdict="manifest" if sli_fires else unfelt,
+        verdict="manifest" if sli_fires else otherwise,
         first_manifest_ns=first_manifest_ns(awaited, **window) if sli_fires else None,
         evidence=tuple(rows),
         sli_fires=sli_fires,

@@ -27,7 +27,7 @@ from faultset.collector.platforms.api.platform import Platform
     observe=now_ns,
     root_cause=resource_at_fault,
     also_accepted=names_of_resource,
-    dormant="the API server refuses what the operator makes of it, and the pods of before run on",
+    dormant_reason="the API server refuses what the operator makes of it, and the pods of before run on",
 )
 def invalid_security_context(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Let the component's pods run as user -1."""

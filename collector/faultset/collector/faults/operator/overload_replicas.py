@@ -35,7 +35,7 @@ def has_too_many_replicas(platform: Platform, target: str, parameters: Mapping[s
     check=has_too_many_replicas,
     root_cause=resource_at_fault,
     also_accepted=names_of_resource,
-    dormant="the pods that find no room only wait, and those of before run on",
+    dormant_reason="the pods that find no room only wait, and those of before run on",
 )
 def overload_replicas(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Ask the operator for a hundred thousand replicas of a component."""

@@ -33,7 +33,7 @@ def has_unknown_strategy(platform: Platform, target: str, parameters: Mapping[st
     check=has_unknown_strategy,
     root_cause=resource_at_fault,
     also_accepted=names_of_resource,
-    dormant="the operator takes an unknown strategy for its usual one",
+    dormant_reason="the operator takes an unknown strategy for its usual one",
 )
 def unknown_update_strategy(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Ask for an update strategy that does not exist, which the operator ignores."""

@@ -19,7 +19,7 @@ from faultset.collector.platforms.api.platform import Platform
     fault_type="Misconfiguration",
     targets=operators,
     check=waits_for_image,
-    dormant="nobody looks after the custom resource, and what the operator made before runs on",
+    dormant_reason="nobody looks after the custom resource, and what the operator made before runs on",
 )
 def wrong_operator_image(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
     """Misspell the image of the operator in its Deployment; the old pod goes before the new one comes."""

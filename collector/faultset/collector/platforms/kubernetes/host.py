@@ -29,7 +29,8 @@ class KubernetesHost:
     runs_code_of_folders: ClassVar[bool] = False
     runs_deployed_apps: ClassVar[bool] = True
     deploys_operators: ClassVar[bool] = True
-    runs_original_stores: ClassVar[bool] = True
+    original_store_kinds: ClassVar[frozenset[str]] = frozenset({"memcached", "postgresql"})
+    """Those of which Debian has packages, from which the image is built."""
 
     def __init__(
         self,

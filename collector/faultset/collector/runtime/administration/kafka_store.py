@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,10 +14,11 @@ from faultset.collector.runtime.stores.originals.kafka.accounts import (
     delete_before,
     options_of,
     partitions_of,
+    run_with_broker,
+    with_client,
 )
-from faultset.collector.runtime.stores.originals.kafka.dialling import broker_text
+from faultset.collector.runtime.stores.originals.kafka.connector import error_text
 from faultset.collector.runtime.stores.originals.kafka.settings import ADMINISTRATOR
-from faultset.core.errors import PlatformError
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -55,7 +55,7 @@ class KafkaAdministration(StoreAdministration):
         """Delete the messages of a topic up to the last one that nobody can read; Kafka deletes no single ones."""
 
         async def find() -> dict[TopicPartition, tuple[int, int]]:
-            places = await self._with_client(ADMINISTRATOR, partitions_of)
+            places = await with_client(self._options(ADMINISTRATOR), partitions_of)
             return await self._unreadable(places, _topic_of(stream))
 
         found = self._run(find, what="remove-unreadable")
@@ -73,33 +73,23 @@ class KafkaAdministration(StoreAdministration):
 
         account = self._access.account
 
-        async def look() -> dict[str, Any]:
-            places = await self._with_client(ADMINISTRATOR, partitions_of)
+        async def find() -> dict[str, Any]:
+            places = await with_client(self._options(ADMINISTRATOR), partitions_of)
             found: dict[str, Any] = {"write_refused": "", "consume_refused": "", "file_limit": None}
             if places:
                 write, fetch = partial(_refused_write, places=places), partial(_refused_fetch, places=places)
-                found["write_refused"] = await self._with_client(account, write)
+                found["write_refused"] = await with_client(self._options(account), write)
                 found["consume_refused"] = await self._with_consumer(account, fetch)
             if stream is not None:
                 unreadable = await self._unreadable(places, _topic_of(stream))
                 found["unreadable"] = sum(count for _, count in unreadable.values())
             return found
 
-        return self._run(look, what="state")
+        return self._run(find, what="state")
 
     async def _unreadable(self, places: Sequence[TopicPartition], topic: str) -> dict[TopicPartition, tuple[int, int]]:
         wanted = [place for place in places if place.topic == topic]
         return await self._with_consumer(ADMINISTRATOR, lambda one: _unreadable(one, wanted)) if wanted else {}
-
-    async def _with_client(self, account: str, use: Callable[[Any], Awaitable[T]]) -> T:
-        from aiokafka.client import AIOKafkaClient
-
-        client = AIOKafkaClient(**self._options(account))
-        try:
-            await client.bootstrap()
-            return await use(client)
-        finally:
-            await client.close()
 
     async def _with_consumer(self, account: str, use: Callable[[AIOKafkaConsumer], Awaitable[T]]) -> T:
         from aiokafka import AIOKafkaConsumer
@@ -117,17 +107,8 @@ class KafkaAdministration(StoreAdministration):
         password = credentials.administrator if account == ADMINISTRATOR else credentials.application
         return options_of(access.address, access.port, account, password)
 
-    def _run(self, work: Callable[[], Awaitable[T]], *, what: str) -> T:
-        from aiokafka.errors import KafkaError
-
-        async def run() -> T:
-            return await work()
-
-        try:
-            return asyncio.run(run())
-        except (KafkaError, OSError) as error:
-            place = f"{self._access.address}:{self._access.port}"
-            raise PlatformError(f"the store at {place} refused to {what}: {error}") from None
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]], *, what: str) -> T:
+        return run_with_broker(self._access.address, self._access.port, work, what=what)
 
 
 def _topic_of(stream: str) -> str:
@@ -147,7 +128,7 @@ async def _refused_fetch(consumer: AIOKafkaConsumer, places: Sequence[TopicParti
     try:
         await consumer.getmany(timeout_ms=_WAIT_MS, max_records=1)
     except TopicAuthorizationFailedError as error:
-        return broker_text(error)
+        return error_text(error)
     return ""
 
 
@@ -169,7 +150,7 @@ async def _refused_write(client: Any, places: Sequence[TopicPartition]) -> str:
     )
     answer = await client.send(client.get_random_node(), request)
     refused = [topic for topic, parts in answer.topics if parts[0][1] == TopicAuthorizationFailedError.errno]
-    return broker_text(TopicAuthorizationFailedError(", ".join(refused))) if refused else ""
+    return error_text(TopicAuthorizationFailedError(", ".join(refused))) if refused else ""
 
 
 async def _unreadable(

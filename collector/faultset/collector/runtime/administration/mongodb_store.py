@@ -9,10 +9,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from faultset.collector.runtime.administration.access import StoreAccess
-from faultset.collector.runtime.administration.process_limits import file_sizes, limit_file_size
+from faultset.collector.runtime.administration.process_limits import file_size_limits, limit_file_size
+from faultset.collector.runtime.administration.server_processes import listening_process
 from faultset.collector.runtime.administration.store_administration import StoreAdministration
 from faultset.collector.runtime.stores.originals.mongodb import SERVER_USER
 from faultset.collector.runtime.stores.originals.mongodb_accounts import (
@@ -61,7 +60,7 @@ class MongoAdministration(StoreAdministration):
     def free_files(self) -> None:
         """Let files grow as far as they might at the server's start, and remove what filled them."""
         pid = self._process()
-        limit_file_size(pid, file_sizes(pid)[1], SERVER_USER)
+        limit_file_size(pid, file_size_limits(pid)[1], SERVER_USER)
         with self._administrator("free-files") as client:
             for name in application_databases(client):
                 client[name].drop_collection(_FILLING)
@@ -77,7 +76,7 @@ class MongoAdministration(StoreAdministration):
                 client[_NOTHING][_NOTHING].delete_one({"_id": _NOTHING})
             except OperationFailure as error:
                 refused = refusal_text(error)
-        limit, most = file_sizes(self._process())
+        limit, most = file_size_limits(self._process())
         return {
             "write_refused": refused,
             "consume_refused": "",
@@ -90,16 +89,11 @@ class MongoAdministration(StoreAdministration):
 
     def _process(self) -> int:
         """Return the server's process: the one that listens at the store's address."""
-        place = (self._access.address, self._access.port)
-        for process in psutil.process_iter():
-            try:
-                if any(
-                    one.laddr == place and one.status == psutil.CONN_LISTEN for one in process.net_connections("tcp4")
-                ):
-                    return process.pid
-            except psutil.Error:
-                continue
-        raise PlatformError(f"no process listens at {place[0]}:{place[1]}; see that the store runs")
+        address, port = self._access.address, self._access.port
+        found = listening_process(address, port)
+        if found is None:
+            raise PlatformError(f"no process listens at {address}:{port}; see that the store runs")
+        return found
 
 
 def _fill(collection: Collection[dict[str, Any]]) -> None:

@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from faultset.collector.runtime.administration.access import StoreAccess
-from faultset.collector.runtime.administration.process_limits import file_sizes, limit_file_size
+from faultset.collector.runtime.administration.process_limits import file_size_limits, limit_file_size
+from faultset.collector.runtime.administration.server_processes import with_descendants
 from faultset.collector.runtime.administration.store_administration import StoreAdministration
 from faultset.collector.runtime.background.processes import IsWanted, begin_work
 from faultset.collector.runtime.stores.originals.postgresql import SERVER_USER
@@ -100,7 +99,7 @@ class PostgresAdministration(StoreAdministration):
     def free_files(self) -> None:
         """Let files grow as far as they might at the server's start, and collect the room that was taken."""
         for pid in self._processes():
-            limit_file_size(pid, file_sizes(pid)[1], SERVER_USER)
+            limit_file_size(pid, file_size_limits(pid)[1], SERVER_USER)
 
         async def collect(connection: asyncpg.Connection) -> None:
             for table in await application_tables(connection):
@@ -126,7 +125,7 @@ class PostgresAdministration(StoreAdministration):
         refused = as_account(
             access.address, access.port, access.account, access.credentials.application, write, what="state"
         )
-        limit, most = file_sizes(self._processes()[0])
+        limit, most = file_size_limits(self._processes()[0])
         return {
             "write_refused": refused,
             "consume_refused": "",
@@ -139,8 +138,7 @@ class PostgresAdministration(StoreAdministration):
         async def read(connection: asyncpg.Connection) -> str:
             return str(await connection.fetchval("SELECT pg_read_file('postmaster.pid')"))
 
-        first = psutil.Process(int(self._as_administrator(read, what="state").split()[0]))
-        return [first.pid, *(child.pid for child in first.children(recursive=True))]
+        return with_descendants(int(self._as_administrator(read, what="state").split()[0]))
 
     def _begin(
         self,

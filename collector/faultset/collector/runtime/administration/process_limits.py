@@ -11,7 +11,7 @@ from faultset.core.errors import PlatformError
 _FILE_SIZE = "Max file size"
 
 
-def file_sizes(pid: int) -> tuple[str, str]:
+def file_size_limits(pid: int) -> tuple[str, str]:
     """Return how many bytes a file of a process may have, and the most that it may be allowed, or `unlimited`."""
     lines = Path(f"/proc/{pid}/limits").read_text(encoding="ascii").splitlines()
     found = next(line for line in lines if line.startswith(_FILE_SIZE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from faultset.collector.runtime.stores.driver import StoreDriver
 from faultset.collector.runtime.stores.kafka import KafkaDriver
@@ -11,7 +12,7 @@ from faultset.collector.runtime.stores.mongodb import MongoDriver
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.runtime.stores.originals.kafka.driver import OriginalKafkaDriver
 from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
-from faultset.collector.runtime.stores.originals.mongodb import OriginalFerretDriver, OriginalMongoDriver
+from faultset.collector.runtime.stores.originals.mongodb import OriginalFerretDbDriver, OriginalMongoDriver
 from faultset.collector.runtime.stores.originals.postgresql import OriginalPostgresDriver
 from faultset.collector.runtime.stores.postgresql import PostgresDriver
 from faultset.collector.runtime.stores.redis_cache import RedisCacheDriver
@@ -33,7 +34,7 @@ STORE_DRIVERS: dict[str, StoreDriver] = {
         OriginalMemcachedDriver(),
         OriginalPostgresDriver(),
         OriginalMongoDriver(),
-        OriginalFerretDriver(),
+        OriginalFerretDbDriver(),
     )
 }
 
@@ -49,8 +50,10 @@ def preferred_originals() -> dict[str, OriginalDriver]:
     return chosen
 
 
-ORIGINAL_DRIVERS: dict[str, OriginalDriver] = preferred_originals()
-"""Drivers of original servers by the name of the driver in whose place they are; see `preferred_originals`."""
+@cache
+def original_drivers() -> dict[str, OriginalDriver]:
+    """Return what `preferred_originals` found first, so that a process keeps to its servers."""
+    return preferred_originals()
 
 
 def original_versions(names: Iterable[str]) -> dict[str, str]:

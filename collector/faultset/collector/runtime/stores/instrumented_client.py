@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
 
 
-class ObservedClient:
+class InstrumentedClient:
     """The part of `StoreClient` that does not depend on the kind of store."""
 
     def __init__(self, driver: StoreDriver, store: StoreAddress, context: ClientContext):
@@ -21,7 +21,7 @@ class ObservedClient:
         self._writing: dict[str, asyncio.Task[None]] = {}
 
     @contextlib.contextmanager
-    def observed(self, command: str) -> Iterator[None]:
+    def measured(self, command: str) -> Iterator[None]:
         """Count a command and its time in the metrics of the process."""
         start, status = time.perf_counter(), "OK"
         try:

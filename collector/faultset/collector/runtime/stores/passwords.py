@@ -1,4 +1,4 @@
-"""Passwords that the platform has mounted into a container."""
+"""Files with passwords: those mounted into containers, and those that servers are started with."""
 
 from __future__ import annotations
 
@@ -23,3 +23,10 @@ def read_password(name: str) -> str:
     if not password:
         raise PlatformError(f"the password in {path} must not be empty")
     return password
+
+
+def write_private_file(path: Path, text: str) -> None:
+    """Write a file that only its owner may read."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)

@@ -19,7 +19,7 @@ from faultset.collector.runtime.http.connections import MAX_AGE_S
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names
 from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
-from faultset.collector.runtime.stores.observed_client import ObservedClient
+from faultset.collector.runtime.stores.instrumented_client import InstrumentedClient
 
 _REDIAL_S = 0.1
 
@@ -73,7 +73,7 @@ class _Link(Connection):
         return reader is not None and not reader.at_eof() and time.monotonic() - self.born < MAX_AGE_S
 
 
-class RedisClient(ObservedClient):
+class RedisClient(InstrumentedClient):
     """See `StoreClient`; connections live for five seconds at most.
 
     A collection is a hash `database.collection` from key to document, an appended one a list for each key.
@@ -161,7 +161,7 @@ class RedisClient(ObservedClient):
 
     async def run_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Send commands together, then read their replies; raise StoreError for the first that is refused."""
-        with self.observed(commands[0][0]):
+        with self.measured(commands[0][0]):
             return await self._run_all(commands)
 
     async def _run_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import secrets
 import shutil
 from pathlib import Path
@@ -22,6 +21,7 @@ from faultset.collector.runtime.stores.driver import (
     StoreAddress,
     StoreClient,
 )
+from faultset.collector.runtime.stores.passwords import write_private_file
 from faultset.collector.runtime.stores.redis_client import RedisClient, RedisClientTraits
 from faultset.core.errors import PlatformError
 
@@ -88,13 +88,12 @@ class RedisDriver(RedisClientTraits):
     def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
         """Write the accounts, at once; the file holds digests of the passwords only."""
         draft = folder / "users.acl.new"
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(
-                "user default off resetpass resetkeys resetchannels -@all\n"
-                f"user {ADMINISTRATOR} on {_digest(credentials.administrator)} ~* &* +@all\n"
-                f"user {account} on {_digest(credentials.application)} {' '.join(self._rights)}\n"
-            )
+        write_private_file(
+            draft,
+            "user default off resetpass resetkeys resetchannels -@all\n"
+            f"user {ADMINISTRATOR} on {_digest(credentials.administrator)} ~* &* +@all\n"
+            f"user {account} on {_digest(credentials.application)} {' '.join(self._rights)}\n",
+        )
         draft.rename(folder / "users.acl")
 
     def server_argv(

@@ -3,86 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import random
 import shutil
-import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from running_store import CREDENTIALS, RunningStore, running
 
-from faultset.collector.runtime.http.error_texts import ErrorTexts
-from faultset.collector.runtime.http.names import Names
-from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.runtime.stores.driver import (
-    Account,
-    ClientContext,
-    Credentials,
-    StoreAddress,
-    StoreClient,
-    StoreError,
-)
+from faultset.collector.runtime.stores.driver import StoreClient, StoreError
 from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
 from faultset.core.errors import PlatformError
 
 pytest.importorskip("pymemcache", reason="the extra stores is not installed")
-CREDENTIALS = Credentials(administrator="a-secret", application="another-secret")
 DRIVER = OriginalMemcachedDriver()
+Server = RunningStore[StoreClient]
 needs_server = pytest.mark.skipif(shutil.which("memcached") is None, reason="no memcached is installed here")
-
-
-class Server:
-    """A running memcached."""
-
-    def __init__(self, folder: Path, **limits: int):
-        self.address, self.port = f"127.77.248.{random.randrange(1, 250)}", 20_000 + random.randrange(20_000)
-        argv = DRIVER.server_argv(folder, address=self.address, **limits)
-        argv[argv.index("-p") + 1] = str(self.port)
-        self.process = subprocess.Popen(argv)
-        self.hosts = folder / "hosts.json"
-        self.hosts.write_text(json.dumps({"store": self.address}))
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def use(self, work: Callable[[StoreClient], Awaitable[Any]]) -> Any:
-        """Do something with a client that is connected."""
-
-        async def run() -> Any:
-            client = self.client()
-            deadline = time.monotonic() + 10
-            while True:
-                try:
-                    await client.log_in()
-                    break
-                except StoreError:
-                    assert time.monotonic() < deadline
-                    await asyncio.sleep(0.02)
-            try:
-                return await work(client)
-            finally:
-                await client.close()
-
-        return asyncio.run(run())
-
-    def client(self) -> StoreClient:
-        context = ClientContext(
-            names=Names(str(self.hosts)), local="127.77.247.1", metrics=Metrics(), texts=ErrorTexts()
-        )
-        return DRIVER.client(StoreAddress(name="store", port=self.port, database="d", account=Account("", "")), context)
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    running = Server(tmp_path)
-    try:
-        yield running
-    finally:
-        running.stop()
+    with running(Server(DRIVER, tmp_path)) as started:
+        yield started
 
 
 @needs_server
@@ -111,9 +53,7 @@ def test_of_writes_in_the_background_the_last_one_stays(server: Server) -> None:
 def test_an_emptied_cache_has_nothing(server: Server) -> None:
     async def work(client: StoreClient) -> list[str | None]:
         await client.set_many({"a": "1"})
-        await asyncio.to_thread(
-            DRIVER.administer, server.address, server.port, "empty-store", account="", credentials=CREDENTIALS
-        )
+        await server.administer("empty-store")
         return await client.get_many(["a"])
 
     assert server.use(work) == [None]
@@ -121,21 +61,18 @@ def test_an_emptied_cache_has_nothing(server: Server) -> None:
 
 @needs_server
 def test_more_clients_than_allowed_are_refused_in_the_servers_words(tmp_path: Path) -> None:
-    server = Server(tmp_path, max_clients=2)
+    with running(Server(DRIVER, tmp_path, max_clients=2)) as server:
 
-    async def work(first: StoreClient) -> str:
-        second, third = server.client(), server.client()
-        await second.log_in()
-        with pytest.raises(StoreError) as refused:
-            await third.log_in()
-        for client in (second, third):
-            await client.close()
-        return refused.value.kind
+        async def work(first: StoreClient) -> str:
+            second, third = server.client(), server.client()
+            await second.log_in()
+            with pytest.raises(StoreError) as refused:
+                await third.log_in()
+            for client in (second, third):
+                await client.close()
+            return refused.value.kind
 
-    try:
         assert server.use(work) in ("other", "broken")
-    finally:
-        server.stop()
 
 
 @needs_server

@@ -3,123 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import random
-import subprocess
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from running_store import RunningStore, outcome, outcomes_after, running
 
-from faultset.collector.runtime.administration.access import StoreAccess
 from faultset.collector.runtime.administration.mongodb_store import MongoAdministration
-from faultset.collector.runtime.http.error_texts import ErrorTexts
-from faultset.collector.runtime.http.names import Names
-from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.runtime.stores.driver import (
-    Account,
-    AdminAction,
-    ClientContext,
-    Credentials,
-    StoreAddress,
-    StoreClient,
-    StoreError,
-)
-from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
+from faultset.collector.runtime.stores.driver import AdminAction, StoreClient
+from faultset.collector.runtime.stores.drivers import original_drivers
 from faultset.collector.runtime.stores.originals.mongodb import MongoProtocolDriver
 from faultset.core.errors import PlatformError
 
 pytest.importorskip("pymongo", reason="the extra stores is not installed")
-_CHOSEN = ORIGINAL_DRIVERS["mongodb"]
+_CHOSEN = original_drivers()["mongodb"]
 assert isinstance(_CHOSEN, MongoProtocolDriver)
 DRIVER = _CHOSEN
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(DRIVER.is_missing, reason="neither MongoDB nor FerretDB is installed here"),
 ]
-CREDENTIALS = Credentials(administrator="a-secret", application="it's-secret")
-
-
-class Server:
-    """A running server."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.address, self.port = f"127.77.246.{random.randrange(1, 250)}", 20_000 + random.randrange(20_000)
-        self.hosts = folder.parent / "hosts.json"
-        self.hosts.write_text(json.dumps({"store": self.address}))
-        self.start()
-
-    def start(self) -> None:
-        argv = DRIVER.server_argv(self.folder, address=self.address)
-        argv = [word.replace(str(DRIVER.port), str(self.port)) for word in argv]
-        self.process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def client(self) -> StoreClient:
-        context = ClientContext(
-            names=Names(str(self.hosts)), local="127.77.245.1", metrics=Metrics(), texts=ErrorTexts()
-        )
-        account = Account("admin", CREDENTIALS.application)
-        return DRIVER.client(
-            StoreAddress(name="store", port=self.port, database="d", account=account, connect_timeout_s=2.0), context
-        )
-
-    def use(self, work: Callable[[StoreClient], Awaitable[Any]]) -> Any:
-        """Do something with a client that is connected."""
-
-        async def run() -> Any:
-            client = self.client()
-            deadline = time.monotonic() + 30
-            while True:
-                try:
-                    await client.log_in()
-                    break
-                except StoreError:
-                    assert time.monotonic() < deadline
-                    await asyncio.sleep(0.1)
-            try:
-                return await work(client)
-            finally:
-                await client.close()
-
-        return asyncio.run(run())
-
-    async def administer(self, action: AdminAction) -> None:
-        await asyncio.to_thread(
-            DRIVER.administer, self.address, self.port, action, account="admin", credentials=CREDENTIALS
-        )
-
-    @property
-    def administration(self) -> MongoAdministration:
-        return MongoAdministration(StoreAccess(self.address, self.port, "admin", CREDENTIALS))
+Server = RunningStore[StoreClient]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("mongodb") / "data"
-    folder.mkdir()
-    DRIVER.prepare(folder, account="admin", credentials=CREDENTIALS)
-    running = Server(folder)
-    try:
-        yield running
-    finally:
-        running.stop()
+    with running(Server(DRIVER, tmp_path_factory.mktemp("mongodb"), connect_timeout_s=2.0)) as started:
+        yield started
 
 
-async def outcome(work: Awaitable[Any]) -> str:
-    """Return how something ended: `ok`, or the kind of the failure and its text."""
-    try:
-        await work
-    except StoreError as error:
-        return f"{error.kind}: {error}"
-    return "ok"
+@pytest.fixture
+def administration(server: Server) -> MongoAdministration:
+    return MongoAdministration(server.access)
 
 
 def test_documents_are_replaced_under_their_key_and_read_in_the_order_of_the_keys(server: Server) -> None:
@@ -160,7 +77,7 @@ def test_connections_come_from_the_address_of_the_pod(server: Server) -> None:
         mine = psutil.Process().net_connections("tcp4")
         return {one.laddr.ip for one in mine if one.raddr and one.raddr.port == server.port}
 
-    assert server.use(work) == {"127.77.245.1"}
+    assert server.use(work) == {server.pod_address}
 
 
 @pytest.mark.parametrize(
@@ -171,12 +88,7 @@ def test_an_account_that_is_taken_is_refused_in_the_servers_words_and_can_be_giv
 ) -> None:
     async def work(client: StoreClient) -> list[str]:
         await client.insert("kept", {"a": "1"})
-        found = []
-        for change in (action, undo):
-            await server.administer(change)
-            await client.close()
-            found.append(await outcome(client.insert("kept", {"a": "2"})))
-        return found
+        return await outcomes_after((action, undo), server, lambda one: one.insert("kept", {"a": "2"}))
 
     refused, after = server.use(work)
     assert refused == "login: server returned error on SASL authentication step: Authentication failed."
@@ -204,25 +116,27 @@ def test_rights_are_taken_and_given_back_where_the_server_knows_them(server: Ser
 
 def test_an_action_for_an_account_that_is_not_there_says_so(server: Server) -> None:
     with pytest.raises(PlatformError, match="has no account nobody; create it first"):
-        DRIVER.administer(server.address, server.port, "set-password", account="nobody", credentials=CREDENTIALS)
+        server.administer_account("set-password", "nobody")
 
 
 @pytest.mark.skipif("files" not in DRIVER.capabilities, reason="MongoDB ends when its files may not grow")
-def test_files_that_may_not_grow_refuse_writes_until_they_may(server: Server) -> None:
+def test_files_that_may_not_grow_refuse_writes_until_they_may(
+    server: Server, administration: MongoAdministration
+) -> None:
     async def work(client: StoreClient) -> list[str]:
         await client.insert("kept", {"a": "1"})
-        await asyncio.to_thread(server.administration.limit_files, 700)
-        limited = await asyncio.to_thread(server.administration.state, None)
+        await asyncio.to_thread(administration.limit_files, 700)
+        limited = await asyncio.to_thread(administration.state, None)
         refused = [await outcome(client.insert("kept", {f"row-{n}": "y" * 300})) for n in range(5)]
         read = await client.find("kept", "a")
-        await asyncio.to_thread(server.administration.free_files)
+        await asyncio.to_thread(administration.free_files)
         return [str(limited["file_limit"]), *refused, str(read), await outcome(client.insert("kept", {"b": "1"}))]
 
     limit, *refused, read, after = server.use(work)
     assert int(limit) > 700
     assert all("disk I/O error" in one for one in refused)
     assert (read, after) == ("1", "ok")
-    assert server.administration.state(None) == {"write_refused": "", "consume_refused": "", "file_limit": None}
+    assert administration.state(None) == {"write_refused": "", "consume_refused": "", "file_limit": None}
 
 
 def test_a_killed_server_begins_again_with_what_it_had(server: Server) -> None:
@@ -259,12 +173,14 @@ def test_an_emptied_store_keeps_its_accounts(server: Server) -> None:
     assert server.use(work) == [True, "ok"]
 
 
-def test_what_it_cannot_do_is_refused_in_one_sentence(server: Server, tmp_path: Path) -> None:
+def test_what_it_cannot_do_is_refused_in_one_sentence(
+    server: Server, administration: MongoAdministration, tmp_path: Path
+) -> None:
     with pytest.raises(PlatformError, match="mongodb has no messages"):
-        server.administration.publish_unreadable("orders")
+        administration.publish_unreadable("orders")
     with pytest.raises(PlatformError, match="mongodb has no locks"):
-        server.administration.lock(on_ms=1, off_ms=1, seconds=1, pid_file=tmp_path / "pid")
+        administration.lock(on_ms=1, off_ms=1, seconds=1, pid_file=tmp_path / "pid")
     with pytest.raises(PlatformError, match="no limit of memory"):
         DRIVER.server_argv(server.folder, address="127.0.0.1", max_memory_kib=300)
     with pytest.raises(PlatformError, match="carries no messages"):
-        DRIVER.administer(server.address, server.port, "revoke-consuming", account="admin", credentials=CREDENTIALS)
+        server.administer_account("revoke-consuming", "app")

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import random
-import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from running_store import RunningStore, outcome, outcomes_after, running
 
-from faultset.collector.runtime.administration.access import StoreAccess
 from faultset.collector.runtime.administration.postgresql_store import PostgresAdministration
 from faultset.collector.runtime.background.processes import end_work
-from faultset.collector.runtime.http.error_texts import ErrorTexts
-from faultset.collector.runtime.http.names import Names
-from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.runtime.stores.driver import (
-    Account,
-    AdminAction,
-    ClientContext,
-    Credentials,
-    StoreAddress,
-    StoreClient,
-    StoreError,
-)
+from faultset.collector.runtime.stores.driver import AdminAction, StoreClient
 from faultset.collector.runtime.stores.originals.driver import find_program
 from faultset.collector.runtime.stores.originals.postgresql import OriginalPostgresDriver
 from faultset.core.errors import PlatformError
@@ -37,85 +23,19 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_program("initdb") is None, reason="no PostgreSQL is installed here"),
 ]
-CREDENTIALS = Credentials(administrator="a-secret", application="it's-secret")
 DRIVER = OriginalPostgresDriver()
-
-
-class Server:
-    """A running PostgreSQL."""
-
-    def __init__(self, folder: Path, **limits: int):
-        self.folder, self.limits = folder, limits
-        self.address, self.port = f"127.77.246.{random.randrange(1, 250)}", 20_000 + random.randrange(20_000)
-        self.hosts = folder.parent / "hosts.json"
-        self.hosts.write_text(json.dumps({"store": self.address}))
-        self.start()
-
-    def start(self) -> None:
-        argv = DRIVER.server_argv(self.folder, address=self.address, **self.limits)
-        argv[argv.index(f"port={DRIVER.port}")] = f"port={self.port}"
-        self.process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def client(self) -> StoreClient:
-        context = ClientContext(
-            names=Names(str(self.hosts)), local="127.77.245.1", metrics=Metrics(), texts=ErrorTexts()
-        )
-        account = Account("admin", CREDENTIALS.application)
-        return DRIVER.client(StoreAddress(name="store", port=self.port, database="d", account=account), context)
-
-    def use(self, work: Callable[[StoreClient], Awaitable[Any]]) -> Any:
-        """Do something with a client that is connected."""
-
-        async def run() -> Any:
-            client = self.client()
-            deadline = time.monotonic() + 30
-            while True:
-                try:
-                    await client.log_in()
-                    break
-                except StoreError:
-                    assert time.monotonic() < deadline
-                    await asyncio.sleep(0.1)
-            try:
-                return await work(client)
-            finally:
-                await client.close()
-
-        return asyncio.run(run())
-
-    async def administer(self, action: AdminAction) -> None:
-        await asyncio.to_thread(
-            DRIVER.administer, self.address, self.port, action, account="admin", credentials=CREDENTIALS
-        )
-
-    @property
-    def administration(self) -> PostgresAdministration:
-        return PostgresAdministration(StoreAccess(self.address, self.port, "admin", CREDENTIALS))
+Server = RunningStore[StoreClient]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("postgresql") / "data"
-    folder.mkdir()
-    DRIVER.prepare(folder, account="admin", credentials=CREDENTIALS)
-    running = Server(folder)
-    try:
-        yield running
-    finally:
-        running.stop()
+    with running(Server(DRIVER, tmp_path_factory.mktemp("postgresql"))) as started:
+        yield started
 
 
-async def outcome(work: Awaitable[Any]) -> str:
-    """Return how something ended: `ok`, or the kind of the failure and its text."""
-    try:
-        await work
-    except StoreError as error:
-        return f"{error.kind}: {error}"
-    return "ok"
+@pytest.fixture
+def administration(server: Server) -> PostgresAdministration:
+    return PostgresAdministration(server.access)
 
 
 def test_documents_are_written_once_and_read_in_the_order_of_the_keys(server: Server) -> None:
@@ -143,8 +63,8 @@ def test_appended_documents_keep_their_order(server: Server) -> None:
     [
         ("revoke-writing", "grant-rights", "rights: 42501: permission denied for table kept"),
         ("revoke-rights", "grant-rights", "rights: 42501: permission denied for schema public"),
-        ("require-password", "set-password", 'login: 28P01: password authentication failed for user "admin"'),
-        ("remove-account", "create-account", 'login: 28P01: password authentication failed for user "admin"'),
+        ("require-password", "set-password", 'login: 28P01: password authentication failed for user "app"'),
+        ("remove-account", "create-account", 'login: 28P01: password authentication failed for user "app"'),
     ],
 )
 def test_what_the_administrator_takes_is_refused_in_the_servers_words_and_can_be_given_back(
@@ -152,52 +72,47 @@ def test_what_the_administrator_takes_is_refused_in_the_servers_words_and_can_be
 ) -> None:
     async def work(client: StoreClient) -> list[str]:
         await client.insert("kept", {"a": "1"})
-        found = []
-        for change in (action, undo):
-            await server.administer(change)
-            await client.close()
-            found.append(await outcome(client.insert("kept", {"a": "2"})))
-        return found
+        return await outcomes_after((action, undo), server, lambda one: one.insert("kept", {"a": "2"}))
 
     assert server.use(work) == [refused, "ok"]
 
 
-def test_a_read_only_account_reads(server: Server) -> None:
+def test_a_read_only_account_reads(server: Server, administration: PostgresAdministration) -> None:
     async def work(client: StoreClient) -> list[Any]:
         await client.insert("kept", {"a": "1"})
         await server.administer("revoke-writing")
-        found = [await client.find("kept", "a"), await asyncio.to_thread(server.administration.state, None)]
+        found = [await client.find("kept", "a"), await asyncio.to_thread(administration.state, None)]
         await server.administer("grant-rights")
         return found
 
     read, state = server.use(work)
     assert read == "1"
     assert "permission denied" in state["write_refused"]
-    assert server.administration.state(None)["write_refused"] == ""
+    assert administration.state(None)["write_refused"] == ""
 
 
-def test_files_that_may_not_grow_refuse_rows_until_they_may(server: Server) -> None:
+def test_files_that_may_not_grow_refuse_rows_until_they_may(
+    server: Server, administration: PostgresAdministration
+) -> None:
     async def work(client: StoreClient) -> list[str]:
         await client.insert("kept", {"a": "1"})
         before = len(await client.find_all("kept"))
-        await asyncio.to_thread(server.administration.limit_files, 700)
+        await asyncio.to_thread(administration.limit_files, 700)
         refused = [await outcome(client.insert("kept", {f"row-{n}": "y" * 300})) for n in range(60)][-1]
         assert len(await client.find_all("kept")) >= before
-        await asyncio.to_thread(server.administration.free_files)
+        await asyncio.to_thread(administration.free_files)
         return [refused, await outcome(client.insert("kept", {"b": "1"}))]
 
     refused, after = server.use(work)
     assert "53100: could not extend file" in refused
     assert after == "ok"
-    assert server.administration.state(None)["file_limit"] is None
+    assert administration.state(None)["file_limit"] is None
 
 
-def test_locked_tables_let_others_wait(server: Server, tmp_path: Path) -> None:
+def test_locked_tables_let_others_wait(server: Server, administration: PostgresAdministration, tmp_path: Path) -> None:
     async def work(client: StoreClient) -> list[float]:
         await client.insert("kept", {"a": "1"})
-        await asyncio.to_thread(
-            server.administration.lock, on_ms=1000, off_ms=200, seconds=20, pid_file=tmp_path / "pid"
-        )
+        await asyncio.to_thread(administration.lock, on_ms=1000, off_ms=200, seconds=20, pid_file=tmp_path / "pid")
         waits = []
         for _ in range(20):
             begun = time.monotonic()
@@ -240,6 +155,6 @@ def test_more_clients_than_allowed_are_refused_in_the_servers_words(server: Serv
         server.start()
 
 
-def test_messages_are_not_its_business(server: Server) -> None:
+def test_messages_are_not_its_business(administration: PostgresAdministration) -> None:
     with pytest.raises(PlatformError, match="has no messages"):
-        server.administration.publish_unreadable("orders")
+        administration.publish_unreadable("orders")

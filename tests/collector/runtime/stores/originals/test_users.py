@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,13 @@ def test_without_setpriv_root_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch
 def test_without_namespaces_the_command_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert argv_with_private_memory(["/usr/bin/server"]) == ["/usr/bin/server"]
+
+
+@pytest.mark.parametrize(("user_id", "options"), [(0, ["--ipc"]), (1000, ["--user", "--map-current-user", "--ipc"])])
+def test_root_asks_for_no_namespace_of_users_in_which_it_could_not_become_another(
+    user_id: int, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user_id)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(subprocess, "run", lambda argv, **_: subprocess.CompletedProcess(argv, 0))
+    assert argv_with_private_memory(["server"]) == ["/usr/bin/unshare", *options, "--", "server"]

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Never
 
 from faultset.collector.runtime.stores.driver import StoreError
-from faultset.collector.runtime.stores.observed_client import ObservedClient
+from faultset.collector.runtime.stores.instrumented_client import InstrumentedClient
 
 
-class OriginalClient(ObservedClient):
+class OriginalClient(InstrumentedClient):
     """See `StoreClient`; what a kind of store does not override it cannot do."""
 
     def _cannot(self, what: str) -> Never:

@@ -26,10 +26,8 @@ class OriginalDriver(StoreDriver):
         Name of the driver in whose place it is.
     programs
         Programs that the server needs.
-    debian_package
-        Package of Debian that has them, so that the image for clusters can; None where no package has.
-    elsewhere
-        What to install where no package of Debian has them.
+    to_install
+        What has them, such as a package of Debian.
     client_library
         Python package that speaks the server's protocol.
     starts_slowly
@@ -38,8 +36,7 @@ class OriginalDriver(StoreDriver):
 
     role: ClassVar[str]
     programs: ClassVar[tuple[str, ...]]
-    debian_package: ClassVar[str | None]
-    elsewhere: ClassVar[str] = ""
+    to_install: ClassVar[str]
     client_library: ClassVar[str]
     starts_slowly: ClassVar[bool] = False
 
@@ -62,7 +59,7 @@ class OriginalDriver(StoreDriver):
         if found is None:
             raise PlatformError(
                 f"--stores original needs the program {name} for {self.role}, but it is not on the PATH; install "
-                f"{self.debian_package or self.elsewhere}, or name other kinds with --stores"
+                f"{self.to_install}, or name other kinds with --stores"
             )
         return found
 
@@ -71,7 +68,7 @@ class OriginalDriver(StoreDriver):
         """Whether a program of the server is not installed here."""
         return any(find_program(name) is None for name in self.programs)
 
-    def told_by(self, program: str) -> str:
+    def reported_version(self, program: str) -> str:
         """Return what a program of the server says of its version; raise PlatformError when it does not run."""
         ended = subprocess.run(
             [self.program(program), "--version"], capture_output=True, text=True, timeout=10, check=False

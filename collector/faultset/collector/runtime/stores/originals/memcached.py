@@ -31,12 +31,12 @@ class OriginalMemcachedDriver(OriginalDriver):
     keeps_data = False
     capabilities = frozenset({"connection-limit"})
     programs = ("memcached",)
-    debian_package = "memcached"
+    to_install = "memcached"
     client_library = "pymemcache"
 
     def version(self) -> str:
         """Return the name and version of the server."""
-        return self.told_by("memcached")
+        return self.reported_version("memcached")
 
     def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
         """Do nothing: it needs no files."""

@@ -127,7 +127,7 @@ class MemcachedClient(OriginalClient):
             self._threads = None
 
     async def _run(self, name: str, command: Callable[[Client], T]) -> T:
-        with self.observed(name):
+        with self.measured(name):
             return await self._run_once(command)
 
     async def _run_once(self, command: Callable[[Client], T]) -> T:

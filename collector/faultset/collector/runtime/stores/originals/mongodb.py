@@ -47,15 +47,14 @@ class MongoProtocolDriver(OriginalDriver):
     role = "mongodb"
     port = 27017
     keeps_data = True
-    debian_package = None
-    elsewhere = "MongoDB (mongod) or FerretDB 1.24 (ferretdb)"
+    to_install = "MongoDB (mongod) or FerretDB 1.24 (ferretdb)"
     client_library = "pymongo"
     has_roles: ClassVar[bool]
 
     def version(self) -> str:
         """Return the name and version of the server."""
         name = self.programs[0]
-        lines = [line.split()[-1] for line in self.told_by(name).splitlines() if "version" in line.lower()]
+        lines = [line.split()[-1] for line in self.reported_version(name).splitlines() if "version" in line.lower()]
         return f"{name} {lines[0].removeprefix('v') if lines else 'of an unknown version'}"
 
     def is_prepared(self, folder: Path) -> bool:
@@ -146,7 +145,7 @@ class OriginalMongoDriver(MongoProtocolDriver):
         return [self.program("mongod"), "--auth", "--dbpath", str(folder), *listening, *limits]
 
 
-class OriginalFerretDriver(MongoProtocolDriver):
+class OriginalFerretDbDriver(MongoProtocolDriver):
     """A FerretDB 1.24 over SQLite, whose accounts have no roles yet: whoever logs in may do everything."""
 
     name = "original-ferretdb"

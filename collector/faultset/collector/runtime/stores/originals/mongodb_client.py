@@ -136,7 +136,7 @@ class MongoProtocolClient(OriginalClient):
     async def _use(
         self, name: str, collection: str, command: Callable[[AsyncCollection[dict[str, Any]]], Awaitable[T]]
     ) -> T:
-        with self.observed(name):
+        with self.measured(name):
             return await self._run(lambda client: command(client[self.store.database][collection]))
 
     async def _run(self, command: Callable[[AsyncMongoClient[dict[str, Any]]], Awaitable[T]]) -> T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from faultset.collector.runtime.stores.originals.users import (
     set_folder_owner,
     set_owner,
 )
+from faultset.collector.runtime.stores.passwords import write_private_file
 from faultset.core.errors import PlatformError
 
 SERVER_USER = "postgres"
@@ -62,12 +62,12 @@ class OriginalPostgresDriver(OriginalDriver):
     keeps_data = True
     capabilities = frozenset({"accounts", "rights", "locks", "files", "connection-limit"})
     programs = ("postgres", "initdb")
-    debian_package = "postgresql"
+    to_install = "postgresql"
     client_library = "asyncpg"
 
     def version(self) -> str:
         """Return the name and version of the server."""
-        return " ".join(self.told_by("postgres").replace("(PostgreSQL)", "").split())
+        return " ".join(self.reported_version("postgres").replace("(PostgreSQL)", "").split())
 
     def is_prepared(self, folder: Path) -> bool:
         """Say whether there is a finished cluster of databases."""
@@ -85,9 +85,7 @@ class OriginalPostgresDriver(OriginalDriver):
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
         set_folder_owner(draft, SERVER_USER)
-        descriptor = os.open(password, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(credentials.administrator)
+        write_private_file(password, credentials.administrator)
         set_owner(password, SERVER_USER)
         try:
             accounts = ["-U", ADMINISTRATOR, "-A", "scram-sha-256", f"--pwfile={password}"]

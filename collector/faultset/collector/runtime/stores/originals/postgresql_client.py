@@ -13,26 +13,13 @@ from faultset.collector.runtime.http.connections import MAX_AGE_S
 from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
 from faultset.collector.runtime.stores.originals.client import OriginalClient
 from faultset.collector.runtime.stores.originals.postgresql_accounts import quoted
+from faultset.collector.runtime.stores.originals.source_address import SourceAddressLoop
 
 if TYPE_CHECKING:
     import asyncpg
 
 T = TypeVar("T")
 _TIMEOUT_S = 15.0
-
-
-class _FromAddress:
-    """An event loop whose connections are made from one address."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, local: str):
-        self._loop, self._local = loop, local
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loop, name)
-
-    def create_connection(self, factory: Any, host: str, port: int, **options: Any) -> Any:
-        """Return what connects."""
-        return self._loop.create_connection(factory, host, port, local_addr=(self._local, 0), **options)
 
 
 class _PostgresConnection:
@@ -131,7 +118,7 @@ class PostgresClient(OriginalClient):
                 await connection.execute(_made_table(collection, appended=appended))
             return await command(connection)
 
-        with self.observed(name):
+        with self.measured(name):
             return await self._run(run)
 
     async def _run(self, command: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
@@ -172,7 +159,7 @@ class PostgresClient(OriginalClient):
 
         store, loop = self.store, asyncio.get_running_loop()
         wait_s = _TIMEOUT_S if store.connect_timeout_s is None else store.connect_timeout_s
-        given: Any = loop if self.context.local is None else _FromAddress(loop, self.context.local)
+        given: Any = loop if self.context.local is None else SourceAddressLoop(loop, self.context.local)
         try:
             address = await self.context.names.address(store.name)
             made = await asyncpg.connect(

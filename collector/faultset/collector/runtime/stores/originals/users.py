@@ -17,8 +17,10 @@ _READING = "dac_read_search"
 _READING_BIT = 2
 _STATUS = Path("/proc/self/status")
 
-_NAMESPACES = (("--ipc",), ("--user", "--map-current-user", "--ipc"))
-"""Options of `unshare` for memory of a server's own: as root may have it, and as others may on most systems."""
+_AS_ROOT = ("--ipc",)
+"""Options of `unshare` for memory of a server's own: in a namespace of users root could not become another."""
+_AS_ANOTHER = ("--user", "--map-current-user", "--ipc")
+"""The same for others than root, who may have that on most systems."""
 
 
 def server_user(preferred: str) -> pwd.struct_passwd | None:
@@ -69,11 +71,11 @@ def _may_read_everything() -> bool:
 def argv_with_private_memory(argv: Sequence[str]) -> list[str]:
     """Return a command whose shared memory goes with its processes, however they end, where this user may have that."""
     unshare = shutil.which("unshare")
-    for options in _NAMESPACES if unshare else ():
-        own = [str(unshare), *options]
-        if subprocess.run([*own, "true"], capture_output=True, timeout=10, check=False).returncode == 0:
-            return [*own, "--", *argv]
-    return [*argv]
+    if unshare is None:
+        return [*argv]
+    own = [unshare, *(_AS_ROOT if os.geteuid() == 0 else _AS_ANOTHER)]
+    is_possible = subprocess.run([*own, "true"], capture_output=True, timeout=10, check=False).returncode == 0
+    return [*own, "--", *argv] if is_possible else [*argv]
 
 
 def set_folder_owner(folder: Path, preferred: str) -> None:

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import random
 import signal
-import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from running_store import RunningStore, outcome, running
 
-from faultset.collector.runtime.administration.access import StoreAccess
 from faultset.collector.runtime.administration.kafka_store import KafkaAdministration
-from faultset.collector.runtime.http.error_texts import ErrorTexts
-from faultset.collector.runtime.http.names import Names
-from faultset.collector.runtime.signals.metrics import Metrics
 from faultset.collector.runtime.stores.broker import BrokerClient
-from faultset.collector.runtime.stores.driver import (
-    Account,
-    AdminAction,
-    ClientContext,
-    Credentials,
-    StoreAddress,
-    StoreError,
-)
+from faultset.collector.runtime.stores.driver import AdminAction
 from faultset.collector.runtime.stores.originals.kafka.driver import OriginalKafkaDriver
 from faultset.collector.runtime.stores.originals.kafka.installation import find_installation
 from faultset.core.errors import PlatformError
@@ -44,90 +30,19 @@ def _missing() -> str:
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(_missing()), reason=_missing())]
-CREDENTIALS = Credentials(administrator='a-"secret\\', application="it's-secret")
 DRIVER = OriginalKafkaDriver()
-
-
-class Server:
-    """A running Kafka."""
-
-    def __init__(self, folder: Path):
-        self.folder, self.port = folder, DRIVER.port
-        self.address = f"127.77.{random.randrange(1, 250)}.{random.randrange(1, 250)}"
-        self.hosts = folder.parent / "hosts.json"
-        self.hosts.write_text(json.dumps({"store": self.address}))
-        self.start()
-
-    def start(self) -> None:
-        argv = DRIVER.server_argv(self.folder, address=self.address)
-        with open(self.folder.parent / "output.log", "ab") as output:
-            self.process = subprocess.Popen(argv, stdout=output, stderr=output)
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def client(self, password: str = CREDENTIALS.application) -> BrokerClient:
-        context = ClientContext(
-            names=Names(str(self.hosts)), local="127.77.245.1", metrics=Metrics(), texts=ErrorTexts()
-        )
-        store = StoreAddress(name="store", port=self.port, database="d", account=Account("app", password))
-        made = DRIVER.client(store, context)
-        assert isinstance(made, BrokerClient)
-        return made
-
-    def use(self, work: Callable[[BrokerClient], Awaitable[Any]]) -> Any:
-        """Do something with a client that is connected."""
-
-        async def run() -> Any:
-            client = self.client()
-            deadline = time.monotonic() + 60
-            while True:
-                try:
-                    await client.log_in()
-                    break
-                except StoreError:
-                    assert time.monotonic() < deadline
-                    await asyncio.sleep(0.2)
-            try:
-                return await work(client)
-            finally:
-                await client.close()
-
-        return asyncio.run(run())
-
-    async def administer(self, action: AdminAction) -> None:
-        await asyncio.to_thread(
-            DRIVER.administer, self.address, self.port, action, account="app", credentials=CREDENTIALS
-        )
-
-    async def state(self, stream: str | None = None) -> dict[str, Any]:
-        return await asyncio.to_thread(self.administration.state, stream)
-
-    @property
-    def administration(self) -> KafkaAdministration:
-        return KafkaAdministration(StoreAccess(self.address, self.port, "app", CREDENTIALS))
+Server = RunningStore[BrokerClient]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("kafka") / "data"
-    folder.mkdir()
-    DRIVER.prepare(folder, account="app", credentials=CREDENTIALS)
-    running = Server(folder)
-    try:
-        yield running
-    finally:
-        running.stop()
+    with running(Server(DRIVER, tmp_path_factory.mktemp("kafka"), has_usual_port=True)) as started:
+        yield started
 
 
-async def outcome(work: Awaitable[Any]) -> str:
-    """Return how something ended: `ok`, or the kind of the failure and its text."""
-    try:
-        await work
-    except StoreError as error:
-        return f"{error.kind}: {error}"
-    return "ok"
+@pytest.fixture
+def administration(server: Server) -> KafkaAdministration:
+    return KafkaAdministration(server.access)
 
 
 async def taken(client: BrokerClient, topic: str, group: str, count: int) -> list[Any]:
@@ -200,7 +115,9 @@ def test_another_member_goes_on_where_one_has_left(server: Server) -> None:
     server.use(work)
 
 
-def test_an_account_without_the_right_to_consume_publishes_until_it_has_it_again(server: Server) -> None:
+def test_an_account_without_the_right_to_consume_publishes_until_it_has_it_again(
+    server: Server, administration: KafkaAdministration
+) -> None:
     async def work(client: BrokerClient) -> None:
         await client.publish("c", [{"body": "1"}])
         await client.join("c", "g")
@@ -209,12 +126,12 @@ def test_an_account_without_the_right_to_consume_publishes_until_it_has_it_again
         await client.publish("c", [{"body": "2"}])
         refused = await outcome(taken(client, "c", "g", 1))
         assert refused == "rights: TOPIC_AUTHORIZATION_FAILED: c"
-        state = await server.state()
+        state = await asyncio.to_thread(administration.state, None)
         assert state["consume_refused"].startswith("TOPIC_AUTHORIZATION_FAILED: ")
         assert state["write_refused"] == ""
         await server.administer("grant-rights")
         assert [one.fields["body"] for one in await taken(client, "c", "g", 1)] == ["2"]
-        assert (await server.state())["consume_refused"] == ""
+        assert (await asyncio.to_thread(administration.state, None))["consume_refused"] == ""
 
     server.use(work)
 
@@ -229,7 +146,7 @@ def test_an_account_without_the_right_to_consume_publishes_until_it_has_it_again
     ],
 )
 def test_what_the_administrator_takes_is_refused_in_the_brokers_words_and_can_be_given_back(
-    server: Server, action: AdminAction, undo: AdminAction, refused: str
+    server: Server, administration: KafkaAdministration, action: AdminAction, undo: AdminAction, refused: str
 ) -> None:
     async def work(client: BrokerClient) -> list[str]:
         await client.publish("d", [{"body": "1"}])
@@ -239,7 +156,8 @@ def test_what_the_administrator_takes_is_refused_in_the_brokers_words_and_can_be
             await client.close()
             found.append(await outcome(client.publish("d", [{"body": "2"}])))
             if action == "revoke-writing":
-                found[-1] += "" if bool((await server.state())["write_refused"]) == (change == action) else "?"
+                state = await asyncio.to_thread(administration.state, None)
+                assert bool(state["write_refused"]) == (change == action)
         return found
 
     before, after = server.use(work)
@@ -261,18 +179,20 @@ def test_an_account_that_is_not_there_is_not_made_by_another_action(server: Serv
     server.use(work)
 
 
-def test_an_unreadable_message_is_there_until_it_is_removed_and_those_behind_it_stay(server: Server) -> None:
+def test_an_unreadable_message_is_there_until_it_is_removed_and_those_behind_it_stay(
+    server: Server, administration: KafkaAdministration
+) -> None:
     async def work(client: BrokerClient) -> None:
         await client.publish("f", [{"body": "{}"}])
         await client.join("f", "g")
-        await asyncio.to_thread(server.administration.publish_unreadable, "store.f")
+        await asyncio.to_thread(administration.publish_unreadable, "store.f")
         await client.publish("f", [{"body": '{"a": 1}'}])
         _, unreadable = await taken(client, "f", "g", 2)
         assert await client.has("f", unreadable.identity)
-        assert (await server.state("store.f"))["unreadable"] == 1
-        await asyncio.to_thread(server.administration.remove_unreadable, "store.f")
+        assert (await asyncio.to_thread(administration.state, "store.f"))["unreadable"] == 1
+        await asyncio.to_thread(administration.remove_unreadable, "store.f")
         assert not await client.has("f", unreadable.identity)
-        assert (await server.state("store.f"))["unreadable"] == 0
+        assert (await asyncio.to_thread(administration.state, "store.f"))["unreadable"] == 0
         assert [one.fields["body"] for one in await taken(client, "f", "g", 1)] == ['{"a": 1}']
 
     server.use(work)
@@ -309,7 +229,7 @@ def test_a_killed_broker_is_noticed_and_begins_again_with_what_it_had(server: Se
 
 
 def test_a_broker_that_does_not_answer_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("faultset.collector.runtime.stores.originals.kafka.dialling.TIMEOUT_S", 2.0)
+    monkeypatch.setattr("faultset.collector.runtime.stores.originals.kafka.connector.TIMEOUT_S", 2.0)
 
     async def work(client: BrokerClient) -> list[str]:
         await client.publish("i", [{"body": "1"}])

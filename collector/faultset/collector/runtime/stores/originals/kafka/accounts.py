@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from faultset.collector.runtime.stores.driver import AdminAction, Credentials
@@ -159,21 +159,30 @@ def as_administrator(
     address: str, port: int, credentials: Credentials, use: Callable[[Any], Awaitable[T]], *, what: str
 ) -> T:
     """Do something with a client of the administrator; raise PlatformError when the broker refuses."""
-    from aiokafka.client import AIOKafkaClient
+    options = options_of(address, port, ADMINISTRATOR, credentials.administrator)
+    return run_with_broker(address, port, lambda: with_client(options, use), what=what)
+
+
+def run_with_broker(address: str, port: int, work: Callable[[], Coroutine[Any, Any, T]], *, what: str) -> T:
+    """Run what asks a broker; raise PlatformError when the broker refuses, or cannot be reached."""
     from aiokafka.errors import KafkaError
 
-    async def run() -> T:
-        client = AIOKafkaClient(**options_of(address, port, ADMINISTRATOR, credentials.administrator))
-        try:
-            await client.bootstrap()
-            return await use(client)
-        finally:
-            await client.close()
-
     try:
-        return asyncio.run(run())
+        return asyncio.run(work())
     except (KafkaError, OSError) as error:
         raise PlatformError(f"the store at {address}:{port} refused to {what}: {error}") from None
+
+
+async def with_client(options: Mapping[str, Any], use: Callable[[Any], Awaitable[T]]) -> T:
+    """Do something with a connected client of the library; `options` are those of `options_of`."""
+    from aiokafka.client import AIOKafkaClient
+
+    client = AIOKafkaClient(**options)
+    try:
+        await client.bootstrap()
+        return await use(client)
+    finally:
+        await client.close()
 
 
 def options_of(address: str, port: int, account: str, password: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from faultset.collector.runtime.stores.broker import BrokerMessage
 from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
 from faultset.collector.runtime.stores.originals.client import OriginalClient
+from faultset.collector.runtime.stores.originals.kafka.connector import BrokerConnector
 from faultset.collector.runtime.stores.originals.kafka.consumer import BODY, GroupConsumer
-from faultset.collector.runtime.stores.originals.kafka.dialling import Dialling
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaProducer
@@ -24,15 +24,15 @@ class _Publisher:
     """A producer of the library that is connected."""
 
     def __init__(self, store: StoreAddress, context: ClientContext):
-        self.dialling = Dialling(store, context, "producer")
+        self.connector = BrokerConnector(store, context, "producer")
         self._producer: AIOKafkaProducer | None = None
 
     async def start(self) -> None:
         """Connect; raise StoreError."""
         from aiokafka import AIOKafkaProducer
 
-        self._producer = AIOKafkaProducer(acks="all", **self.dialling.options)
-        await self.dialling.run(self._producer.start())
+        self._producer = AIOKafkaProducer(acks="all", **self.connector.options)
+        await self.connector.run(self._producer.start())
 
     async def send(self, topic: str, messages: Sequence[Mapping[str, str]]) -> None:
         """Publish messages, and wait until the broker has them."""
@@ -53,7 +53,7 @@ class _Publisher:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(_STOP_S):
                     await producer.stop()
-        self.dialling.close()
+        self.connector.close()
 
 
 class KafkaClient(OriginalClient):
@@ -77,10 +77,10 @@ class KafkaClient(OriginalClient):
         """Add messages to a topic."""
         if not messages:
             return
-        with self.observed("produce"):
+        with self.measured("produce"):
             publisher = await self._connected()
             try:
-                await publisher.dialling.run(publisher.send(topic, messages))
+                await publisher.connector.run(publisher.send(topic, messages))
             except StoreError as error:
                 if error.kind not in ("rights", "other") and self._publisher is publisher:
                     self._publisher = None
@@ -93,7 +93,7 @@ class KafkaClient(OriginalClient):
             return
         member = GroupConsumer(self.store, self.context, topic, group)
         try:
-            with self.observed("join"):
+            with self.measured("join"):
                 await member.start()
         except BaseException:
             self._later(member.stop())
@@ -150,7 +150,7 @@ class KafkaClient(OriginalClient):
 
     async def _use(self, name: str, topic: str, group: str, work: Coroutine[Any, Any, T]) -> T:
         try:
-            with self.observed(name):
+            with self.measured(name):
                 return await work
         except StoreError as error:
             member = None if error.kind in ("rights", "other") else self._members.pop((topic, group), None)

@@ -15,28 +15,15 @@ from typing import Any, TypeVar
 
 from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreError
 from faultset.collector.runtime.stores.originals.kafka.settings import MECHANISM
+from faultset.collector.runtime.stores.originals.source_address import SourceAddressLoop
 
 T = TypeVar("T")
 TIMEOUT_S = 10.0
 _NUMBERS = itertools.count(1)
-_DIALLINGS: dict[str, Dialling] = {}
+_CONNECTORS: dict[str, BrokerConnector] = {}
 
 
-class _FromAddress:
-    """An event loop whose connections are made from one address."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, local: str):
-        self._loop, self._local = loop, local
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loop, name)
-
-    def create_connection(self, factory: Any, host: str, port: int, **options: Any) -> Any:
-        """Return what connects."""
-        return self._loop.create_connection(factory, host, port, local_addr=(self._local, 0), **options)
-
-
-class Dialling:
+class BrokerConnector:
     """How one client of the library connects.
 
     Attributes
@@ -51,7 +38,7 @@ class Dialling:
         self._failure: StoreError | None = None
         self._failed = asyncio.Event()
         _connect_by_name()
-        _DIALLINGS[self.identity] = self
+        _CONNECTORS[self.identity] = self
 
     @property
     def options(self) -> dict[str, Any]:
@@ -81,7 +68,7 @@ class Dialling:
             address = await self._context.names.address(self._store.name)
             connection: Any = AIOKafkaConnection(address, self._store.port, client_id=self.identity, **options)
             if self._context.local is not None:
-                connection._loop = _FromAddress(asyncio.get_running_loop(), self._context.local)
+                connection._loop = SourceAddressLoop(asyncio.get_running_loop(), self._context.local)
             await connection.connect()
         except (OSError, KafkaError) as error:
             self._failure = self.failure_of(error)
@@ -124,25 +111,25 @@ class Dialling:
         texts = self._context.texts
         match error:
             case errors.SaslAuthenticationFailed() | errors.AuthenticationFailedError():
-                return StoreError("login", broker_text(error))
+                return StoreError("login", error_text(error))
             case (
                 errors.TopicAuthorizationFailedError()
                 | errors.GroupAuthorizationFailedError()
                 | errors.ClusterAuthorizationFailedError()
             ):
-                return StoreError("rights", broker_text(error))
+                return StoreError("rights", error_text(error))
             case errors.KafkaTimeoutError() | errors.RequestTimedOutError():
                 return StoreError("timeout", texts.read_timed_out(self._context.local or "?", self._place))
             case errors.KafkaConnectionError() | errors.NodeNotReadyError():
                 return self._failure or StoreError("broken", texts.connection_closed())
             case errors.KafkaError():
-                return StoreError("other", broker_text(error))
+                return StoreError("other", error_text(error))
             case _:
                 return StoreError("unreachable", texts.connection_failed(error, self._place))
 
     def close(self) -> None:
         """Forget the client."""
-        _DIALLINGS.pop(self.identity, None)
+        _CONNECTORS.pop(self.identity, None)
 
     @property
     def _place(self) -> str:
@@ -151,7 +138,7 @@ class Dialling:
 
 
 def _connect_by_name() -> None:
-    """Let the library's clients connect by their `Dialling`, where they have one: it offers no option for it."""
+    """Let the library's clients connect by their `BrokerConnector`, where they have one: it offers no option for it."""
     from aiokafka import client as library
     from aiokafka.conn import create_conn
 
@@ -165,13 +152,13 @@ def _connect_by_name() -> None:
 async def _create_connection(host: str, port: int, *, client_id: str, **options: Any) -> Any:
     from aiokafka.conn import create_conn
 
-    dialling = _DIALLINGS.get(client_id)
-    if dialling is None:
+    connector = _CONNECTORS.get(client_id)
+    if connector is None:
         return await create_conn(host, port, client_id=client_id, **options)
-    return await dialling.connect(**options)
+    return await connector.connect(**options)
 
 
-def broker_text(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the broker's error code by its name, and what it says beside."""
     name = getattr(error, "message", type(error).__name__)
     said = ", ".join(", ".join(sorted(one)) if isinstance(one, (set, frozenset)) else str(one) for one in error.args)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.collector.runtime.stores.broker import BrokerMessage
 from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress
+from faultset.collector.runtime.stores.originals.kafka.connector import BrokerConnector
 from faultset.collector.runtime.stores.originals.kafka.deliveries import (
     Deliveries,
-    MessagePlace,
+    MessagePosition,
     identity_of,
-    place_of,
+    position_of,
 )
-from faultset.collector.runtime.stores.originals.kafka.dialling import Dialling
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer
@@ -35,7 +35,7 @@ class GroupConsumer:
 
     def __init__(self, store: StoreAddress, context: ClientContext, topic: str, group: str):
         self._topic, self._group = topic, group
-        self._dialling = Dialling(store, context, group)
+        self._connector = BrokerConnector(store, context, group)
         self._deliveries = Deliveries()
         self._committed: dict[int, int] = {}
         self._committed_at = 0.0
@@ -50,20 +50,20 @@ class GroupConsumer:
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             max_poll_interval_ms=_LONGEST_PROCESSING_MS,
-            **self._dialling.options,
+            **self._connector.options,
         )
         self._consumer.subscribe([self._topic], listener=_listener(self._forget))
-        await self._dialling.run(self._consumer.start(), longest_s=_JOIN_S)
+        await self._connector.run(self._consumer.start(), longest_s=_JOIN_S)
 
     async def take(self, *, count: int, wait_s: float) -> list[BrokerMessage]:
         """Return the next messages; wait for the first, but not for ever."""
         await self._commit()
         work = self._started.getmany(timeout_ms=round(1000 * wait_s), max_records=count)
-        found = await self._dialling.run(work, longest_s=wait_s + self._dialling.timeout_s)
+        found = await self._connector.run(work, longest_s=wait_s + self._connector.timeout_s)
         records = [record for several in found.values() for record in several]
         messages = [_message(record) for record in records]
         for message in messages:
-            self._deliveries.give(message, time.monotonic())
+            self._deliveries.add(message, time.monotonic())
         return messages
 
     def take_overdue(self, *, count: int, idle_s: float) -> list[BrokerMessage]:
@@ -73,19 +73,19 @@ class GroupConsumer:
     async def acknowledge(self, identities: Sequence[str]) -> None:
         """Say that messages need not be given out again."""
         self._deliveries.acknowledge(identities)
-        if not self._deliveries.has_open or time.monotonic() - self._committed_at > _COMMIT_S:
+        if not self._deliveries.has_unacknowledged or time.monotonic() - self._committed_at > _COMMIT_S:
             await self._commit()
 
     async def has(self, identity: str) -> bool:
         """Say whether the topic still has a message."""
-        place = place_of(identity)
-        partition = self._partition(place.partition)
-        first = await self._dialling.run(self._started.beginning_offsets([partition]))
-        return place.offset >= first[partition]
+        position = position_of(identity)
+        partition = self._partition(position.partition)
+        first = await self._connector.run(self._started.beginning_offsets([partition]))
+        return position.offset >= first[partition]
 
     async def lag(self) -> int:
         """Return how many messages the group has not acknowledged."""
-        return await self._dialling.run(self._lag())
+        return await self._connector.run(self._lag())
 
     async def _lag(self) -> int:
         consumer, lag = self._started, 0
@@ -101,14 +101,14 @@ class GroupConsumer:
     async def _commit(self) -> None:
         from aiokafka.errors import CommitFailedError, IllegalStateError
 
-        done = self._deliveries.done()
+        done = self._deliveries.committable_offsets()
         changed = {number: offset for number, offset in done.items() if self._committed.get(number) != offset}
         if not changed:
             return
         offsets = {self._partition(number): offset for number, offset in changed.items()}
         # another member is given the messages of a partition that this one has no longer
         with contextlib.suppress(CommitFailedError, IllegalStateError):
-            await self._dialling.run(self._committing(offsets))
+            await self._connector.run(self._committing(offsets))
         self._committed |= changed
         self._committed_at = time.monotonic()
 
@@ -116,7 +116,7 @@ class GroupConsumer:
         await self._started.commit(offsets)
 
     def _forget(self, partitions: Collection[int]) -> None:
-        self._deliveries.forget(partitions)
+        self._deliveries.drop(partitions)
         self._committed.clear()
 
     @property
@@ -136,13 +136,13 @@ class GroupConsumer:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(_STOP_S):
                     await consumer.stop()
-        self._dialling.close()
+        self._connector.close()
 
 
 def _message(record: Any) -> BrokerMessage:
     fields = {BODY: (record.value or b"").decode(errors="replace")}
     fields |= {name: value.decode(errors="replace") for name, value in record.headers}
-    return BrokerMessage(identity_of(record.topic, MessagePlace(record.partition, record.offset)), fields)
+    return BrokerMessage(identity_of(record.topic, MessagePosition(record.partition, record.offset)), fields)
 
 
 def _listener(forget: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import shutil
 import subprocess
 import uuid
@@ -30,6 +29,7 @@ from faultset.collector.runtime.stores.originals.kafka.settings import (
     properties,
     settings_of,
 )
+from faultset.collector.runtime.stores.passwords import write_private_file
 from faultset.core.errors import PlatformError
 
 _LOG, _SETTINGS = "log", "server.properties"
@@ -48,7 +48,7 @@ class OriginalKafkaDriver(OriginalDriver):
     carries_messages = True
     capabilities = frozenset({"accounts", "rights", "connection-limit"})
     programs = ()
-    debian_package = None
+    to_install = "Kafka and Java"
     client_library = "aiokafka"
     starts_slowly = True
 
@@ -93,9 +93,9 @@ class OriginalKafkaDriver(OriginalDriver):
         for name, text in log_settings().items():
             (folder / name).write_text(text, encoding="ascii")
         settings = settings_of(credentials)
-        _write_privately(folder / _SETTINGS, properties(settings))
+        write_private_file(folder / _SETTINGS, properties(settings))
         complete = folder / "format.properties"
-        _write_privately(complete, properties({**settings, **address_settings(draft, "127.0.0.1", self.port)}))
+        write_private_file(complete, properties({**settings, **address_settings(draft, "127.0.0.1", self.port)}))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         passwords = {ADMINISTRATOR: credentials.administrator, account: credentials.application}
         accounts = [f"--add-scram={SaltedPassword(word).formatted(name)}" for name, word in passwords.items()]
@@ -135,10 +135,3 @@ def _java_argv(folder: Path, program: str, options: Sequence[str]) -> list[str]:
         f"-Dlog4j.configuration={(folder / 'log4j.properties').as_uri()}",
     )
     return [found.java, *_JVM, "-Djava.awt.headless=true", *logging, "-cp", found.class_path, program, *options]
-
-
-def _write_privately(path: Path, text: str) -> None:
-    """Write a file that holds a password."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)

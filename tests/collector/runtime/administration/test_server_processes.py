@@ -1,0 +1,40 @@
+"""Processes of a server, as the kernel tells them."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from faultset.collector.runtime.administration.server_processes import listening_process, with_descendants
+
+
+def test_a_process_is_found_with_its_children_and_theirs() -> None:
+    inner = "import sys; print(1, flush=True); sys.stdin.read()"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    with subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        first, second = with_descendants(parent.pid)
+        parent.communicate()
+    assert first == parent.pid
+    assert second != os.getpid()
+
+
+def test_a_name_with_brackets_hides_no_parent(tmp_path: Path) -> None:
+    for pid, name, parent in ((7, "a) b (c", 1), (9, "x", 7), (8, "y", 7), (10, "z", 9)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent} 1 1 0\n")
+    assert with_descendants(7, tmp_path) == [7, 8, 9, 10]
+
+
+def test_who_listens_at_an_address_is_found_and_nobody_else() -> None:
+    address = f"127.77.{random.randrange(1, 250)}.{random.randrange(1, 250)}"
+    with socket.create_server((address, 0)) as server:
+        port = server.getsockname()[1]
+        assert listening_process(address, port) == os.getpid()
+        assert listening_process("127.77.0.1", port) is None
+    assert listening_process(address, port) is None
