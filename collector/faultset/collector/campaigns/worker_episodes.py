@@ -25,7 +25,7 @@ from faultset.collector.campaigns.output_folder import (
 )
 from faultset.collector.campaigns.scheduler import STAGGER_S
 from faultset.collector.campaigns.worker_folders import WorkerFolder
-from faultset.collector.episodes.host_pressure import CpuPressure, CpuUse
+from faultset.collector.episodes.host_pressure import ROOM_WINDOW_S, CpuPressure, CpuUse
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import DataError, FaultsetError
@@ -193,7 +193,7 @@ class EpisodeWorker:
 
 def _measured_use() -> Callable[[], CpuUse | None]:
     pressure = CpuPressure()
-    return lambda: pressure.use(window_s=5.0)
+    return lambda: pressure.use(ROOM_WINDOW_S)
 
 
 _worker: EpisodeWorker | None = None
