@@ -57,8 +57,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         progress: Any,
         repairs: Mapping[str, Sequence[RepairOrder]],
         **options: Any,
-    ) -> None:
-        finished = []
+    ) -> list[EpisodeResult]:
+        finished: list[EpisodeResult] = []
         for plan in planned:
             run.append(plan.episode)
             results: list[MitigationResult] = []
@@ -74,7 +74,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
                 mitigations=() if fails else tuple(results),
             )
             finished.append(EpisodeResult(plan=plan, outcome=outcome, attempts=1, wall_s=1.0))
-            progress(CampaignProgress(running={}, finished=finished, waiting=0))
+            progress(
+                CampaignProgress(
+                    running={}, finished=[*finished], waiting=len(planned) - len(finished), notices=[plan.episode]
+                )
+            )
+        return finished
 
     monkeypatch.setattr(mitigations, "run_episodes", run_episodes)
     return run
@@ -135,6 +140,15 @@ def test_repairs_in_turn_share_an_episode_up_to_the_first_success(tmp_path: Path
     assert len(made) == len(set(made)) == 3, "network-delay is injected again for what came after the restart"
     assert mitigate(planned, out=tmp_path / "out", in_turn=True).mitigations == campaign.mitigations
     assert len(made) == 3, "nothing is made twice"
+
+
+def test_progress_goes_on_with_the_episodes_that_meet_a_fault_anew(tmp_path: Path, made: list[str]) -> None:
+    seen: list[CampaignProgress] = []
+    planned = plan_mitigations(plans("target-port", "network-delay"), orders)
+    mitigate(planned, out=tmp_path / "out", in_turn=True, progress=seen.append)
+    assert [(len(one.finished), len(one.finished) + one.waiting) for one in seen] == [(1, 2), (2, 2), (3, 3)]
+    assert [len(one.notices) for one in seen] == [1, 1, 2]
+    assert [result.episode for result in seen[-1].finished] == made
 
 
 def test_a_failure_in_turn_is_that_of_every_repair_of_the_episode(tmp_path: Path, made: list[str]) -> None:

@@ -101,7 +101,8 @@ def write_episode(
         requests = pa.Table.from_batches(answered, schema=schema)
         platform.stop_load()
         written = {"requests": writer.write_table("requests", [_seen_requests(requests, bounds.end_ns)])}
-        for name in ("metrics", "spans", "logs", "events", "objects"):
+        # samples come last: a cluster's exporters are late, and the other tables are read meanwhile
+        for name in ("spans", "logs", "events", "objects", "metrics"):
             own = recorded_rows(platform, name, bounds.start_ns, bounds.end_ns)
             written[name] = writer.write_table(name, chain(own, _added(added, name, bounds.end_ns)))
         for table in added_tables:
