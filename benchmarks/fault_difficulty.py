@@ -84,12 +84,8 @@ def not_manifest_lines(opened: Dataset, labels: Sequence[Label]) -> list[str]:
     lines = []
     for label in labels:
         if label.category == "functional" and label.verdict != "manifest" and label.fault is not None:
-            dormant_reason = faults()[label.fault].dormant_reason if label.fault in faults() else ""
-            reason = (
-                f"dormant: {dormant_reason}"
-                if dormant_reason
-                else _nearest_test(opened.episode(label.episode).evidence)
-            )
+            dormant = dormant_reason(label)
+            reason = f"dormant: {dormant}" if dormant else _nearest_test(opened.episode(label.episode).evidence)
             lines.append(f"| {label.fault} | {' and '.join(label.targets)} | {label.verdict} | {reason} |")
     return sorted(lines)
 
@@ -103,9 +99,9 @@ def _nearest_test(evidence: pd.DataFrame) -> str:
     return f"nearest to a limit: {nearest['subject']}, {nearest['detail']}, p = {nearest['p_value']:.2g}"
 
 
-def is_dormant(label: Label) -> bool:
-    """Say whether clients are not to feel an episode's fault."""
-    return label.fault in faults() and bool(faults()[label.fault].dormant_reason)
+def dormant_reason(label: Label) -> str:
+    """Say why clients are not to feel an episode's fault; empty when they are."""
+    return faults()[label.fault].dormant_reason if label.fault in faults() else ""
 
 
 @click.command()
@@ -121,7 +117,7 @@ def main(dataset: str, baselines: str, out: Path | None, workers: int) -> None:
     scores = score_episodes(done.rows)
     solved = solved_episodes(scores)
     functional = [label for label in labels if label.category == "functional"]
-    others = [label for label in functional if not is_dormant(label)]
+    others = [label for label in functional if not dormant_reason(label)]
     click.echo(
         f"{_verdicts(functional)['manifest']} of {len(functional)} episodes with a functional fault are manifest, "
         f"{_verdicts(others)['manifest']} of {len(others)} without those of dormant ones.\n"

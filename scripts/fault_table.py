@@ -18,11 +18,8 @@ def fault_table() -> str:
         if not spec.inject.__module__.startswith("faultset.collector."):
             continue
         also = f"; `--schedule` {', '.join(spec.schedules)}" if spec.schedules else ""
-        strength = (
-            (spec.intensity or "there or not")
-            + also
-            + (f"; dormant: {spec.dormant_reason}" if spec.dormant_reason else "")
-        )
+        dormant = f"; dormant: {spec.dormant_reason}" if spec.dormant_reason else ""
+        strength = (spec.intensity or "there or not") + also + dormant
         gray = "gray" if spec.gray else ""
         lines.append(f"| `{name}` | {spec.summary} | {spec.system_level}, {spec.fault_type} | {gray} | {strength} |")
     return "\n".join(lines)

@@ -44,7 +44,7 @@ def host(clock: Clock) -> HostLimit:
     return HostLimit(3, clock=clock)
 
 
-def end(host: HostLimit, clock: Clock, outcome: EpisodeOutcome) -> None:
+def run_episode(host: HostLimit, clock: Clock, outcome: EpisodeOutcome) -> None:
     """Let an episode begin now and end a while later."""
     started_s = clock.now + 1.0
     clock.now += 100.0
@@ -74,16 +74,16 @@ def test_one_less_runs_after_the_host_has_spoiled_one_and_one_more_after_five_su
     host: HostLimit, clock: Clock
 ) -> None:
     for _ in range(5):
-        end(host, clock, SPOILED)
+        run_episode(host, clock, SPOILED)
     assert host.reason_to_wait(1, FREE) == "the host was too busy for more than 1 at a time"
     for _ in range(4):
-        end(host, clock, DONE)
+        run_episode(host, clock, DONE)
     assert host.reason_to_wait(1, FREE) == "the host was too busy for more than 1 at a time"
-    end(host, clock, DONE)
+    run_episode(host, clock, DONE)
     assert host.reason_to_wait(1, FREE) == ""
     assert host.reason_to_wait(2, FREE) == "the host was too busy for more than 2 at a time"
     for _ in range(5):
-        end(host, clock, DONE)
+        run_episode(host, clock, DONE)
     assert host.reason_to_wait(2, FREE) == ""
 
 
@@ -95,7 +95,7 @@ def test_what_spoils_all_that_run_beside_each_other_lowers_the_limit_once(clock:
         clock.now += 5.0
     assert host.reason_to_wait(6, FREE) == "the host was too busy for more than 6 at a time"
     assert host.reason_to_wait(5, FREE) == ""
-    end(host, clock, SPOILED)
+    run_episode(host, clock, SPOILED)
     assert host.reason_to_wait(4, FREE) == "the host was too busy for more than 4 at a time"
 
 

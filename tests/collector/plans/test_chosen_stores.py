@@ -12,7 +12,12 @@ from faultset.collector.plans.fault_selection import unavailable_reason
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
 from faultset.collector.platforms.local.host import LocalHost
-from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, original_drivers, preferred_originals
+from faultset.collector.runtime.stores.drivers import (
+    ORIGINAL_KINDS,
+    STORE_DRIVERS,
+    original_drivers,
+    preferred_originals,
+)
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.runtime.stores.originals.mongodb import OriginalMongoDriver
 from faultset.collector.spec.store_choices import parse_store_choice
@@ -49,19 +54,19 @@ def test_a_store_that_starts_slowly_is_ready_when_it_takes_connections() -> None
 
 def test_an_unknown_choice_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="original"):
-        parse_store_choice("orignal", original_drivers())
+        parse_store_choice("orignal", ORIGINAL_KINDS)
     with pytest.raises(UsageError, match="postgresql"):
         make_request(faults=["noop"], apps=["astronomy"], profile="quick", stores="memcached,postgres")
 
 
 def test_servers_of_some_kinds_leave_redis_in_the_place_of_the_others() -> None:
-    shop = with_stores(load_app("astronomy"), parse_store_choice("postgresql", original_drivers()))
+    shop = with_stores(load_app("astronomy"), parse_store_choice("postgresql", ORIGINAL_KINDS))
     assert shop.services["postgresql"].store_driver == "original-postgresql"
     assert shop.services["kafka"].store_driver == "kafka"
     options = {"faults": ["noop"], "apps": ["astronomy"], "profile": "quick"}
     some, same = (make_request(**options, stores=text) for text in ("postgresql,memcached", "memcached, postgresql"))
     assert campaign_id(some) == campaign_id(same)
-    assert make_request(**options, stores=",".join(original_drivers())) == make_request(**options, stores="original")
+    assert make_request(**options, stores=",".join(ORIGINAL_KINDS)) == make_request(**options, stores="original")
     plan, *_ = plan_campaign(some)
     assert Plan.from_json(plan.to_json()).stores == "memcached,postgresql"
 

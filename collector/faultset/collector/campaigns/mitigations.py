@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.output_folder import remove_abandoned, remove_lost_episode
 from faultset.collector.campaigns.scheduler import CampaignProgress, run_episodes
 from faultset.collector.episodes.messages import EpisodeOutcome
@@ -182,25 +181,23 @@ def mitigate(
             jobs = jobs or host.episode_capacity()
             notify(f"{len(due)} attempts to make, {len(present)} there already, at most {jobs} at a time, into {root}")
             made = dict(present)
-            ended_before: list[EpisodeResult] = []
-            notices_before: list[str] = []
 
-            def run(groups: Mapping[str, Sequence[Mitigation]]) -> None:
-                notices: Sequence[str] = ()
+            def run(groups: Mapping[str, Sequence[Mitigation]], before: CampaignProgress) -> CampaignProgress:
+                seen = before
 
                 def take(state: CampaignProgress) -> None:
-                    nonlocal notices
-                    notices = state.notices
+                    nonlocal seen
                     for ended in state.finished:
                         for one in _tried(groups[ended.episode], ended.outcome):
                             if one.id not in made:
                                 made[one.id] = one
                                 if not one.failure:
                                     _write(root, one)
-                    finished, said = [*ended_before, *state.finished], [*notices_before, *notices]
-                    progress(replace(state, finished=finished, notices=said))
+                    finished, notices = [*before.finished, *state.finished], [*before.notices, *state.notices]
+                    seen = replace(state, finished=finished, notices=notices)
+                    progress(seen)
 
-                results = run_episodes(
+                run_episodes(
                     [group[0].plan for group in groups.values()],
                     root,
                     jobs=jobs,
@@ -211,11 +208,11 @@ def mitigate(
                     repairs={episode: [one.order for one in group] for episode, group in groups.items()},
                     lock=lock,
                 )
-                ended_before.extend(results)
-                notices_before.extend(notices)
+                return seen
 
+            seen = CampaignProgress(running={}, finished=(), waiting=0)
             while due and not should_stop():
-                run(_in_groups(due, in_turn))
+                seen = run(_in_groups(due, in_turn), seen)
                 left = [one for one in due if one.id not in made] if in_turn else []
                 due = left if len(left) < len(due) else []
     return MitigationCampaign(

@@ -8,7 +8,7 @@ from typing import Any
 from faultset.collector.apps import load_app
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.hosts import PlatformHost, load_host_class
-from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, original_drivers
+from faultset.collector.runtime.stores.drivers import ORIGINAL_KINDS, STORE_DRIVERS, original_drivers
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.features.pods import Probe
@@ -21,11 +21,11 @@ _READINESS = Probe(every_s=2)
 
 def with_stores(app: AppSpec, choice: StoreChoice | None, platform: str = "local") -> AppSpec:
     """Return an application whose stores of the chosen kinds are their own servers, where the platform runs them."""
-    known = original_drivers()
-    kinds = chosen_kinds(choice, known) & load_host_class(platform).original_store_kinds
-    if not kinds:
+    chosen = chosen_kinds(choice, ORIGINAL_KINDS)
+    if not chosen:
         return app
-    drivers = {kind: known[kind] for kind in kinds}
+    known = original_drivers()
+    drivers = {kind: known[kind] for kind in chosen & load_host_class(platform).original_store_kinds}
     services = {
         name: _with_driver(service, drivers[service.store_driver]) if service.store_driver in drivers else service
         for name, service in app.services.items()

@@ -13,9 +13,8 @@ from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import Plan
 from faultset.collector.verdicts.calibration import Calibration, shipped, threshold_of
 from faultset.collector.verdicts.deliveries import deliveries
-from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_tests
 from faultset.collector.verdicts.stratified_latencies import with_load
-from faultset.collector.verdicts.verdict import sli_evidence, with_messages
+from faultset.collector.verdicts.verdict import client_impact, sli_evidence
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
 from faultset.core.locks.new_folder import new_folder
@@ -128,18 +127,17 @@ def _impact_on_messages(
     if messages.empty or label.inject_start_ns is None:
         return None
     requests = view.requests()
-    awaited = with_messages(with_load(requests) if load_varies else requests, messages)
-    window = {
-        "start_ns": label.view_start_ns,
-        "reference_end_ns": label.reference_end_ns,
-        "onset_ns": label.inject_start_ns,
-        "end_ns": label.view_end_ns,
-    }
-    tests = sli_tests(as_seen_at(awaited, label.view_end_ns), **window)
-    if not any(test.fires for test in tests):
+    impact = client_impact(
+        with_load(requests) if load_varies else requests,
+        messages,
+        start_ns=label.view_start_ns,
+        reference_end_ns=label.reference_end_ns,
+        onset_ns=label.inject_start_ns,
+        end_ns=label.view_end_ns,
+    )
+    if not impact.is_manifest:
         return None
-    rows = pd.DataFrame(sli_evidence(tests)).assign(episode=episode.id)
+    rows = pd.DataFrame(sli_evidence(impact.tests)).assign(episode=episode.id)
     others = evidence[evidence["check"] != "sli"]
     evidence = pd.concat([others, rows.reindex(columns=evidence.columns)], ignore_index=True).astype(evidence.dtypes)
-    first_ns = first_manifest_ns(awaited, **window)
-    return replace(label, verdict="manifest", first_manifest_ns=first_ns), evidence
+    return replace(label, verdict="manifest", first_manifest_ns=impact.first_manifest_ns), evidence

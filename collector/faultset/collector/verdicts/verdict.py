@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -40,11 +40,31 @@ class Judgement:
     void_reason: str = ""
 
 
-def with_messages(requests: pd.DataFrame, messages: pd.DataFrame | None) -> pd.DataFrame:
-    """Return all that somebody waits for: the requests of clients, and what `deliveries` returns."""
-    if messages is None or messages.empty:
-        return requests
-    return pd.concat([requests, messages], ignore_index=True)
+class ClientImpact(NamedTuple):
+    """What the tests say of all that somebody waits for: the requests of clients, and the messages of queues."""
+
+    tests: Sequence[SliTest]
+    is_manifest: bool
+    """Whether a test fires."""
+    first_manifest_ns: int | None
+
+
+def client_impact(
+    requests: pd.DataFrame,
+    messages: pd.DataFrame | None,
+    *,
+    start_ns: int,
+    reference_end_ns: int,
+    onset_ns: int,
+    end_ns: int,
+) -> ClientImpact:
+    """Test requests, and what `deliveries` returns, after the onset against the healthy reference."""
+    has_messages = messages is not None and not messages.empty
+    awaited = pd.concat([requests, messages], ignore_index=True) if has_messages else requests
+    window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns, "end_ns": end_ns}
+    tests = sli_tests(as_seen_at(awaited, end_ns), **window)
+    is_manifest = any(test.fires for test in tests)
+    return ClientImpact(tests, is_manifest, first_manifest_ns(awaited, **window) if is_manifest else None)
 
 
 def sli_evidence(tests: Sequence[SliTest]) -> list[dict[str, Any]]:
@@ -96,12 +116,10 @@ def judge(
         Whether the rate of requests changes by itself, so that latencies are compared within strata of the load.
     """
     requests = with_load(requests) if load_varies else requests
-    awaited = with_messages(requests, messages)
-    seen = as_seen_at(awaited, end_ns)
-    window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns, "end_ns": end_ns}
-    tests = sli_tests(seen, **window)
-    rows = sli_evidence(tests)
-    sli_fires = any(test.fires for test in tests)
+    impact = client_impact(
+        requests, messages, start_ns=start_ns, reference_end_ns=reference_end_ns, onset_ns=onset_ns, end_ns=end_ns
+    )
+    rows = sli_evidence(impact.tests)
     scores = {s.service: s for s in service_scores(wide, reference_end_ns=reference_end_ns, onset_ns=onset_ns)}
     moved = [scores.get(t, LatentScore(service=t, score=0.0, series="")) for t in targets]
     rows += [
@@ -120,14 +138,14 @@ def judge(
     latent_fires = limit is not None and any(score.score > limit for score in moved)
     otherwise = "latent" if latent_fires else "unknown" if limit is None else "silent"
     return Judgement(
-        verdict="manifest" if sli_fires else otherwise,
-        first_manifest_ns=first_manifest_ns(awaited, **window) if sli_fires else None,
+        verdict="manifest" if impact.is_manifest else otherwise,
+        first_manifest_ns=impact.first_manifest_ns,
         evidence=tuple(rows),
-        sli_fires=sli_fires,
+        sli_fires=impact.is_manifest,
         latent_fires=latent_fires,
         void_reason=void_reason(
             requests,
-            tests,
+            impact.tests,
             faulty=faulty,
             services_reached=services_reached or {},
             start_ns=start_ns,

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from faultset.collector.runtime.administration.server_processes import listening_process, with_descendants
+from faultset.collector.runtime.administration.server_processes import listening_process, process_tree
 
 
 def test_a_process_is_found_with_its_children_and_theirs() -> None:
@@ -18,7 +18,7 @@ def test_a_process_is_found_with_its_children_and_theirs() -> None:
     with subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         parent.stdout.readline()
-        first, second = with_descendants(parent.pid)
+        first, second = process_tree(parent.pid)
         parent.communicate()
     assert first == parent.pid
     assert second != os.getpid()
@@ -28,7 +28,7 @@ def test_a_name_with_brackets_hides_no_parent(tmp_path: Path) -> None:
     for pid, name, parent in ((7, "a) b (c", 1), (9, "x", 7), (8, "y", 7), (10, "z", 9)):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent} 1 1 0\n")
-    assert with_descendants(7, tmp_path) == [7, 8, 9, 10]
+    assert process_tree(7, tmp_path) == [7, 8, 9, 10]
 
 
 def test_who_listens_at_an_address_is_found_and_nobody_else() -> None:

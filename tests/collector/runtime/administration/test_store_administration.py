@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import random
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import redis
+from store_server import CREDENTIALS, StoreServer, running
 
 from faultset.collector.runtime.administration.access import StoreAccess
 from faultset.collector.runtime.administration.file_limits import free_files, limit_files
@@ -18,11 +17,10 @@ from faultset.collector.runtime.administration.long_queries import begin_locking
 from faultset.collector.runtime.administration.messages import publish_unreadable, remove_unreadable
 from faultset.collector.runtime.administration.state import store_state
 from faultset.collector.runtime.background.processes import end_work, running_work
-from faultset.collector.runtime.stores.driver import REVOKE_CONSUMING, REVOKE_WRITING, AdminChange, Credentials
+from faultset.collector.runtime.stores.driver import REVOKE_CONSUMING, REVOKE_WRITING, AdminChange, StoreClient
 from faultset.collector.runtime.stores.mongodb import MongoDriver
 from faultset.core.errors import PlatformError
 
-CREDENTIALS = Credentials(administrator="a-secret", application="another-secret")
 DRIVER = MongoDriver()
 
 
@@ -36,19 +34,9 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[StoreAccess]:
     """A store with one account."""
-    address, port = f"127.77.250.{random.randrange(1, 250)}", 20_000 + random.randrange(20_000)
-    DRIVER.prepare(tmp_path, account="app", credentials=CREDENTIALS)
-    argv = DRIVER.server_argv(tmp_path, address=address)
-    argv[argv.index("--port") + 1] = str(port)
-    # SIGXFSZ is ignored, as by the Python program that becomes the server in a pod
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, restore_signals=False)
-    access = StoreAccess(address, port, "app", CREDENTIALS)
-    try:
-        wait_for(lambda: answers(access), "the server")
-        yield access
-    finally:
-        process.kill()
-        process.wait()
+    with running(StoreServer[StoreClient](DRIVER, tmp_path)) as server:
+        wait_for(lambda: answers(server.access), "the server")
+        yield server.access
 
 
 def answers(access: StoreAccess) -> bool:

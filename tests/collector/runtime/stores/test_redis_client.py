@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from running_store import RunningStore, running
+from store_server import StoreServer, running
 
 from faultset.collector.runtime.stores.driver import StoreClient, StoreError
 from faultset.collector.runtime.stores.redis_cache import RedisCacheDriver
 
-Server = RunningStore[StoreClient]
+Server = StoreServer[StoreClient]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.collector.runtime.administration.access import StoreAccess
 from faultset.collector.runtime.administration.process_limits import file_size_limits, limit_file_size
-from faultset.collector.runtime.administration.server_processes import with_descendants
+from faultset.collector.runtime.administration.server_processes import process_tree
 from faultset.collector.runtime.administration.store_administration import StoreAdministration
 from faultset.collector.runtime.background.processes import IsWanted, begin_work
 from faultset.collector.runtime.stores.originals.postgresql import SERVER_USER
@@ -138,7 +138,7 @@ class PostgresAdministration(StoreAdministration):
         async def read(connection: asyncpg.Connection) -> str:
             return str(await connection.fetchval("SELECT pg_read_file('postmaster.pid')"))
 
-        return with_descendants(int(self._as_administrator(read, what="state").split()[0]))
+        return process_tree(int(self._as_administrator(read, what="state").split()[0]))
 
     def _begin(
         self,

@@ -10,7 +10,7 @@ from pathlib import Path
 _LISTENING = "0A"
 
 
-def with_descendants(pid: int, proc: Path = Path("/proc")) -> list[int]:
+def process_tree(pid: int, proc: Path = Path("/proc")) -> list[int]:
     """Return a process and all that come from it, parents before their children."""
     children: dict[int, list[int]] = {}
     for one in _processes(proc):

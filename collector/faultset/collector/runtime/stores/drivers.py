@@ -39,6 +39,12 @@ STORE_DRIVERS: dict[str, StoreDriver] = {
 }
 
 
+ORIGINAL_KINDS: tuple[str, ...] = tuple(
+    dict.fromkeys(driver.role for driver in STORE_DRIVERS.values() if isinstance(driver, OriginalDriver))
+)
+"""Kinds of stores that have a driver of their own server."""
+
+
 def preferred_originals() -> dict[str, OriginalDriver]:
     """Return a driver of an original server for each role: the first whose server is installed here, or the first."""
     chosen: dict[str, OriginalDriver] = {}

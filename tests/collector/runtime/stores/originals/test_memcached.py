@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_store import CREDENTIALS, RunningStore, running
+from store_server import CREDENTIALS, StoreServer, running
 
 from faultset.collector.runtime.stores.driver import StoreClient, StoreError
 from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
@@ -17,7 +17,7 @@ from faultset.core.errors import PlatformError
 
 pytest.importorskip("pymemcache", reason="the extra stores is not installed")
 DRIVER = OriginalMemcachedDriver()
-Server = RunningStore[StoreClient]
+Server = StoreServer[StoreClient]
 needs_server = pytest.mark.skipif(shutil.which("memcached") is None, reason="no memcached is installed here")
 
 

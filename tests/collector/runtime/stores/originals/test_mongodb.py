@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from running_store import RunningStore, outcome, outcomes_after, running
+from store_server import StoreServer, outcome, outcomes_after, running
 
 from faultset.collector.runtime.administration.mongodb_store import MongoAdministration
 from faultset.collector.runtime.stores.driver import AdminAction, StoreClient
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(DRIVER.is_missing, reason="neither MongoDB nor FerretDB is installed here"),
 ]
-Server = RunningStore[StoreClient]
+Server = StoreServer[StoreClient]
 
 
 @pytest.fixture(scope="module")

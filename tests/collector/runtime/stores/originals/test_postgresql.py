@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_store import RunningStore, outcome, outcomes_after, running
+from store_server import StoreServer, outcome, outcomes_after, running
 
 from faultset.collector.runtime.administration.postgresql_store import PostgresAdministration
 from faultset.collector.runtime.background.processes import end_work
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(find_program("initdb") is None, reason="no PostgreSQL is installed here"),
 ]
 DRIVER = OriginalPostgresDriver()
-Server = RunningStore[StoreClient]
+Server = StoreServer[StoreClient]
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ _READING = "dac_read_search"
 _READING_BIT = 2
 _STATUS = Path("/proc/self/status")
 
-_AS_ROOT = ("--ipc",)
+_OPTIONS_OF_ROOT = ("--ipc",)
 """Options of `unshare` for memory of a server's own: in a namespace of users root could not become another."""
-_AS_ANOTHER = ("--user", "--map-current-user", "--ipc")
+_OPTIONS_OF_OTHERS = ("--user", "--map-current-user", "--ipc")
 """The same for others than root, who may have that on most systems."""
 
 
@@ -73,7 +73,7 @@ def argv_with_private_memory(argv: Sequence[str]) -> list[str]:
     unshare = shutil.which("unshare")
     if unshare is None:
         return [*argv]
-    own = [unshare, *(_AS_ROOT if os.geteuid() == 0 else _AS_ANOTHER)]
+    own = [unshare, *(_OPTIONS_OF_ROOT if os.geteuid() == 0 else _OPTIONS_OF_OTHERS)]
     is_possible = subprocess.run([*own, "true"], capture_output=True, timeout=10, check=False).returncode == 0
     return [*own, "--", *argv] if is_possible else [*argv]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from running_store import RunningStore, outcome, running
+from store_server import StoreServer, outcome, running
 
 from faultset.collector.runtime.administration.kafka_store import KafkaAdministration
 from faultset.collector.runtime.stores.broker import BrokerClient
@@ -31,7 +31,7 @@ def _missing() -> str:
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(_missing()), reason=_missing())]
 DRIVER = OriginalKafkaDriver()
-Server = RunningStore[BrokerClient]
+Server = StoreServer[BrokerClient]
 
 
 @pytest.fixture(scope="module")

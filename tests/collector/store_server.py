@@ -35,7 +35,7 @@ _START_S = 60.0
 Client = TypeVar("Client", bound=StoreClient)
 
 
-class RunningStore(Generic[Client]):
+class StoreServer(Generic[Client]):
     """The server of a driver, in a folder of its own.
 
     Attributes
@@ -71,7 +71,8 @@ class RunningStore(Generic[Client]):
         argv = self.driver.server_argv(self.folder, address=self.address, **self.limits)
         argv = [re.sub(rf"(?<!\d){self.driver.port}$", str(self.port), word) for word in argv]
         with (self.folder.parent / "output.log").open("ab") as output:
-            self.process = subprocess.Popen(argv, stdout=output, stderr=output)
+            # SIGXFSZ is ignored, as by the Python program that becomes the server in a pod
+            self.process = subprocess.Popen(argv, stdout=output, stderr=output, restore_signals=False)
 
     def stop(self) -> None:
         """Kill the server."""
@@ -121,7 +122,7 @@ class RunningStore(Generic[Client]):
 
 
 @contextmanager
-def running(store: RunningStore[Client]) -> Iterator[RunningStore[Client]]:
+def running(store: StoreServer[Client]) -> Iterator[StoreServer[Client]]:
     """Run the server while something is done."""
     store.start()
     try:
@@ -140,7 +141,7 @@ async def outcome(work: Awaitable[Any]) -> str:
 
 
 async def outcomes_after(
-    changes: Sequence[AdminAction], store: RunningStore[Client], write: Callable[[Client], Awaitable[Any]]
+    changes: Sequence[AdminAction], store: StoreServer[Client], write: Callable[[Client], Awaitable[Any]]
 ) -> list[str]:
     """Return how a write by a new connection ends after each of some changes by the administrator."""
     found = []
