@@ -6,8 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from faultset.collector.campaigns.episode_queue import HOST_ATTEMPTS, OWN_ATTEMPTS, EpisodeQueue, HostLimit
-from faultset.collector.episodes.host_pressure import CpuUse
+from faultset.collector.campaigns.episode_queue import (
+    HOST_ATTEMPTS,
+    OWN_ATTEMPTS,
+    EpisodeQueue,
+    HostLimit,
+    room_window_s,
+)
+from faultset.collector.episodes.host_pressure import ROOM_WINDOW_S, START_WINDOW_S, CpuUse
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.requests import make_request
@@ -53,6 +59,19 @@ def run_episode(host: HostLimit, clock: Clock, outcome: EpisodeOutcome) -> None:
 
 def test_as_many_run_as_are_allowed_while_the_host_is_free(host: HostLimit) -> None:
     assert [bool(host.reason_to_wait(running, FREE)) for running in range(4)] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("phases", "window_s"),
+    [
+        ((), START_WINDOW_S),
+        (("new", "deploy", "warm-up"), START_WINDOW_S),
+        (("warm-up", "baseline"), ROOM_WINDOW_S),
+        (("collect",), ROOM_WINDOW_S),
+    ],
+)
+def test_episodes_follow_quickly_only_until_one_of_them_records(phases: tuple[str, ...], window_s: float) -> None:
+    assert room_window_s(phases) == window_s
 
 
 def test_the_first_begins_at_once_and_the_next_when_the_host_was_measured(host: HostLimit) -> None:

@@ -48,7 +48,7 @@ def order(fake: FakeEpisodes, tmp_path: Path) -> WorkerAssignment:
 
 @pytest.fixture
 def worker() -> EpisodeWorker:
-    return EpisodeWorker(2, use=lambda: FREE, stagger_s=0.0)
+    return EpisodeWorker(2, use=lambda window_s: FREE, stagger_s=0.0)
 
 
 def begin(worker: EpisodeWorker, order: WorkerAssignment) -> tuple[threading.Thread, list[EpisodeRun]]:
@@ -133,7 +133,7 @@ def test_what_is_stopped_ends_and_nothing_more_of_it_begins(
 
 def test_a_second_episode_begins_only_while_the_machine_has_room(order: WorkerAssignment, fake: FakeEpisodes) -> None:
     use = [FULL]
-    worker = EpisodeWorker(2, use=lambda: use[0], stagger_s=0.0)
+    worker = EpisodeWorker(2, use=lambda window_s: use[0], stagger_s=0.0)
     one, two = plans(2)
     fake.hold(one)
     first = begin(worker, replace(order, waiting=WaitingEpisode(plan=one)))

@@ -50,7 +50,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def on_a_free_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers inside this process are one worker for us, on a machine that has room."""
-    worker = EpisodeWorker(8, use=lambda: CpuUse(waiting_share=0.0, free_cores=8.0), stagger_s=0.0)
+    worker = EpisodeWorker(8, use=lambda window_s: CpuUse(waiting_share=0.0, free_cores=8.0), stagger_s=0.0)
     monkeypatch.setattr(worker_episodes, "this_worker", lambda most=1: worker)
 
 

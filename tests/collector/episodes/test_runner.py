@@ -21,6 +21,7 @@ from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.plans.plan import Plan, PlannedFault
 from faultset.collector.platforms.api.capabilities import HostLoad
+from faultset.collector.platforms.api.platform import CannotStart
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
@@ -368,6 +369,23 @@ def test_a_full_disk_is_no_reason_to_run_an_episode_again_even_on_a_busy_machine
     assert outcome.failure.startswith(f"no space left on the disk of {tmp_path / 'data' / 'episodes'}")
     assert (outcome.retriable, outcome.spoiled_by_host, outcome.exit_code) == (False, False, 3)
     assert not list((tmp_path / "data").glob("episodes/*"))
+
+
+@pytest.mark.parametrize(
+    ("error", "retriable"), [(CannotStart("nodes lack images"), False), (PlatformError("no answer"), True)]
+)
+def test_an_application_that_cannot_start_on_the_host_is_not_waited_for_twice(
+    error: PlatformError, retriable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = runner(tmp_path, pressure=busy(0.0))
+
+    def deploy() -> None:
+        raise error
+
+    monkeypatch.setattr(fake(subject), "deploy", deploy)
+    outcome = subject.run()
+    assert str(error) in outcome.failure
+    assert outcome.retriable is retriable
 
 
 @pytest.mark.parametrize("step_s", [-3600, 3600])

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from faultset.collector.episodes.host_pressure import CpuUse
+from faultset.collector.episodes.host_pressure import ROOM_WINDOW_S, START_WINDOW_S, CpuUse
 from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.episodes.state_machine import Phase
 from faultset.collector.plans.plan import Plan
 from faultset.core.printable import brief
 
@@ -23,6 +24,18 @@ PAUSE_S = 20.0
 """How long an episode that the host has spoiled waits for a host that is free, times its attempts."""
 
 _SUCCESSES_FOR_ONE_MORE = 5
+_STARTING = frozenset({Phase.NEW, Phase.DEPLOY, Phase.WARMUP})
+
+
+def room_window_s(phases: Iterable[str]) -> float:
+    """Return for how many seconds a host must have had room before one more episode begins beside others.
+
+    Parameters
+    ----------
+    phases
+        Of the episodes that run there.
+    """
+    return START_WINDOW_S if _STARTING.issuperset(phases) else ROOM_WINDOW_S
 
 
 @dataclass(frozen=True, kw_only=True)

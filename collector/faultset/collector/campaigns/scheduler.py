@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult, RunningEpisode
-from faultset.collector.campaigns.episode_queue import EpisodeQueue, HostLimit
-from faultset.collector.episodes.host_pressure import ROOM_WINDOW_S, CpuPressure
+from faultset.collector.campaigns.episode_queue import EpisodeQueue, HostLimit, room_window_s
+from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
 
@@ -126,7 +126,7 @@ def run_episodes(
                 is_stopping = True
                 for episode in running.values():
                     episode.process.terminate()
-            use = pressure.use(ROOM_WINDOW_S)
+            use = pressure.use(room_window_s(one.phase for one in running.values()))
             reason = (host.reason_to_wait(len(running), use) or waiting.reason_to_wait(use)) if waiting else ""
             # the first half second, in which nothing is known yet, is nothing to report
             held_back = reason if len(running) < jobs and use else ""

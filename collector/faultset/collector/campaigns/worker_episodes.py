@@ -17,7 +17,7 @@ from typing import Any
 
 from faultset.collector.campaigns.destinations import Destination
 from faultset.collector.campaigns.episode_processes import PROGRAM, RunningEpisode
-from faultset.collector.campaigns.episode_queue import HostLimit, WaitingEpisode
+from faultset.collector.campaigns.episode_queue import HostLimit, WaitingEpisode, room_window_s
 from faultset.collector.campaigns.output_folder import (
     RemovalResult,
     remove_abandoned_runs,
@@ -25,7 +25,7 @@ from faultset.collector.campaigns.output_folder import (
 )
 from faultset.collector.campaigns.scheduler import STAGGER_S
 from faultset.collector.campaigns.worker_folders import WorkerFolder
-from faultset.collector.episodes.host_pressure import ROOM_WINDOW_S, CpuPressure, CpuUse
+from faultset.collector.episodes.host_pressure import CpuPressure, CpuUse
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import DataError, FaultsetError
@@ -75,17 +75,17 @@ class EpisodeWorker:
     most
         How many episodes run at a time at most.
     use
-        Returns how much of this machine's processors is used; measured when left out.
+        Returns how much of this machine's processors was used in the last seconds, so many; measured when left out.
     stagger_s
         Seconds between the beginnings of two episodes.
     """
 
     def __init__(
-        self, most: int, *, use: Callable[[], CpuUse | None] | None = None, stagger_s: float = STAGGER_S
+        self, most: int, *, use: Callable[[float], CpuUse | None] | None = None, stagger_s: float = STAGGER_S
     ) -> None:
         self._most, self._stagger_s = most, stagger_s
         self._limit = HostLimit(most)
-        self._use = use or _measured_use()
+        self._use = use or CpuPressure().use
         self._running: dict[int, RunningEpisode] = {}
         self._stopped: set[str] = set()
         self._last_start = 0.0
@@ -178,7 +178,8 @@ class EpisodeWorker:
         """Start the process of an episode once the machine has room for it; None when it was stopped before."""
         while order.run not in self._stopped:
             with self._lock:
-                reason = self._limit.reason_to_wait(len(self._running), self._use())
+                window_s = room_window_s(one.phase for one in self._running.values())
+                reason = self._limit.reason_to_wait(len(self._running), self._use(window_s))
                 pause_s = self._stagger_s if self._running else 0.0
                 if not reason and time.monotonic() - self._last_start >= pause_s:
                     begun = RunningEpisode.start(
@@ -189,11 +190,6 @@ class EpisodeWorker:
                     return begun
             time.sleep(_LOOK_EVERY_S)
         return None
-
-
-def _measured_use() -> Callable[[], CpuUse | None]:
-    pressure = CpuPressure()
-    return lambda: pressure.use(ROOM_WINDOW_S)
 
 
 _worker: EpisodeWorker | None = None

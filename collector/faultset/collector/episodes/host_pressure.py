@@ -20,6 +20,8 @@ CORES_OF_AN_EPISODE = 0.7
 """What has to be free for one more episode beside others: it needs up to a third of a core, and more in bursts."""
 ROOM_WINDOW_S = 30.0
 """For how long that has to be free: episodes that have begun without load yet count by what their deployment took."""
+START_WINDOW_S = 5.0
+"""For how long while all episodes still start: what slows them down then is over before their baselines begin."""
 LONGEST_FACTOR = 4.0
 """How many times as long as planned a deadline becomes at most."""
 

@@ -19,7 +19,7 @@ from faultset.collector.faults.registry import get_fault
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan, draw
 from faultset.collector.platforms.api.objects import ObjectNotFound
-from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.platforms.api.platform import CannotStart, EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
@@ -160,7 +160,7 @@ class EpisodeRunner:
         except FaultsetError as error:
             ok, reason = False, str(error)
             self._exit_code = self._exit_code or error.exit_code
-            is_certain = isinstance(error, ObjectNotFound | UsageError | DataError)
+            is_certain = isinstance(error, ObjectNotFound | CannotStart | UsageError | DataError)
             is_busy = self._pressure.is_busy(window_s=60.0) and not is_certain
             self._spoiled_by_host |= isinstance(error, HostTooBusy) or is_busy
             is_certain |= isinstance(error, FaultNotConfirmed) and not is_busy

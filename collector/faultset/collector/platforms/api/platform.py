@@ -9,6 +9,11 @@ from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
+from faultset.core.errors import PlatformError
+
+
+class CannotStart(PlatformError):
+    """The application cannot start on this host, however often it is tried."""
 
 
 class Platform(Protocol):

@@ -17,6 +17,7 @@ from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.api.platform import CannotStart
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
 from faultset.collector.platforms.journal.undo import undo_all
@@ -215,7 +216,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         while not condition():
             self._check()
             if not self._load_wanted and (missing := images_missing(self._objects.list("Pod"))):
-                raise PlatformError(missing_images_sentence(missing))
+                raise CannotStart(missing_images_sentence(missing))
             if time.monotonic() > deadline:
                 raise PlatformError(
                     f"waited {timeout_s:g} s without success for {what}; {unready(self._objects.list('Pod'))}"
