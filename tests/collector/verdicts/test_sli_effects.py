@@ -1,13 +1,17 @@
-"""Errors before and during a fault: what is significant, and what is large enough to count."""
+"""Errors and latencies before and during a fault: what is significant, and what is large enough to count."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from faultset.collector.verdicts.sli import LEAST_ERROR_EFFECT, fisher_worse, sli_tests
 
 SECOND = 1_000_000_000
+
+
+WINDOW = {"start_ns": 0, "reference_end_ns": 95 * SECOND, "onset_ns": 100 * SECOND, "end_ns": 200 * SECOND}
 
 
 def requests(before: tuple[int, int], after: tuple[int, int]) -> pd.DataFrame:
@@ -30,8 +34,7 @@ def requests(before: tuple[int, int], after: tuple[int, int]) -> pd.DataFrame:
 
 
 def error_rate(before: tuple[int, int], after: tuple[int, int]):
-    window = {"start_ns": 0, "reference_end_ns": 95 * SECOND, "onset_ns": 100 * SECOND, "end_ns": 200 * SECOND}
-    return next(test for test in sli_tests(requests(before, after), **window) if test.test == "error-rate")
+    return next(test for test in sli_tests(requests(before, after), **WINDOW) if test.test == "error-rate")
 
 
 def test_many_more_errors_are_significant_and_large() -> None:
@@ -49,3 +52,17 @@ def test_among_a_million_requests_a_significant_rise_may_be_silent() -> None:
     assert found.p_value < 1e-10
     assert found.effect == 0.003
     assert not found.fires
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "after_ms", "fires"), [(10, 34, False), (10, 36, True), (100, 140, False), (100, 151, True)]
+)
+def test_a_latency_counts_when_it_rises_by_half_and_by_what_somebody_notices(
+    before_ms: int, after_ms: int, fires: bool
+) -> None:
+    found = requests((0, 1000), (0, 1000))
+    is_after = found["scheduled"] >= 100 * SECOND
+    found["latency_ns"] = (is_after * (after_ms - before_ms) + before_ms) * 1_000_000
+    test = next(one for one in sli_tests(found, **WINDOW) if one.test == "latency")
+    assert test.p_value < 1e-20
+    assert test.fires is fires

@@ -207,6 +207,10 @@ def _collect(
         progress=report,
         should_stop=should_stop,
     )
+    try:
+        here.await_removal([plan.episode for plan in plans])
+    except PlatformError as error:
+        notify(str(error))
     result = CampaignResult(
         root=root,
         location=destination.location,

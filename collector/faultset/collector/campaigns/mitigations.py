@@ -215,6 +215,7 @@ def mitigate(
                 seen = run(_in_groups(due, in_turn), seen)
                 left = [one for one in due if one.id not in made] if in_turn else []
                 due = left if len(left) < len(due) else []
+            host.await_removal([one.id for one in planned])
     return MitigationCampaign(
         root=root,
         mitigations=tuple(made[one.id] for one in planned if one.id in made),

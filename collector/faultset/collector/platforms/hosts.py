@@ -98,6 +98,16 @@ class PlatformHost(Protocol):
         """
         ...
 
+    def await_removal(self, episodes: Collection[str]) -> None:
+        """Wait until all that episodes which were torn down have left to be removed is gone.
+
+        Raises
+        ------
+        PlatformError
+            Something is not removed; says what, and why.
+        """
+        ...
+
     def undo_abandoned(self, journal: Path) -> None:
         """Undo and remove what an episode left whose collector is dead; raise PlatformError when that fails."""
         ...
@@ -151,6 +161,7 @@ def _accepted(name: str, loaded: Any) -> type[PlatformHost]:
         "unsupported_needs",
         "original_servers",
         "create_platform",
+        "await_removal",
         "undo_abandoned",
         "remove_orphans",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,8 @@ class ObjectServer:
         Verb, plural and name of every change, in order.
     before
         Called with the same before each request is answered.
+    removal_s
+        How long a namespace that was deleted is still there, with all that is in it but its pods.
     """
 
     def __init__(self, refused: Callable[[int, Any], Exception], broken: Callable[[bytes], Exception]) -> None:
@@ -35,6 +38,8 @@ class ObjectServer:
         self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.changes: list[tuple[str, str, str]] = []
         self.before: Callable[[str, str, str], None] = lambda method, plural, name: None
+        self.removal_s = 0.0
+        self._ends_s: dict[str, float] = {}
         self._version = 0
 
     def __call__(self, method: str, path: str, query: dict[str, list[str]], body: bytes) -> Any:
@@ -44,6 +49,7 @@ class ObjectServer:
         sent = json.loads(body) if body else {}
         name = name or (sent.get("metadata", {}).get("name") if method == "POST" else None) or ""
         self.before(method, plural, name)
+        self._remove_namespaces()
         self._check_served(root, plural, path)
         if method != "GET":
             self.changes.append((method, plural, name))
@@ -105,10 +111,19 @@ class ObjectServer:
         for field, value in sent.get("preconditions", {}).items():
             if metadata[field] != value:
                 raise self._refusal(409, f"Precondition failed: {field} in precondition: {value}")
-        del self.objects[key]
         if plural == "namespaces":
-            self.objects = {kept: one for kept, one in self.objects.items() if kept[1] != name}
+            metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            self._ends_s.setdefault(name, time.monotonic() + self.removal_s)
+            self._remove_namespaces()
+        else:
+            del self.objects[key]
         return {}
+
+    def _remove_namespaces(self) -> None:
+        for name in [name for name, end_s in self._ends_s.items() if time.monotonic() >= end_s]:
+            self._ends_s.pop(name, None)
+            self.objects.pop(("namespaces", "", name), None)
+            self.objects = {kept: one for kept, one in list(self.objects.items()) if kept[1] != name}
 
     def _refusal(self, status: int, message: str) -> Exception:
         return self._refused(status, {"kind": "Status", "message": message, "code": status})

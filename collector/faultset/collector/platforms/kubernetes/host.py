@@ -133,6 +133,12 @@ class KubernetesHost:
 
         return Made(app, folder, journal=journal, episode=episode, settings=self._settings)
 
+    def await_removal(self, episodes: Collection[str]) -> None:
+        """Wait until the cluster has removed the namespaces that episodes have deleted."""
+        from faultset.collector.platforms.kubernetes.api.namespaces import await_removal_of_episodes
+
+        await_removal_of_episodes(self.api, episodes)
+
     def undo_abandoned(self, journal: Path) -> None:
         """Remove the namespaces of an episode; undo what it did to those that are not ours."""
         from faultset.collector.platforms.kubernetes.recovery import recover_episode

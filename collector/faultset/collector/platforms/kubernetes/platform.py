@@ -29,8 +29,10 @@ from faultset.collector.platforms.kubernetes.api.namespaces import (
     EPISODE,
     PRIVILEGED,
     EpisodeNamespaces,
+    await_end_of_pods,
+    await_removal,
+    delete_namespaces,
     make_namespace,
-    remove_namespaces,
     remove_volumes,
 )
 from faultset.collector.platforms.kubernetes.api.objects import Objects
@@ -263,7 +265,10 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         return made
 
     def teardown(self) -> None:
-        """Remove the namespaces and all that is in them, volumes included; may be called twice."""
+        """Delete the namespaces and all that is in them, volumes included, and wait for their pods to end.
+
+        May be called twice. `KubernetesHost.await_removal` waits for the rest of them.
+        """
         self._heartbeat.stop()
         self._logs.stop()
         self._observer.stop()
@@ -276,12 +281,16 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
             with contextlib.suppress(PlatformError):
                 self._agents.remove_volumes([f"{VOLUME_ROOT}/{self.namespaces.app}"])
         self._impairer.close()
-        if self.app.deployed is None:
-            remove_namespaces(self.api, (self.namespaces.app, self.namespaces.control))
+        is_ours = self.app.deployed is None
+        names = (self.namespaces.app, self.namespaces.control) if is_ours else (self.namespaces.control,)
+        delete_namespaces(self.api, names)
+        await_end_of_pods(self.api, names)
+        if is_ours:
             remove_volumes(self.api, self.namespaces.app)
+        if self._definition.name:
+            # it stays as long as one of its objects does
+            await_removal(self.api, names)
             self._definition.release()
-        else:
-            remove_namespaces(self.api, (self.namespaces.control,))
         self._made = False
 
     def _is_of_app(self, pod: Object) -> bool:

@@ -65,6 +65,9 @@ class LocalHost:
 
         return LocalPlatform(app, folder, journal=journal, seed=seed, step_s=step_s)
 
+    def await_removal(self, episodes: Collection[str]) -> None:
+        """Do nothing: what an episode has ended is gone."""
+
     def undo_abandoned(self, journal: Path) -> None:
         """Do nothing."""
 

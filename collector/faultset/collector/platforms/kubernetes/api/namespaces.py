@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ PRIVILEGED = {f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("e
 RENEW_S = 15.0
 ABANDONED_S = 90.0
 REMOVAL_TIMEOUT_S = 120.0
+_POLL_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,19 +62,40 @@ def renew(api: Api, name: str) -> None:
 
 
 def remove_namespaces(api: Api, names: tuple[str, ...], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
-    """Delete namespaces of ours, end their pods at once, and wait until they are gone.
+    """Delete namespaces of ours, end their pods at once, and wait until they are gone; see `await_removal`."""
+    delete_namespaces(api, names)
+    await_removal(api, names, timeout_s=timeout_s)
 
-    Raises
-    ------
-    PlatformError
-        One is still terminating after `timeout_s`; says what it waits for.
-    """
+
+def delete_namespaces(api: Api, names: Iterable[str]) -> None:
+    """Delete namespaces of ours and end their pods at once; the cluster does it when it comes to it."""
     for name in names:
         try:
             api.call("DELETE", path_of("Namespace", "", name), body={"propagationPolicy": "Background"})
             api.call("DELETE", path_of("Pod", name), body={"gracePeriodSeconds": 1})
         except NotFound:
             continue
+
+
+def await_end_of_pods(api: Api, names: Iterable[str], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
+    """Wait until namespaces that were deleted have no pod any more, `timeout_s` at most.
+
+    The cluster begins to remove the rest of a namespace some seconds after it was deleted.
+    """
+    deadline = time.monotonic() + timeout_s
+    for name in names:
+        while api.get(path_of("Pod", name), {"limit": 1})["items"] and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+
+def await_removal(api: Api, names: Iterable[str], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
+    """Wait until namespaces that were deleted are gone.
+
+    Raises
+    ------
+    PlatformError
+        One is still terminating after `timeout_s`; says what it waits for.
+    """
     deadline = time.monotonic() + timeout_s
     for name in names:
         while (found := _find(api, name)) is not None:
@@ -82,7 +104,7 @@ def remove_namespaces(api: Api, names: tuple[str, ...], *, timeout_s: float = RE
                     f"namespace {name} is still terminating after {timeout_s:g} s ({_why(found)}); "
                     "fix that, then run 'faultset recover --platform kubernetes'"
                 )
-            time.sleep(0.5)
+            time.sleep(_POLL_S)
 
 
 def remove_volumes(api: Api, namespace: str) -> int:
@@ -100,6 +122,12 @@ def ours(api: Api) -> list[dict[str, Any]]:
     """Return all namespaces that episodes have made."""
     selector = ",".join(f"{key}={value}" for key, value in MANAGED.items()) + f",{EPISODE}"
     return api.get(path_of("Namespace", ""), {"labelSelector": selector})["items"]
+
+
+def await_removal_of_episodes(api: Api, episodes: Collection[str]) -> None:
+    """Wait until the namespaces of episodes that were deleted are gone; see `await_removal`."""
+    deleted = (found["metadata"] for found in ours(api) if found["metadata"].get("deletionTimestamp"))
+    await_removal(api, [found["name"] for found in deleted if found["labels"][EPISODE] in episodes])
 
 
 def is_abandoned(namespace: Mapping[str, Any]) -> bool:
