@@ -11,16 +11,20 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from faultset.collector.apps import load_app
 from faultset.collector.ipc.channel import Channel
-from faultset.collector.load.messages import ChangeLoad, ReadStatistics, StopLoad
+from faultset.collector.ipc.messages import Message, decode, encode
+from faultset.collector.load.messages import BeginLoad, ChangeLoad, LoadStatistics, ReadStatistics, StopLoad
 from faultset.collector.load.results import OUTCOMES, read_results
+from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC
 from faultset.collector.spec.files import write
 
 
@@ -155,6 +159,44 @@ def test_nobody_listening_is_refused(tmp_path: Path, start: Start) -> None:
     total = sum(outcomes(tmp_path / "results").values(), Counter())
     assert set(total) <= {"refused", "unfinished"}
     assert total["refused"] > 10
+
+
+def test_a_load_in_a_pod_begins_once_when_it_is_told_and_keeps_its_results(
+    tmp_path: Path, server: Answering, start: Start
+) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    process = start(f"http://127.0.0.1:{server.server_port}", "--http", str(port))
+    url = f"http://127.0.0.1:{port}"
+    order = BeginLoad(mix="default", rate_rps=200.0, seed=3, traffic=CONSTANT_TRAFFIC.to_json())
+
+    def ask(path: str, message: Message | None = None) -> requests.Response:
+        body = None if message is None else encode(message)
+        return requests.post(url + path, data=body, timeout=10)
+
+    wait(lambda: _answers(url))
+    assert not server.queries
+    assert (ask("/step", ChangeLoad(factor=2.0)).status_code, ask("/stop").status_code) == (400, 400)
+    refused = ask("/begin", replace(order, rate_rps=0.0))
+    assert (refused.status_code, refused.text) == (400, "the rate must be above zero; found 0")
+    assert [ask("/begin", order).status_code for _ in range(2)] == [200, 200]
+    assert ask("/begin", replace(order, seed=4)).status_code == 400
+    wait(lambda: len(server.queries) > 40)
+    counts = [decode(LoadStatistics, ask("/stop").content) for _ in range(2)]
+    assert counts[0].sent == counts[1].sent > 40
+    whole = requests.get(f"{url}/results", timeout=10).content
+    assert requests.get(f"{url}/results?offset=30", timeout=10).content == whole[30:]
+    assert whole == (tmp_path / "results").read_bytes()
+    process.terminate()
+    assert process.wait(timeout=10) == 0
+
+
+def _answers(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/stats", timeout=10).status_code == 400
+    except requests.ConnectionError:
+        return False
 
 
 def test_an_unknown_mix_is_told_by_name(tmp_path: Path, start: Start, capfd: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,22 @@ class LoadStatistics(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BeginLoad(Request[LoadStatistics]):
+    """Begin to send requests.
+
+    Attributes
+    ----------
+    traffic
+        Pattern and regions, as `Traffic.to_json` writes them.
+    """
+
+    mix: str
+    rate_rps: float
+    seed: int
+    traffic: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ChangeLoad(Request[float]):
     """Change the load to `factor` times the planned rate, from the next arrival on; answered by the factor."""
 

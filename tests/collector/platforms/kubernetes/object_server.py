@@ -30,7 +30,7 @@ class ObjectServer:
     before
         Called with the same before each request is answered.
     removal_s
-        How long a namespace that was deleted is still there, with all that is in it but its pods.
+        How long a namespace that was deleted is still there, with all that is in it.
     """
 
     def __init__(self, refused: Callable[[int, Any], Exception], broken: Callable[[bytes], Exception]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,13 +24,12 @@ from faultset.collector.platforms.journal.journaled_verbs import JournaledComman
 from faultset.collector.platforms.journal.undo import undo_all
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.definitions import SharedDefinition
-from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
+from faultset.collector.platforms.kubernetes.api.exec import import_client, run_in_pod
 from faultset.collector.platforms.kubernetes.api.namespaces import (
     APP_NAMESPACE,
     EPISODE,
     PRIVILEGED,
     EpisodeNamespaces,
-    await_end_of_pods,
     await_removal,
     delete_namespaces,
     make_namespace,
@@ -136,6 +136,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
                 make_namespace(self.api, self.namespaces.app, {**labels, **({} if self._agents else PRIVILEGED)})
                 self._definition.take()
             self._heartbeat.start()
+            self._load.create(self._entry_url())
             if self._agents is not None:
                 self._apply_agents(self._agents.token)
             self._observer.start()
@@ -157,8 +158,10 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         self._impairer.start()
         if self._agents is not None:
             self._agents.host_load(reset=True)
-        self._load.start(target=self._entry_url(), seed=seed, rate_rps=rate_rps, mix=mix, traffic=traffic)
+        self._load.start(seed=seed, rate_rps=rate_rps, mix=mix, traffic=traffic)
         self._load_wanted = True
+        # while the application warms up
+        threading.Thread(target=import_client, name="import-client", daemon=True).start()
 
     def _entry_url(self) -> str:
         if self.app.deployed is not None and self.app.deployed.url:
@@ -265,9 +268,9 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         return made
 
     def teardown(self) -> None:
-        """Delete the namespaces and all that is in them, volumes included, and wait for their pods to end.
+        """Delete the namespaces and all that is in them, volumes included; may be called twice.
 
-        May be called twice. `KubernetesHost.await_removal` waits for the rest of them.
+        The cluster removes them when it comes to it, which `KubernetesHost.await_removal` waits for.
         """
         self._heartbeat.stop()
         self._logs.stop()
@@ -284,7 +287,6 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         is_ours = self.app.deployed is None
         names = (self.namespaces.app, self.namespaces.control) if is_ours else (self.namespaces.control,)
         delete_namespaces(self.api, names)
-        await_end_of_pods(self.api, names)
         if is_ours:
             remove_volumes(self.api, self.namespaces.app)
         if self._definition.name:

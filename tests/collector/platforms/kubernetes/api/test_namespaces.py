@@ -11,7 +11,6 @@ from object_server import ObjectServer
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.namespaces import (
     EPISODE,
-    await_end_of_pods,
     await_removal_of_episodes,
     delete_namespaces,
     make_namespace,
@@ -30,13 +29,12 @@ def left(api: Api) -> set[str]:
     return {found["metadata"]["name"] for found in ours(api)}
 
 
-def test_an_episode_waits_for_pods_only_and_its_campaign_for_the_namespaces(
+def test_an_episode_deletes_its_namespaces_and_its_campaign_waits_for_their_end(
     api: Api, object_server: ObjectServer
 ) -> None:
     object_server.removal_s = 0.6
     make_namespace(api, "hotel-1", {EPISODE: "one"})
     delete_namespaces(api, ["hotel-1"])
-    await_end_of_pods(api, ["hotel-1"])
     assert left(api) == {"hotel-1"}
     await_removal_of_episodes(api, {"one"})
     assert left(api) == set()
@@ -53,11 +51,8 @@ def test_a_campaign_waits_for_no_other_episode(api: Api, object_server: ObjectSe
     assert left(api) == {"hotel-1", "hotel-2"}
 
 
-def test_pods_that_do_not_end_are_not_waited_for_without_end(api: Api, object_server: ObjectServer) -> None:
+def test_a_namespace_that_does_not_end_is_named(api: Api, object_server: ObjectServer) -> None:
     object_server.removal_s = 30.0
     make_namespace(api, "hotel-1", {EPISODE: "one"})
-    object_server.put("pods", {"metadata": {"name": "geo"}}, "hotel-1")
-    delete_namespaces(api, ["hotel-1"])
-    await_end_of_pods(api, ["hotel-1"], timeout_s=0.3)
     with pytest.raises(PlatformError, match=r"hotel-1 is still terminating after 0.3 s .*faultset recover"):
         remove_namespaces(api, ("hotel-1",), timeout_s=0.3)

@@ -7,15 +7,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from kubernetes.client import CoreV1Api
-from kubernetes.client.exceptions import ApiException
-from kubernetes.stream import stream
-from kubernetes.stream.ws_client import ERROR_CHANNEL
-
 from faultset.collector.platforms.kubernetes.api.client import Api, refusal
 from faultset.core.errors import PlatformError
 
 _TIMEOUT_S = 30.0
+
+
+def import_client() -> None:
+    """Import what `run_in_pod` needs, which takes longer than all else that the platform imports."""
+    import kubernetes.client
+    import kubernetes.stream  # noqa: F401
 
 
 def run_in_pod(api: Api, namespace: str, pod: str, container: str, argv: Sequence[str]) -> str:
@@ -26,6 +27,11 @@ def run_in_pod(api: Api, namespace: str, pod: str, container: str, argv: Sequenc
     PlatformError
         It ended with another code than 0, took longer than half a minute, or could not be started.
     """
+    from kubernetes.client import CoreV1Api
+    from kubernetes.client.exceptions import ApiException
+    from kubernetes.stream import stream
+    from kubernetes.stream.ws_client import ERROR_CHANNEL
+
     core = CoreV1Api(api.fresh_client())
     where = f"{argv[0]} in pod {pod}"
     try:

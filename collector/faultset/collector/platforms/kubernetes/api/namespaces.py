@@ -77,17 +77,6 @@ def delete_namespaces(api: Api, names: Iterable[str]) -> None:
             continue
 
 
-def await_end_of_pods(api: Api, names: Iterable[str], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
-    """Wait until namespaces that were deleted have no pod any more, `timeout_s` at most.
-
-    The cluster begins to remove the rest of a namespace some seconds after it was deleted.
-    """
-    deadline = time.monotonic() + timeout_s
-    for name in names:
-        while api.get(path_of("Pod", name), {"limit": 1})["items"] and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-
-
 def await_removal(api: Api, names: Iterable[str], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
     """Wait until namespaces that were deleted are gone.
 

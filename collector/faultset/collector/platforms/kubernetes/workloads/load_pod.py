@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from faultset.collector.ipc.messages import decode, encode
 from faultset.collector.load.http_server import LOAD_PORT
-from faultset.collector.load.messages import ChangeLoad, LoadStatistics
+from faultset.collector.load.messages import BeginLoad, ChangeLoad, LoadStatistics
 from faultset.collector.load.source import RequestSource
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.platforms.kubernetes.api.client import Api
@@ -29,7 +28,7 @@ _RESULTS = "/tmp/requests.bin"
 
 
 class LoadPod:
-    """Starts, changes, reads and stops the load.
+    """Creates the load's pod, and begins, changes, reads and stops the load.
 
     Parameters
     ----------
@@ -51,8 +50,8 @@ class LoadPod:
     def _api(self) -> Api:
         return self._control.api
 
-    def start(self, *, target: str, seed: int, rate_rps: float, mix: str, traffic: Traffic) -> None:
-        """Begin to send to a base URL; raise PlatformError when the load does not come up."""
+    def create(self, target: str) -> None:
+        """Create the pod, which waits for the order to send to a base URL."""
         self._control.apply(
             {
                 "apiVersion": "v1",
@@ -61,20 +60,14 @@ class LoadPod:
                 "data": {SPEC_PATH.rpartition("/")[2]: write(self._app)},
             }
         )
-        options = {
-            "app": SPEC_PATH,
-            "mix": mix,
-            "rate": rate_rps,
-            "seed": seed,
-            "traffic": traffic.to_json(),
-            "target": target,
-            "results": _RESULTS,
-            "http": LOAD_PORT,
-        }
+        options = {"app": SPEC_PATH, "target": target, "results": _RESULTS, "http": LOAD_PORT}
         argv = ["python3", "-m", "faultset.collector.load"]
         argv += [word for name, value in options.items() for word in (f"--{name}", str(value))]
         self._control.create(_pod(self._image, argv))
-        self._await_start()
+
+    def start(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic) -> None:
+        """Begin to send; raise PlatformError when the load does not come up."""
+        self._begin(BeginLoad(mix=mix, rate_rps=rate_rps, seed=seed, traffic=traffic.to_json()))
         self._running = True
 
     def step(self, factor: float) -> None:
@@ -115,16 +108,19 @@ class LoadPod:
     def _path(self, verb: str) -> str:
         return f"/api/v1/namespaces/{self._control.namespace}/pods/{NAME}:{LOAD_PORT}/proxy{verb}"
 
-    def _await_start(self) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_S
+    def _begin(self, order: BeginLoad) -> None:
+        deadline, said = time.monotonic() + _START_TIMEOUT_S, ""
         while True:
             pod = self._control.get("Pod", NAME)
             if pod.get("status", {}).get("phase") == "Running":
-                with contextlib.suppress(PlatformError):
-                    self._api.call("GET", self._path("/stats"), retry_timeout_s=0)
+                try:
+                    self._api.call("POST", self._path("/begin"), body=encode(order), retry_timeout_s=0)
+                except PlatformError as error:
+                    said = f"; it said last: {error}"
+                else:
                     return
             if time.monotonic() > deadline:
-                raise PlatformError(f"the load's pod did not start within {_START_TIMEOUT_S:g} s: {_state(pod)}")
+                raise PlatformError(f"the load did not begin within {_START_TIMEOUT_S:g} s: {_state(pod)}{said}")
             time.sleep(0.2)
 
 
