@@ -7,8 +7,8 @@ from typing import Any
 import aiohttp
 
 from faultset.collector.load.driver import LoadTarget, RequestResult
+from faultset.collector.load.http_connections import Connections
 from faultset.collector.load.schedule import ScheduledRequest
-from faultset.collector.runtime.http.connections import Connections
 
 _KEYWORDS = {"query": "params", "form": "data", "json": "json"}
 
@@ -19,7 +19,7 @@ class HttpDriver:
     def __init__(self, target: LoadTarget):
         self._url = target.url.rstrip("/")
         timeout = aiohttp.ClientTimeout(total=target.timeout_s)
-        self._connections = Connections(local=target.local_address, resolver=None, timeout=timeout)
+        self._connections = Connections(local=target.local_address, timeout=timeout)
 
     async def send(self, request: ScheduledRequest) -> RequestResult:
         """Send a request and read the whole answer."""

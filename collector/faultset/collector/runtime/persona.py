@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
-from faultset.collector.runtime.http.connections import MAX_AGE_S
+from faultset.collector.runtime.http.client import MAX_AGE_S
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names
 from faultset.collector.runtime.http.status import FailedDial, RpcError

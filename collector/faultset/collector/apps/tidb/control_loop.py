@@ -9,17 +9,17 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from aiohttp import web
-
 from faultset.collector.apps.tidb.reconciliation import NotReady, Reconciler, SyncFailure
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.runtime.cluster_api import cluster_api
 from faultset.collector.runtime.environment import environment
+from faultset.collector.runtime.http.server import HttpRequest, HttpServer, Response
 from faultset.collector.runtime.signals.logs import write_all
 from faultset.core.errors import PlatformError
 
 EVERY_S = 0.5
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 32.0
+_DRAIN_S = 3.0
 
 Log = Callable[[str, str, str], None]
 """Writes a line: severity as one letter, place in the modelled source, text."""
@@ -114,20 +114,17 @@ async def serve(*, host: str, port: int, stop: asyncio.Event) -> None:
     reconciler = Reconciler(app, cluster_api(), telemetry=start.telemetry or "")
     loop = ControlLoop(reconciler, klog)
 
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(request: HttpRequest) -> Response:
         answers = {"/healthz": lambda: "ok", "/metrics": loop.exposition}
         given = answers.get(request.path)
-        return web.Response(status=200 if given else 404, text=given() if given else "404 page not found")
+        return Response(200 if given else 404, (given() if given else "404 page not found").encode())
 
-    runner = web.ServerRunner(web.Server(answer, access_log=None), shutdown_timeout=1.0)
-    await runner.setup()
-    await web.TCPSite(runner, host, port).start()
+    server = HttpServer(answer)
+    await server.listen(host, port)
     klog("I", "controller_manager.go:116", "Welcome to TiDB Operator.")
     while not stop.is_set():
         await asyncio.to_thread(loop.turn)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(EVERY_S):
                 await stop.wait()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(3.0):
-            await runner.cleanup()
+    await server.close(_DRAIN_S)

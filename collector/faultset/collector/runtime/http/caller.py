@@ -12,9 +12,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
 from faultset.collector.runtime.http.circuit_breakers import Breakers
-from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient
+from faultset.collector.runtime.http.client import MAX_AGE_S, BrokenError, DialError, HttpClient
 from faultset.collector.runtime.http.connection_pools import ConnectionPool, PoolExhaustedError
-from faultset.collector.runtime.http.connections import MAX_AGE_S
 from faultset.collector.runtime.http.deadlines import HEADER, earliest, header_value, now
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names, UnknownHostError

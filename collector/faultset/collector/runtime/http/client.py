@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import httptools
 
-from faultset.collector.runtime.http.connections import MAX_AGE_S
 from faultset.collector.runtime.http.names import Names
+
+MAX_AGE_S = 5.0
+"""Age after which a pooled connection takes no new request, so that changed routes are noticed."""
 
 
 class DialError(Exception):

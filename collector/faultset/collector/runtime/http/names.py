@@ -8,8 +8,6 @@ import os
 import socket
 from collections.abc import Mapping
 
-from aiohttp.abc import AbstractResolver, ResolveResult
-
 
 class UnknownHostError(OSError):
     """A name that no service has."""
@@ -19,8 +17,8 @@ class UnknownHostError(OSError):
         self.host = host
 
 
-class Names(AbstractResolver):
-    """Resolves the names of services, also for aiohttp.
+class Names:
+    """Resolves the names of services.
 
     Parameters
     ----------
@@ -60,25 +58,6 @@ class Names(AbstractResolver):
         if name not in self._known:
             raise UnknownHostError(name)
         return self._known[name]
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        """Answer aiohttp."""
-        address = await self.address(host)
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET,
-                proto=0,
-                flags=socket.AI_NUMERICHOST,
-            )
-        ]
-
-    async def close(self) -> None:
-        """Nothing is held open."""
 
 
 async def _from_dns(name: str) -> str:

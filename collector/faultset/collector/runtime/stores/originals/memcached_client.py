@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from faultset.collector.runtime.http.connections import MAX_AGE_S
+from faultset.collector.runtime.http.client import MAX_AGE_S
 from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
 from faultset.collector.runtime.stores.originals.client import OriginalClient
 from faultset.core.errors import PlatformError

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from faultset.collector.runtime.http.connections import MAX_AGE_S
+from faultset.collector.runtime.http.client import MAX_AGE_S
 from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
 from faultset.collector.runtime.stores.mongodb import MongoDriver
 from faultset.collector.runtime.stores.originals.client import OriginalClient

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from faultset.collector.runtime.http.connections import MAX_AGE_S
+from faultset.collector.runtime.http.client import MAX_AGE_S
 from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
 from faultset.collector.runtime.stores.originals.client import OriginalClient
 from faultset.collector.runtime.stores.originals.postgresql_accounts import quoted

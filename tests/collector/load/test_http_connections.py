@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 from aiohttp import web
 
-from faultset.collector.runtime.http.connections import Connections
+from faultset.collector.load.http_connections import Connections
 
 
 def test_connections_take_no_new_request_past_their_age() -> None:
@@ -24,7 +24,7 @@ def test_connections_take_no_new_request_past_their_age() -> None:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         port = runner.addresses[0][1]
-        pool = Connections(local="127.0.0.6", resolver=None, timeout=aiohttp.ClientTimeout(), max_age_s=60.0)
+        pool = Connections(local="127.0.0.6", timeout=aiohttp.ClientTimeout(), max_age_s=60.0)
 
         async def get() -> None:
             async with pool.session() as session, session.get(f"http://127.0.0.1:{port}/") as response:

@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
-from aiohttp.abc import AbstractResolver
 
-MAX_AGE_S = 5.0
-"""Age after which a pooled connection takes no new request, so that changed routes are noticed."""
+from faultset.collector.runtime.http.client import MAX_AGE_S
 
 
 class _Generation:
@@ -36,12 +34,10 @@ class Connections:
         self,
         *,
         local: str | None,
-        resolver: AbstractResolver | None,
         timeout: aiohttp.ClientTimeout,
         max_age_s: float = MAX_AGE_S,
     ):
         self._local = (local, 0) if local else None
-        self._resolver = resolver
         self._timeout = timeout
         self._max_age_s = max_age_s
         self._loop = asyncio.get_running_loop()
@@ -53,7 +49,6 @@ class Connections:
             limit=0,
             keepalive_timeout=self._max_age_s,
             local_addr=self._local,
-            resolver=self._resolver,
             use_dns_cache=False,
             happy_eyeballs_delay=None,
         )
