@@ -50,6 +50,11 @@ def host(clock: Clock) -> HostLimit:
     return HostLimit(3, clock=clock)
 
 
+def recording(number: int) -> list[str]:
+    """Return the phases of so many episodes that record."""
+    return ["baseline"] * number
+
+
 def run_episode(host: HostLimit, clock: Clock, outcome: EpisodeOutcome) -> None:
     """Let an episode begin now and end a while later."""
     started_s = clock.now + 1.0
@@ -58,7 +63,7 @@ def run_episode(host: HostLimit, clock: Clock, outcome: EpisodeOutcome) -> None:
 
 
 def test_as_many_run_as_are_allowed_while_the_host_is_free(host: HostLimit) -> None:
-    assert [bool(host.reason_to_wait(running, FREE)) for running in range(4)] == [False, False, False, True]
+    assert [bool(host.reason_to_wait(recording(running), FREE)) for running in range(4)] == [False, False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -74,19 +79,27 @@ def test_episodes_follow_quickly_only_until_one_of_them_records(phases: tuple[st
     assert room_window_s(phases) == window_s
 
 
+def test_episodes_that_have_no_load_yet_keep_their_share_of_the_host_free(host: HostLimit) -> None:
+    free = CpuUse(waiting_share=0.1, free_cores=1.2)
+    assert host.reason_to_wait(["warm-up"], free) == ""
+    assert "1.2 cores are free" in host.reason_to_wait(["deploy", "warm-up"], free)
+    assert host.reason_to_wait(["warm-up", "baseline"], free) == ""
+
+
 def test_the_first_begins_at_once_and_the_next_when_the_host_was_measured(host: HostLimit) -> None:
-    assert host.reason_to_wait(0, None) == ""
-    assert host.reason_to_wait(1, None) == "how busy the host is has not been measured yet"
+    assert host.reason_to_wait(recording(0), None) == ""
+    assert host.reason_to_wait(recording(1), None) == "how busy the host is has not been measured yet"
 
 
 def test_only_one_runs_while_the_host_is_short_of_cpu(host: HostLimit) -> None:
-    assert host.reason_to_wait(0, FULL) == ""
+    assert host.reason_to_wait(recording(0), FULL) == ""
     assert (
-        host.reason_to_wait(1, FULL) == "the host is short of CPU: 0.0 cores are free, processes wait 99% of the time"
+        host.reason_to_wait(recording(1), FULL)
+        == "the host is short of CPU: 0.0 cores are free, processes wait 99% of the time"
     )
-    assert "0.0 cores are free" in host.reason_to_wait(1, USED_BY_OTHERS)
-    assert "0.4 cores are free" in host.reason_to_wait(2, CpuUse(waiting_share=0.2, free_cores=0.4))
-    assert host.reason_to_wait(1, FREE) == ""
+    assert "0.0 cores are free" in host.reason_to_wait(recording(1), USED_BY_OTHERS)
+    assert "0.4 cores are free" in host.reason_to_wait(recording(2), CpuUse(waiting_share=0.2, free_cores=0.4))
+    assert host.reason_to_wait(recording(1), FREE) == ""
 
 
 def test_one_less_runs_after_the_host_has_spoiled_one_and_one_more_after_five_successes(
@@ -94,16 +107,16 @@ def test_one_less_runs_after_the_host_has_spoiled_one_and_one_more_after_five_su
 ) -> None:
     for _ in range(5):
         run_episode(host, clock, SPOILED)
-    assert host.reason_to_wait(1, FREE) == "the host was too busy for more than 1 at a time"
+    assert host.reason_to_wait(recording(1), FREE) == "the host was too busy for more than 1 at a time"
     for _ in range(4):
         run_episode(host, clock, DONE)
-    assert host.reason_to_wait(1, FREE) == "the host was too busy for more than 1 at a time"
+    assert host.reason_to_wait(recording(1), FREE) == "the host was too busy for more than 1 at a time"
     run_episode(host, clock, DONE)
-    assert host.reason_to_wait(1, FREE) == ""
-    assert host.reason_to_wait(2, FREE) == "the host was too busy for more than 2 at a time"
+    assert host.reason_to_wait(recording(1), FREE) == ""
+    assert host.reason_to_wait(recording(2), FREE) == "the host was too busy for more than 2 at a time"
     for _ in range(5):
         run_episode(host, clock, DONE)
-    assert host.reason_to_wait(2, FREE) == ""
+    assert host.reason_to_wait(recording(2), FREE) == ""
 
 
 def test_what_spoils_all_that_run_beside_each_other_lowers_the_limit_once(clock: Clock) -> None:
@@ -112,10 +125,10 @@ def test_what_spoils_all_that_run_beside_each_other_lowers_the_limit_once(clock:
     for _ in range(8):
         host.take(SPOILED, started_s)
         clock.now += 5.0
-    assert host.reason_to_wait(6, FREE) == "the host was too busy for more than 6 at a time"
-    assert host.reason_to_wait(5, FREE) == ""
+    assert host.reason_to_wait(recording(6), FREE) == "the host was too busy for more than 6 at a time"
+    assert host.reason_to_wait(recording(5), FREE) == ""
     run_episode(host, clock, SPOILED)
-    assert host.reason_to_wait(4, FREE) == "the host was too busy for more than 4 at a time"
+    assert host.reason_to_wait(recording(4), FREE) == "the host was too busy for more than 4 at a time"
 
 
 def runs(queue: EpisodeQueue, clock: Clock, outcome: EpisodeOutcome) -> int:

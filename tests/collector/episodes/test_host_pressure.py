@@ -56,11 +56,11 @@ def test_a_machine_whose_cores_are_all_used_is_busy_although_nothing_waits() -> 
     assert not machine.pressure.is_busy()
     use = machine.pressure.use()
     assert use
-    assert not use.has_room
+    assert not use.has_room()
     machine.run(10, 0.0, free_cores=1.5)
     use = machine.pressure.use()
     assert use
-    assert use.has_room
+    assert use.has_room()
     assert use.free_cores == pytest.approx(1.5)
 
 

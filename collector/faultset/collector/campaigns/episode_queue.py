@@ -27,6 +27,11 @@ _SUCCESSES_FOR_ONE_MORE = 5
 _STARTING = frozenset({Phase.NEW, Phase.DEPLOY, Phase.WARMUP})
 
 
+def all_start(phases: Iterable[str]) -> bool:
+    """Say whether of the episodes that run on a host, which are in these phases, none records yet."""
+    return _STARTING.issuperset(phases)
+
+
 def room_window_s(phases: Iterable[str]) -> float:
     """Return for how many seconds a host must have had room before one more episode begins beside others.
 
@@ -35,7 +40,7 @@ def room_window_s(phases: Iterable[str]) -> float:
     phases
         Of the episodes that run there.
     """
-    return START_WINDOW_S if _STARTING.issuperset(phases) else ROOM_WINDOW_S
+    return START_WINDOW_S if all_start(phases) else ROOM_WINDOW_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,23 +81,24 @@ class HostLimit:
         self._most, self._limit, self._succeeded = most, most, 0
         self._clock, self._lowered_s = clock, -math.inf
 
-    def reason_to_wait(self, running: int, use: CpuUse | None) -> str:
+    def reason_to_wait(self, phases: Sequence[str], use: CpuUse | None) -> str:
         """Say why no further episode may begin on the host now; empty when one may.
 
         Parameters
         ----------
-        running
-            How many episodes run there.
+        phases
+            Of the episodes that run there.
         use
             How much of the host's processors is used; None when it is not known yet.
         """
+        running = len(phases)
         if running >= self._most:
             return f"{running} run already"
         if running >= self._limit:
             return f"the host was too busy for more than {self._limit} at a time"
         if running and use is None:
             return "how busy the host is has not been measured yet"
-        if running and use and not use.has_room:
+        if running and use and not use.has_room(running if all_start(phases) else 0):
             return f"the host is short of CPU: {use}"
         return ""
 

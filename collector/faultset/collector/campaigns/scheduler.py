@@ -126,8 +126,9 @@ def run_episodes(
                 is_stopping = True
                 for episode in running.values():
                     episode.process.terminate()
-            use = pressure.use(room_window_s(one.phase for one in running.values()))
-            reason = (host.reason_to_wait(len(running), use) or waiting.reason_to_wait(use)) if waiting else ""
+            phases = [one.phase for one in running.values()]
+            use = pressure.use(room_window_s(phases))
+            reason = (host.reason_to_wait(phases, use) or waiting.reason_to_wait(use)) if waiting else ""
             # the first half second, in which nothing is known yet, is nothing to report
             held_back = reason if len(running) < jobs and use else ""
             may_start = not should_stop() and time.monotonic() - last_start >= (STAGGER_S if running else 0.0)

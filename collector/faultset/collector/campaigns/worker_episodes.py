@@ -178,8 +178,8 @@ class EpisodeWorker:
         """Start the process of an episode once the machine has room for it; None when it was stopped before."""
         while order.run not in self._stopped:
             with self._lock:
-                window_s = room_window_s(one.phase for one in self._running.values())
-                reason = self._limit.reason_to_wait(len(self._running), self._use(window_s))
+                phases = [one.phase for one in self._running.values()]
+                reason = self._limit.reason_to_wait(phases, self._use(room_window_s(phases)))
                 pause_s = self._stagger_s if self._running else 0.0
                 if not reason and time.monotonic() - self._last_start >= pause_s:
                     begun = RunningEpisode.start(

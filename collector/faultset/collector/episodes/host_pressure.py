@@ -22,6 +22,8 @@ ROOM_WINDOW_S = 30.0
 """For how long that has to be free: episodes that have begun without load yet count by what their deployment took."""
 START_WINDOW_S = 5.0
 """For how long while all episodes still start: what slows them down then is over before their baselines begin."""
+CORES_OF_A_STARTING_EPISODE = 0.3
+"""What must be free besides for each of those, whose load is not felt yet."""
 LONGEST_FACTOR = 4.0
 """How many times as long as planned a deadline becomes at most."""
 
@@ -52,10 +54,16 @@ class CpuUse:
         """Whether the machine counts as short of CPU."""
         return self.waiting_share >= BUSY_SHARE or self.free_cores < LEAST_FREE_CORES
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more episode finds enough CPU beside those that run."""
-        return self.waiting_share < BUSY_SHARE and self.free_cores >= CORES_OF_AN_EPISODE
+    def has_room(self, starting: int = 0) -> bool:
+        """Say whether one more episode finds enough CPU beside those that run.
+
+        Parameters
+        ----------
+        starting
+            How many of them have no load yet.
+        """
+        needed = CORES_OF_AN_EPISODE + starting * CORES_OF_A_STARTING_EPISODE
+        return self.waiting_share < BUSY_SHARE and self.free_cores >= needed
 
     def __str__(self) -> str:
         return f"{self.free_cores:.1f} cores are free, processes wait {self.waiting_share:.0%} of the time"
