@@ -27,7 +27,7 @@ _SUCCESSES_FOR_ONE_MORE = 5
 _STARTING = frozenset({Phase.NEW, Phase.DEPLOY, Phase.WARMUP})
 
 
-def all_start(phases: Iterable[str]) -> bool:
+def are_all_starting(phases: Iterable[str]) -> bool:
     """Say whether of the episodes that run on a host, which are in these phases, none records yet."""
     return _STARTING.issuperset(phases)
 
@@ -40,7 +40,7 @@ def room_window_s(phases: Iterable[str]) -> float:
     phases
         Of the episodes that run there.
     """
-    return START_WINDOW_S if all_start(phases) else ROOM_WINDOW_S
+    return START_WINDOW_S if are_all_starting(phases) else ROOM_WINDOW_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ class HostLimit:
             return f"the host was too busy for more than {self._limit} at a time"
         if running and use is None:
             return "how busy the host is has not been measured yet"
-        if running and use and not use.has_room(running if all_start(phases) else 0):
+        if running and use and not use.has_room(running if are_all_starting(phases) else 0):
             return f"the host is short of CPU: {use}"
         return ""
 

@@ -77,16 +77,16 @@ def try_fault(
     for sentence in check_stores(host, [loaded]) if choice else ():
         click.echo(sentence, err=True)
     chosen = target or str(np.random.default_rng(seed).choice(possible))
-    name_of_trial = f"try-{seed}"
+    trial_name = f"try-{seed}"
     with tempfile.TemporaryDirectory(prefix="faultset-try-") as folder, raised_interrupts():
         journal = Journal(Path(folder) / "journal.jsonl")
-        made = host.create_platform(loaded, Path(folder), journal, episode=name_of_trial, seed=seed, step_s=1.0)
+        made = host.create_platform(loaded, Path(folder), journal, episode=trial_name, seed=seed, step_s=1.0)
         try:
             trial = try_on_platform(spec, chosen, made, seed=seed, say=lambda sentence: click.echo(sentence, err=True))
         finally:
             made.teardown()
             journal.close()
-            host.await_removal([name_of_trial])
+            host.await_removal([trial_name])
     failed, sent = trial.failed
     row = {
         "fault": name,

@@ -6,15 +6,15 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from faultset.collector.ipc.messages import decode, encode
+from faultset.collector.load.episode_load import EpisodeLoad
 from faultset.collector.load.messages import BeginLoad, ChangeLoad
-from faultset.collector.load.running_load import RunningLoad
 from faultset.core.errors import FaultsetError
 
 LOAD_PORT = 9466
 _JSON = "application/json"
 
 
-async def serve_http(port: int, load: RunningLoad) -> web.AppRunner:
+async def serve_http(port: int, load: EpisodeLoad) -> web.AppRunner:
     """Serve a load on all addresses.
 
     `POST /begin` with a BeginLoad, `GET /results?offset=`, `GET /stats`, `POST /step` with a ChangeLoad, `POST /stop`.

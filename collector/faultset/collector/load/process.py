@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from faultset.collector.ipc.channel import serve
+from faultset.collector.load.episode_load import EpisodeLoad
 from faultset.collector.load.http_server import serve_http
 from faultset.collector.load.messages import BeginLoad, ChangeLoad, LoadStatistics, ReadStatistics, StopLoad
-from faultset.collector.load.running_load import RunningLoad
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.runtime.environment import allow_many_files
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _run(arguments: argparse.Namespace, order: BeginLoad | None) -> int:
     app = read_app(arguments.app.read_text(encoding="utf-8"), str(arguments.app))
-    load = RunningLoad(app, arguments.target, arguments.bind, arguments.results)
+    load = EpisodeLoad(app, arguments.target, arguments.bind, arguments.results)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, load.ended.set)
     if order is not None:

@@ -280,11 +280,11 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         self._sources = {}
         if not self._made:
             return
-        if self.app.deployed is None and self._agents is not None:
+        is_ours = self.app.deployed is None
+        if is_ours and self._agents is not None:
             with contextlib.suppress(PlatformError):
                 self._agents.remove_volumes([f"{VOLUME_ROOT}/{self.namespaces.app}"])
         self._impairer.close()
-        is_ours = self.app.deployed is None
         names = (self.namespaces.app, self.namespaces.control) if is_ours else (self.namespaces.control,)
         delete_namespaces(self.api, names)
         if is_ours:

@@ -20,7 +20,7 @@ TIMEOUT_S = 30.0
 """How long a client waits for an answer; a request that took longer has the outcome `timeout`."""
 
 
-class RunningLoad:
+class EpisodeLoad:
     """Sends requests from `begin` on until it is stopped. Needs a running event loop.
 
     Parameters
