@@ -325,7 +325,7 @@ def test_an_episode_whose_requests_had_moved_before_the_injection_is_void(
         {
             **row,
             "scheduled": row["scheduled"] + shift,
-            "latency_ns": row["latency_ns"] + (row["scheduled"] > slow_ns) * SECOND // 10,
+            "latency_ns": row["latency_ns"] + (row["scheduled"] > slow_ns) * SECOND // 5,
         }
         for row in rows
         for shift in range(0, SECOND // 10, SECOND // 50)

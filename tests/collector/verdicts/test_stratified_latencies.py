@@ -10,8 +10,8 @@ import pandas as pd
 from faultset.collector.load.workloads.patterns import parse_pattern
 from faultset.collector.load.workloads.rate_curves import Arrivals
 from faultset.collector.verdicts.sli import sli_tests
+from faultset.collector.verdicts.steadiness import moved_before
 from faultset.collector.verdicts.stratified_latencies import LOAD, compare_stratified, with_load
-from faultset.collector.verdicts.validity import moved_before
 
 SECOND = 1_000_000_000
 VIEW_S, ONSET_S, END_S = 360, 180, 360

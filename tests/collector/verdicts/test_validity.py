@@ -5,22 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from faultset.collector.verdicts.sli import as_seen_at, sli_tests
-from faultset.collector.verdicts.validity import moved_before, void_reason
+from faultset.collector.verdicts.client_impact import ClientImpact, client_impact, sli_evidence
+from faultset.collector.verdicts.steadiness import moved_before
+from faultset.collector.verdicts.validity import void_reason
 
 SECOND = 1_000_000_000
 START, REFERENCE_END, ONSET, END = 0, 36 * SECOND, 45 * SECOND, 90 * SECOND
 REACHED = {"GET /hotels": frozenset({"frontend", "search", "geo"}), "POST /user": frozenset({"frontend", "user"})}
 
 
-def requests(slow_from_s: float, slow_to_s: float, endpoints: tuple[str, ...] = tuple(REACHED)) -> pd.DataFrame:
-    """Twenty requests a second for 90 s that take 10 ms; those of some endpoints four times as long for a while."""
+def requests(
+    slow_from_s: float, slow_to_s: float, endpoints: tuple[str, ...] = tuple(REACHED), more_ms: float = 150
+) -> pd.DataFrame:
+    """Twenty requests a second for 90 s that take 10 ms; those of some endpoints take longer for a while."""
     rng = np.random.default_rng(1)
     scheduled = np.arange(START, END, SECOND // 20)
     endpoint = np.array(list(REACHED))[rng.integers(0, 2, len(scheduled))]
     latency = rng.normal(10e6, 1e6, len(scheduled))
     slow = (scheduled >= slow_from_s * SECOND) & (scheduled < slow_to_s * SECOND) & np.isin(endpoint, endpoints)
-    latency = np.where(slow, 4 * latency, latency)
+    latency = np.where(slow, latency + more_ms * 1e6, latency)
     return pd.DataFrame(
         {
             "scheduled": scheduled,
@@ -32,10 +35,18 @@ def requests(slow_from_s: float, slow_to_s: float, endpoints: tuple[str, ...] = 
     )
 
 
+def slower(frame: pd.DataFrame, slow_from_s: float, more_ms: float) -> pd.DataFrame:
+    """The same requests, all of which take still longer from a time on."""
+    late = frame["scheduled"] >= slow_from_s * SECOND
+    return frame.assign(latency_ns=frame["latency_ns"] + late.astype("int64") * int(more_ms * 1e6))
+
+
+def impact_of(frame: pd.DataFrame) -> ClientImpact:
+    return client_impact(frame, None, start_ns=START, reference_end_ns=REFERENCE_END, onset_ns=ONSET, end_ns=END)
+
+
 def reason(frame: pd.DataFrame, *faulty: str) -> str:
-    seen = as_seen_at(frame, END)
-    tests = sli_tests(seen, start_ns=START, reference_end_ns=REFERENCE_END, onset_ns=ONSET, end_ns=END)
-    return void_reason(frame, tests, faulty=faulty, services_reached=REACHED, start_ns=START, onset_ns=ONSET)
+    return void_reason(impact_of(frame), faulty=faulty, services_reached=REACHED)
 
 
 def test_a_quiet_episode_is_valid() -> None:
@@ -51,6 +62,49 @@ def test_requests_that_move_after_the_injection_are_valid_when_they_can_reach_th
 def test_requests_that_moved_25_s_before_the_injection_make_the_episode_void() -> None:
     found = reason(requests(20, 90), "geo")
     assert found.startswith("client requests had moved before the injection: latency of GET /hotels, p95 ")
+
+
+def test_requests_that_failed_before_the_injection_make_the_episode_void() -> None:
+    frame = requests(0, 0)
+    failed = frame["scheduled"].between(30 * SECOND, 45 * SECOND) & (np.arange(len(frame)) % 5 == 0)
+    assert reason(frame.assign(outcome=np.where(failed, "timeout", "ok")), "geo").startswith(
+        "client requests had moved before the injection: error-rate of "
+    )
+
+
+def test_latencies_that_moved_a_little_before_count_only_when_they_move_twice_as_much_after() -> None:
+    """The host took 40 ms more from 38 s on; a fault that adds 20 ms is not told from it, one that adds 60 ms is."""
+    unsteady = requests(38, 90, more_ms=40)
+    for more_ms, is_manifest in ((20, False), (60, True)):
+        frame = slower(unsteady, 45, more_ms)
+        assert impact_of(frame).is_manifest == is_manifest
+        found = reason(frame, "geo")
+        assert found == "" if is_manifest else "before the injection, and hardly more after it" in found
+
+
+def test_failures_count_however_little_latencies_had_moved_before() -> None:
+    unsteady = requests(38, 90, more_ms=40)
+    failing = unsteady["scheduled"] >= 60 * SECOND
+    impact = impact_of(unsteady.assign(outcome=np.where(failing, "http_error", "ok")))
+    assert impact.is_manifest
+    assert {test.test for test in impact.tests if test.fires} == {"error-rate"}
+    assert impact.first_manifest_ns is not None
+    assert impact.first_manifest_ns > 60 * SECOND
+
+
+def test_a_no_fault_episode_on_an_unsteady_host_is_valid_and_silent() -> None:
+    unsteady = requests(38, 90, more_ms=40)
+    assert not impact_of(unsteady).is_manifest
+    assert reason(unsteady) == ""
+
+
+def test_what_moved_before_is_part_of_the_evidence() -> None:
+    rows = sli_evidence(impact_of(requests(20, 90, more_ms=40)))
+    assert {row["subject"] for row in rows if row["check"] == "sli-before"} == {
+        "GET /hotels latency",
+        "POST /user latency",
+    }
+    assert not any(row["check"] == "sli-before" for row in sli_evidence(impact_of(requests(0, 0))))
 
 
 def test_requests_that_moved_shortly_before_the_injection_make_the_episode_void() -> None:

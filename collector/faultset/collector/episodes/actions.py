@@ -31,7 +31,8 @@ from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
-from faultset.collector.verdicts.validity import moved_reason
+from faultset.collector.verdicts.steadiness import moved_before, moved_too_much
+from faultset.collector.verdicts.stratified_latencies import with_load
 from faultset.collector.verdicts.verdict import Judgement
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
@@ -121,12 +122,15 @@ class EpisodeActions:
     def check_reference(self) -> None:
         """Raise PlatformError unless the application was healthy in the reference.
 
-        Requests that have moved already would make the episode void at its end; what is left of it is saved.
+        Requests that have moved too much already would make the episode void at its end; what is left of it is saved.
         """
         start_ns = self.machine.view_start_ns
         self._must_be_healthy(start_ns, self.machine.reference_end_ns, "before the injection")
         end_ns = self._clock.time_ns() - SETTLE_NS
-        reason = moved_reason(requests_between(self.platform, start_ns, end_ns), start_ns=start_ns, onset_ns=end_ns)
+        requests = requests_between(self.platform, start_ns, end_ns)
+        if not self.plan.traffic.pattern.is_constant:
+            requests = with_load(requests)
+        reason = moved_too_much(moved_before(requests, start_ns=start_ns, onset_ns=end_ns))
         if reason:
             raise void_by_host(self.plan.title, reason)
 

@@ -23,7 +23,7 @@ class HostTooBusy(PlatformError):
 
 def void_by_host(title: str, reason: str) -> HostTooBusy:
     """Return the error of an episode whose client requests did what its fault cannot have caused."""
-    return HostTooBusy(f"the episode says nothing about {title}: {reason}; end other programs on this machine")
+    return HostTooBusy(f"the episode says nothing about {title}: {reason}; end other programs, or run fewer at a time")
 
 
 def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataFrame:

@@ -12,9 +12,9 @@ from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import Plan
 from faultset.collector.verdicts.calibration import Calibration, shipped, threshold_of
+from faultset.collector.verdicts.client_impact import client_impact, sli_evidence
 from faultset.collector.verdicts.deliveries import deliveries
 from faultset.collector.verdicts.stratified_latencies import with_load
-from faultset.collector.verdicts.verdict import client_impact, sli_evidence
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
 from faultset.core.locks.new_folder import new_folder
@@ -137,7 +137,7 @@ def _impact_on_messages(
     )
     if not impact.is_manifest:
         return None
-    rows = pd.DataFrame(sli_evidence(impact.tests)).assign(episode=episode.id)
-    others = evidence[evidence["check"] != "sli"]
+    rows = pd.DataFrame(sli_evidence(impact)).assign(episode=episode.id)
+    others = evidence[~evidence["check"].isin(["sli", "sli-before"])]
     evidence = pd.concat([others, rows.reindex(columns=evidence.columns)], ignore_index=True).astype(evidence.dtypes)
     return replace(label, verdict="manifest", first_manifest_ns=impact.first_manifest_ns), evidence

@@ -11,7 +11,7 @@ see `stratified_latencies`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from faultset.core.times import SECOND_NS
 LEVEL = 0.01
 LEAST_ERROR_EFFECT = 0.01
 LEAST_LATENCY_RATIO = 1.5
-LEAST_LATENCY_RISE_NS = 25_000_000
+LEAST_LATENCY_RISE_NS = 25e6
 LEAST_COMPLETION = 0.7
 UNFINISHED_AFTER_NS = 2_000_000_000
 UNTIMED = "untimed"
@@ -42,6 +42,8 @@ class SliTest:
         Unadjusted; NaN where the test has none or there were too few requests.
     fires
         Effect beyond its limit and significant after Holm's correction.
+    rise_ns
+        By how much the p95 of the latencies grew; 0 for other tests.
     """
 
     endpoint: str
@@ -50,6 +52,10 @@ class SliTest:
     p_value: float
     fires: bool
     detail: str
+    rise_ns: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.test} of {self.endpoint}, {self.detail}"
 
 
 def _is_error(requests: pd.DataFrame, end_ns: int) -> np.ndarray:
@@ -77,8 +83,9 @@ def fisher_worse(table: list[list[int]]) -> float:
 
 
 def _raw_tests(
-    healthy: pd.DataFrame, suspect: pd.DataFrame, reference_end_ns: int, end_ns: int
-) -> Iterator[tuple[str, str, float, float, bool, str]]:
+    healthy: pd.DataFrame, suspect: pd.DataFrame, reference_end_ns: int, end_ns: int, least_rise_ns: float
+) -> Iterator[SliTest]:
+    """Yield the tests of each endpoint; they fire here by their effects alone."""
     for endpoint in sorted(healthy["endpoint"].astype(str).unique()):
         before = healthy[healthy["endpoint"] == endpoint]
         after = suspect[suspect["endpoint"] == endpoint]
@@ -93,7 +100,10 @@ def _raw_tests(
         effect = wrong_after.mean() - wrong_before.mean()
         p = fisher_worse(table)
         counts = f"{table[0][0]}/{len(before)} errors before, {table[1][0]}/{len(after)} after"
-        yield endpoint, "error-rate", float(effect), p, bool(effect >= LEAST_ERROR_EFFECT), counts
+        is_felt = bool(effect >= LEAST_ERROR_EFFECT)
+        yield SliTest(
+            endpoint=endpoint, test="error-rate", effect=float(effect), p_value=p, fires=is_felt, detail=counts
+        )
         is_timed = UNTIMED not in before.columns or not before[UNTIMED].eq(True).any()
         slow_before, kept_before = _latency(before, reference_end_ns)
         slow_after, kept_after = _latency(after, end_ns)
@@ -107,20 +117,33 @@ def _raw_tests(
                 compared = float(np.quantile(slow_before, 0.95)), float(np.quantile(slow_after, 0.95)), p
         if compared:
             *p95, p = compared
-            ratio = p95[1] / max(p95[0], 1.0)
-            words = f"p95 {p95[0] / 1e6:.1f} ms before, {p95[1] / 1e6:.1f} ms after"
-            is_felt = ratio >= LEAST_LATENCY_RATIO and p95[1] - p95[0] >= LEAST_LATENCY_RISE_NS
-            yield endpoint, "latency", ratio, p, is_felt, words
+            ratio, rise_ns = p95[1] / max(p95[0], 1.0), p95[1] - p95[0]
+            yield SliTest(
+                endpoint=endpoint,
+                test="latency",
+                effect=ratio,
+                p_value=p,
+                fires=ratio >= LEAST_LATENCY_RATIO and rise_ns >= least_rise_ns,
+                detail=f"p95 {p95[0] / 1e6:.1f} ms before, {p95[1] / 1e6:.1f} ms after",
+                rise_ns=rise_ns,
+            )
         settled = after[end_ns - after["scheduled"].astype("int64") > UNFINISHED_AFTER_NS]
         if len(settled) >= 5:
             share = float(np.isin(settled["outcome"].astype(str), ("ok", "http_error")).mean())
             p = float(stats.binomtest(round(share * len(settled)), len(settled), 0.9, alternative="less").pvalue)
             words = f"{share:.0%} of {len(settled)} scheduled requests were answered"
-            yield endpoint, "completion", share, p, share < LEAST_COMPLETION, words
+            is_felt = share < LEAST_COMPLETION
+            yield SliTest(endpoint=endpoint, test="completion", effect=share, p_value=p, fires=is_felt, detail=words)
 
 
 def sli_tests(
-    requests: pd.DataFrame, *, start_ns: int, reference_end_ns: int, onset_ns: int, end_ns: int
+    requests: pd.DataFrame,
+    *,
+    start_ns: int,
+    reference_end_ns: int,
+    onset_ns: int,
+    end_ns: int,
+    least_rise_ns: float = LEAST_LATENCY_RISE_NS,
 ) -> list[SliTest]:
     """Compare requests scheduled in `[onset_ns, end_ns)` with those in `[start_ns, reference_end_ns)`.
 
@@ -129,16 +152,15 @@ def sli_tests(
     requests
         The `requests` table as seen at `end_ns`: what was unanswered then is `unfinished`. A column `load` says at
         what load each was sent; without it all count as sent at the same.
+    least_rise_ns
+        By how much the p95 of latencies must grow at least to be felt.
     """
     scheduled = requests["scheduled"].astype("int64")
     healthy = requests[(scheduled >= start_ns) & (scheduled < reference_end_ns)]
     suspect = requests[(scheduled >= onset_ns) & (scheduled < end_ns)]
-    raw = list(_raw_tests(healthy, suspect, reference_end_ns, end_ns))
-    significant = _holm([p for _, _, _, p, _, _ in raw])
-    return [
-        SliTest(endpoint=endpoint, test=test, effect=effect, p_value=p, fires=beyond and holds, detail=detail)
-        for (endpoint, test, effect, p, beyond, detail), holds in zip(raw, significant, strict=True)
-    ]
+    felt = list(_raw_tests(healthy, suspect, reference_end_ns, end_ns, least_rise_ns))
+    significant = _holm([test.p_value for test in felt])
+    return [replace(test, fires=test.fires and holds) for test, holds in zip(felt, significant, strict=True)]
 
 
 def _holm(p_values: list[float]) -> list[bool]:
@@ -163,13 +185,20 @@ def as_seen_at(requests: pd.DataFrame, end_ns: int) -> pd.DataFrame:
 
 
 def first_manifest_ns(
-    requests: pd.DataFrame, *, start_ns: int, reference_end_ns: int, onset_ns: int, end_ns: int
+    requests: pd.DataFrame,
+    *,
+    start_ns: int,
+    reference_end_ns: int,
+    onset_ns: int,
+    end_ns: int,
+    least_rise_ns: float = LEAST_LATENCY_RISE_NS,
 ) -> int | None:
     """Return the end of the first whole second after the onset at which the test fires; None if it never does."""
+    window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns}
     for now_ns in range(onset_ns + SECOND_NS, end_ns + SECOND_NS, SECOND_NS):
         now_ns = min(now_ns, end_ns)
         seen = as_seen_at(requests, now_ns)
-        tests = sli_tests(seen, start_ns=start_ns, reference_end_ns=reference_end_ns, onset_ns=onset_ns, end_ns=now_ns)
+        tests = sli_tests(seen, **window, end_ns=now_ns, least_rise_ns=least_rise_ns)
         if any(test.fires for test in tests):
             return now_ns
     return None

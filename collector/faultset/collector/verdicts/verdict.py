@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
+from faultset.collector.verdicts.client_impact import client_impact, sli_evidence
 from faultset.collector.verdicts.latent import LatentScore, service_scores
-from faultset.collector.verdicts.sli import SliTest, as_seen_at, first_manifest_ns, sli_tests
 from faultset.collector.verdicts.stratified_latencies import with_load
 from faultset.collector.verdicts.validity import void_reason
 
@@ -38,49 +38,6 @@ class Judgement:
     sli_fires: bool
     latent_fires: bool
     void_reason: str = ""
-
-
-class ClientImpact(NamedTuple):
-    """What the tests say of all that somebody waits for: the requests of clients, and the messages of queues."""
-
-    tests: Sequence[SliTest]
-    is_manifest: bool
-    """Whether a test fires."""
-    first_manifest_ns: int | None
-
-
-def client_impact(
-    requests: pd.DataFrame,
-    messages: pd.DataFrame | None,
-    *,
-    start_ns: int,
-    reference_end_ns: int,
-    onset_ns: int,
-    end_ns: int,
-) -> ClientImpact:
-    """Test requests, and what `deliveries` returns, after the onset against the healthy reference."""
-    has_messages = messages is not None and not messages.empty
-    awaited = pd.concat([requests, messages], ignore_index=True) if has_messages else requests
-    window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns, "end_ns": end_ns}
-    tests = sli_tests(as_seen_at(awaited, end_ns), **window)
-    is_manifest = any(test.fires for test in tests)
-    return ClientImpact(tests, is_manifest, first_manifest_ns(awaited, **window) if is_manifest else None)
-
-
-def sli_evidence(tests: Sequence[SliTest]) -> list[dict[str, Any]]:
-    """Return a row of evidence for each test on client requests and messages."""
-    return [
-        {
-            "check": "sli",
-            "subject": f"{test.endpoint} {test.test}",
-            "time": None,
-            "passed": test.fires,
-            "statistic": test.effect,
-            "p_value": test.p_value,
-            "detail": test.detail,
-        }
-        for test in tests
-    ]
 
 
 def judge(
@@ -119,7 +76,7 @@ def judge(
     impact = client_impact(
         requests, messages, start_ns=start_ns, reference_end_ns=reference_end_ns, onset_ns=onset_ns, end_ns=end_ns
     )
-    rows = sli_evidence(impact.tests)
+    rows = sli_evidence(impact)
     scores = {s.service: s for s in service_scores(wide, reference_end_ns=reference_end_ns, onset_ns=onset_ns)}
     moved = [scores.get(t, LatentScore(service=t, score=0.0, series="")) for t in targets]
     rows += [
@@ -143,12 +100,5 @@ def judge(
         evidence=tuple(rows),
         sli_fires=impact.is_manifest,
         latent_fires=latent_fires,
-        void_reason=void_reason(
-            requests,
-            impact.tests,
-            faulty=faulty,
-            services_reached=services_reached or {},
-            start_ns=start_ns,
-            onset_ns=onset_ns,
-        ),
+        void_reason=void_reason(impact, faulty=faulty, services_reached=services_reached or {}),
     )
