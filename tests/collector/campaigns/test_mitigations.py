@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from faultset.collector.mitigation.repairs import REPAIRS, repair_order
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
+from faultset.collector.platforms.local.host import LocalHost
 from faultset.core.errors import DataError, PlatformError, UsageError
 
 
@@ -192,3 +193,16 @@ def test_plans_for_two_injectors_are_mitigated_apart(tmp_path: Path, made: list[
     planned = plan_mitigations([*own, *(replace(plan, injector="chaos-mesh") for plan in own)], orders)
     with pytest.raises(UsageError, match="with one injector; found agent, chaos-mesh; plan them apart"):
         mitigate(planned, out=tmp_path)
+
+
+def test_what_stays_of_an_episode_is_told_and_its_result_is_there_all_the_same(
+    tmp_path: Path, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def await_removal(host: LocalHost, episodes: Collection[str]) -> None:
+        raise PlatformError(f"{len(episodes)} namespaces stay")
+
+    monkeypatch.setattr(LocalHost, "await_removal", await_removal)
+    told: list[str] = []
+    campaign = mitigate(plan_mitigations(plans("target-port"), orders), out=tmp_path / "out", notify=told.append)
+    assert told[-1] == "4 namespaces stay"
+    assert all(one.result for one in campaign.mitigations)

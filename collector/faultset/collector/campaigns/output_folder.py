@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from faultset.collector.episodes.working_folders import (
     working_folders,
 )
 from faultset.collector.platforms.hosts import PlatformHost
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, PlatformError
 from faultset.core.locks.folder_lock import LOCK
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, TELEMETRY, TRUTH
@@ -154,6 +154,14 @@ def remove_lost_episode(root: Path, episode: str, host: PlatformHost) -> None:
     unfinished = root / EPISODES / f"{episode}{INCOMPLETE}"
     if not (root / RUNNING / f"{episode}.json").exists() and _is_unfinished_episode(unfinished):
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def await_removal(host: PlatformHost, episodes: Collection[str], notify: Callable[[str], None]) -> None:
+    """Wait until what episodes had is gone from their host, and tell what stays; their results are there anyway."""
+    try:
+        host.await_removal(episodes)
+    except PlatformError as error:
+        notify(str(error))
 
 
 def _is_abandoned(found: WorkingFolder, take_over: bool, removal: RemovalResult) -> bool:
