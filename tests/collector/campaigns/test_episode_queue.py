@@ -50,7 +50,7 @@ def host(clock: Clock) -> HostLimit:
     return HostLimit(3, clock=clock)
 
 
-def recording(number: int) -> list[str]:
+def recording_phases(number: int) -> list[str]:
     """Return the phases of so many episodes that record."""
     return ["baseline"] * number
 
@@ -63,7 +63,12 @@ def run_episode(host: HostLimit, clock: Clock, outcome: EpisodeOutcome) -> None:
 
 
 def test_as_many_run_as_are_allowed_while_the_host_is_free(host: HostLimit) -> None:
-    assert [bool(host.reason_to_wait(recording(running), FREE)) for running in range(4)] == [False, False, False, True]
+    assert [bool(host.reason_to_wait(recording_phases(running), FREE)) for running in range(4)] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -87,19 +92,19 @@ def test_episodes_that_have_no_load_yet_keep_their_share_of_the_host_free(host: 
 
 
 def test_the_first_begins_at_once_and_the_next_when_the_host_was_measured(host: HostLimit) -> None:
-    assert host.reason_to_wait(recording(0), None) == ""
-    assert host.reason_to_wait(recording(1), None) == "how busy the host is has not been measured yet"
+    assert host.reason_to_wait(recording_phases(0), None) == ""
+    assert host.reason_to_wait(recording_phases(1), None) == "how busy the host is has not been measured yet"
 
 
 def test_only_one_runs_while_the_host_is_short_of_cpu(host: HostLimit) -> None:
-    assert host.reason_to_wait(recording(0), FULL) == ""
+    assert host.reason_to_wait(recording_phases(0), FULL) == ""
     assert (
-        host.reason_to_wait(recording(1), FULL)
+        host.reason_to_wait(recording_phases(1), FULL)
         == "the host is short of CPU: 0.0 cores are free, processes wait 99% of the time"
     )
-    assert "0.0 cores are free" in host.reason_to_wait(recording(1), USED_BY_OTHERS)
-    assert "0.4 cores are free" in host.reason_to_wait(recording(2), CpuUse(waiting_share=0.2, free_cores=0.4))
-    assert host.reason_to_wait(recording(1), FREE) == ""
+    assert "0.0 cores are free" in host.reason_to_wait(recording_phases(1), USED_BY_OTHERS)
+    assert "0.4 cores are free" in host.reason_to_wait(recording_phases(2), CpuUse(waiting_share=0.2, free_cores=0.4))
+    assert host.reason_to_wait(recording_phases(1), FREE) == ""
 
 
 def test_one_less_runs_after_the_host_has_spoiled_one_and_one_more_after_five_successes(
@@ -107,16 +112,16 @@ def test_one_less_runs_after_the_host_has_spoiled_one_and_one_more_after_five_su
 ) -> None:
     for _ in range(5):
         run_episode(host, clock, SPOILED)
-    assert host.reason_to_wait(recording(1), FREE) == "the host was too busy for more than 1 at a time"
+    assert host.reason_to_wait(recording_phases(1), FREE) == "the host was too busy for more than 1 at a time"
     for _ in range(4):
         run_episode(host, clock, DONE)
-    assert host.reason_to_wait(recording(1), FREE) == "the host was too busy for more than 1 at a time"
+    assert host.reason_to_wait(recording_phases(1), FREE) == "the host was too busy for more than 1 at a time"
     run_episode(host, clock, DONE)
-    assert host.reason_to_wait(recording(1), FREE) == ""
-    assert host.reason_to_wait(recording(2), FREE) == "the host was too busy for more than 2 at a time"
+    assert host.reason_to_wait(recording_phases(1), FREE) == ""
+    assert host.reason_to_wait(recording_phases(2), FREE) == "the host was too busy for more than 2 at a time"
     for _ in range(5):
         run_episode(host, clock, DONE)
-    assert host.reason_to_wait(recording(2), FREE) == ""
+    assert host.reason_to_wait(recording_phases(2), FREE) == ""
 
 
 def test_what_spoils_all_that_run_beside_each_other_lowers_the_limit_once(clock: Clock) -> None:
@@ -125,10 +130,10 @@ def test_what_spoils_all_that_run_beside_each_other_lowers_the_limit_once(clock:
     for _ in range(8):
         host.take(SPOILED, started_s)
         clock.now += 5.0
-    assert host.reason_to_wait(recording(6), FREE) == "the host was too busy for more than 6 at a time"
-    assert host.reason_to_wait(recording(5), FREE) == ""
+    assert host.reason_to_wait(recording_phases(6), FREE) == "the host was too busy for more than 6 at a time"
+    assert host.reason_to_wait(recording_phases(5), FREE) == ""
     run_episode(host, clock, SPOILED)
-    assert host.reason_to_wait(recording(4), FREE) == "the host was too busy for more than 4 at a time"
+    assert host.reason_to_wait(recording_phases(4), FREE) == "the host was too busy for more than 4 at a time"
 
 
 def runs(queue: EpisodeQueue, clock: Clock, outcome: EpisodeOutcome) -> int:

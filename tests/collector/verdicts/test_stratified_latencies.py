@@ -10,7 +10,7 @@ import pandas as pd
 from faultset.collector.load.workloads.patterns import parse_pattern
 from faultset.collector.load.workloads.rate_curves import Arrivals
 from faultset.collector.verdicts.sli import sli_tests
-from faultset.collector.verdicts.steadiness import moved_before
+from faultset.collector.verdicts.steadiness import earlier_changes
 from faultset.collector.verdicts.stratified_latencies import LOAD, compare_stratified, with_load
 
 SECOND = 1_000_000_000
@@ -40,7 +40,7 @@ def episode(seed: int, *, slower_from_s: float = END_S, slower: float = 1.0, rat
 
 
 def moved(frame: pd.DataFrame) -> bool:
-    return bool(moved_before(frame, start_ns=0, onset_ns=ONSET_S * SECOND))
+    return bool(earlier_changes(frame, start_ns=0, onset_ns=ONSET_S * SECOND))
 
 
 def test_bursts_before_the_injection_hardly_ever_make_an_episode_void() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from faultset.collector.verdicts.client_impact import ClientImpact, client_impact, sli_evidence
-from faultset.collector.verdicts.steadiness import moved_before
+from faultset.collector.verdicts.steadiness import earlier_changes
 from faultset.collector.verdicts.validity import void_reason
 
 SECOND = 1_000_000_000
@@ -35,7 +35,7 @@ def requests(
     )
 
 
-def slower(frame: pd.DataFrame, slow_from_s: float, more_ms: float) -> pd.DataFrame:
+def slowed(frame: pd.DataFrame, slow_from_s: float, more_ms: float) -> pd.DataFrame:
     """The same requests, all of which take still longer from a time on."""
     late = frame["scheduled"] >= slow_from_s * SECOND
     return frame.assign(latency_ns=frame["latency_ns"] + late.astype("int64") * int(more_ms * 1e6))
@@ -76,7 +76,7 @@ def test_latencies_that_moved_a_little_before_count_only_when_they_move_twice_as
     """The host took 40 ms more from 38 s on; a fault that adds 20 ms is not told from it, one that adds 60 ms is."""
     unsteady = requests(38, 90, more_ms=40)
     for more_ms, is_manifest in ((20, False), (60, True)):
-        frame = slower(unsteady, 45, more_ms)
+        frame = slowed(unsteady, 45, more_ms)
         assert impact_of(frame).is_manifest == is_manifest
         found = reason(frame, "geo")
         assert found == "" if is_manifest else "before the injection, and hardly more after it" in found
@@ -128,7 +128,7 @@ def test_an_endpoint_that_is_not_known_may_reach_all() -> None:
 
 
 def test_what_happens_after_the_injection_does_not_count_as_before() -> None:
-    assert moved_before(requests(45, 90), start_ns=START, onset_ns=ONSET) == []
+    assert earlier_changes(requests(45, 90), start_ns=START, onset_ns=ONSET) == []
 
 
 def test_quiet_requests_rarely_count_as_moved() -> None:
@@ -137,5 +137,5 @@ def test_quiet_requests_rarely_count_as_moved() -> None:
     for _ in range(12):
         frame = requests(0, 0)
         frame["latency_ns"] = pd.array((10e6 * rng.lognormal(0, 0.4, len(frame))).astype("int64"), dtype="Int64")
-        fired += bool(moved_before(frame, start_ns=START, onset_ns=ONSET))
+        fired += bool(earlier_changes(frame, start_ns=START, onset_ns=ONSET))
     assert fired == 0

@@ -15,7 +15,7 @@ from typing import Any
 from faultset.collector.apps import load_app
 from faultset.collector.campaigns.destinations import Destination, open_destination
 from faultset.collector.campaigns.episode_processes import EpisodeResult
-from faultset.collector.campaigns.output_folder import await_removal, remove_abandoned, remove_lost_episode
+from faultset.collector.campaigns.output_folder import await_removal_or_notify, remove_abandoned, remove_lost_episode
 from faultset.collector.campaigns.records import (
     campaign_file,
     code_changes,
@@ -207,7 +207,7 @@ def _collect(
         progress=report,
         should_stop=should_stop,
     )
-    await_removal(here, [plan.episode for plan in plans], notify)
+    await_removal_or_notify(here, [plan.episode for plan in plans], notify)
     result = CampaignResult(
         root=root,
         location=destination.location,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from faultset.collector.campaigns.output_folder import await_removal, remove_abandoned, remove_lost_episode
+from faultset.collector.campaigns.output_folder import await_removal_or_notify, remove_abandoned, remove_lost_episode
 from faultset.collector.campaigns.scheduler import CampaignProgress, run_episodes
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.working_folders import FAILED, RUNNING
@@ -215,7 +215,7 @@ def mitigate(
                 seen = run(_in_groups(due, in_turn), seen)
                 left = [one for one in due if one.id not in made] if in_turn else []
                 due = left if len(left) < len(due) else []
-            await_removal(host, [one.id for one in planned], notify)
+            await_removal_or_notify(host, [one.id for one in planned], notify)
     return MitigationCampaign(
         root=root,
         mitigations=tuple(made[one.id] for one in planned if one.id in made),

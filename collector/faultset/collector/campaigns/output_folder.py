@@ -156,7 +156,7 @@ def remove_lost_episode(root: Path, episode: str, host: PlatformHost) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def await_removal(host: PlatformHost, episodes: Collection[str], notify: Callable[[str], None]) -> None:
+def await_removal_or_notify(host: PlatformHost, episodes: Collection[str], notify: Callable[[str], None]) -> None:
     """Wait until what episodes had is gone from their host, and tell what stays; their results are there anyway."""
     try:
         host.await_removal(episodes)

@@ -31,7 +31,7 @@ from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
-from faultset.collector.verdicts.steadiness import moved_before, moved_too_much
+from faultset.collector.verdicts.steadiness import earlier_changes, unsteady_reason
 from faultset.collector.verdicts.stratified_latencies import with_load
 from faultset.collector.verdicts.verdict import Judgement
 from faultset.core.errors import PlatformError
@@ -130,7 +130,7 @@ class EpisodeActions:
         requests = requests_between(self.platform, start_ns, end_ns)
         if not self.plan.traffic.pattern.is_constant:
             requests = with_load(requests)
-        reason = moved_too_much(moved_before(requests, start_ns=start_ns, onset_ns=end_ns))
+        reason = unsteady_reason(earlier_changes(requests, start_ns=start_ns, onset_ns=end_ns))
         if reason:
             raise void_by_host(self.plan.title, reason)
 

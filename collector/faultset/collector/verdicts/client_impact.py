@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from faultset.collector.verdicts.sli import SliTest, as_seen_at, first_manifest_ns, sli_tests
-from faultset.collector.verdicts.steadiness import least_rise_ns, moved_before
+from faultset.collector.verdicts.steadiness import earlier_changes, least_rise_ns
+from faultset.collector.verdicts.stratified_latencies import with_load
 
 
 class ClientImpact(NamedTuple):
@@ -18,7 +19,7 @@ class ClientImpact(NamedTuple):
     is_manifest: bool
     """Whether a test fires."""
     first_manifest_ns: int | None
-    before: Sequence[SliTest]
+    earlier_changes: Sequence[SliTest]
     """Tests that fire on the time before the injection."""
     is_doubtful: bool
     """Whether latencies grew, but not by twice as much as they had before the injection, and nothing else moved."""
@@ -32,24 +33,32 @@ def client_impact(
     reference_end_ns: int,
     onset_ns: int,
     end_ns: int,
+    load_varies: bool = False,
 ) -> ClientImpact:
-    """Test requests, and what `deliveries` returns, after the onset against the healthy reference."""
+    """Test requests, and what `deliveries` returns, after the onset against the healthy reference.
+
+    Parameters
+    ----------
+    load_varies
+        Whether the rate of requests changes by itself, so that latencies are compared within strata of the load.
+    """
+    requests = with_load(requests) if load_varies else requests
     has_messages = messages is not None and not messages.empty
     awaited = pd.concat([requests, messages], ignore_index=True) if has_messages else requests
-    window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns}
-    before = moved_before(requests, start_ns=start_ns, onset_ns=onset_ns)
+    window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns, "end_ns": end_ns}
+    before = earlier_changes(requests, start_ns=start_ns, onset_ns=onset_ns)
     least = least_rise_ns(before)
     seen = as_seen_at(awaited, end_ns)
-    tests = sli_tests(seen, **window, end_ns=end_ns, least_rise_ns=least)
+    tests = sli_tests(seen, **window, least_rise_ns=least)
     is_manifest = any(test.fires for test in tests)
-    since_ns = first_manifest_ns(awaited, **window, end_ns=end_ns, least_rise_ns=least) if is_manifest else None
-    is_doubtful = bool(before) and not is_manifest and any(t.fires for t in sli_tests(seen, **window, end_ns=end_ns))
+    since_ns = first_manifest_ns(awaited, **window, least_rise_ns=least) if is_manifest else None
+    is_doubtful = bool(before) and not is_manifest and any(t.fires for t in sli_tests(seen, **window))
     return ClientImpact(tests, is_manifest, since_ns, before, is_doubtful)
 
 
 def sli_evidence(impact: ClientImpact) -> list[dict[str, Any]]:
     """Return a row of evidence for each test on client requests and messages, and for what had moved before."""
-    rows = [("sli", test) for test in impact.tests] + [("sli-before", test) for test in impact.before]
+    rows = [("sli", test) for test in impact.tests] + [("sli-before", test) for test in impact.earlier_changes]
     return [
         {
             "check": check,

@@ -20,7 +20,7 @@ MARGIN = 2.0
 """How many times as much they must grow after it then."""
 
 
-def moved_before(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> list[SliTest]:
+def earlier_changes(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> list[SliTest]:
     """Return the tests that fire on the healthy time before the injection, its later part against its earlier one.
 
     Parameters
@@ -37,13 +37,13 @@ def moved_before(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> lis
     return fired
 
 
-def moved_too_much(before: Sequence[SliTest]) -> str:
+def unsteady_reason(before: Sequence[SliTest]) -> str:
     """Say which client requests moved so much before the injection that nothing after it means anything.
 
     Parameters
     ----------
     before
-        What `moved_before` returns.
+        What `earlier_changes` returns.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def least_rise_ns(before: Sequence[SliTest]) -> float:
     Parameters
     ----------
     before
-        What `moved_before` returns.
+        What `earlier_changes` returns.
 
     Examples
     --------

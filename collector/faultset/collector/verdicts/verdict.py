@@ -10,7 +10,6 @@ import pandas as pd
 
 from faultset.collector.verdicts.client_impact import client_impact, sli_evidence
 from faultset.collector.verdicts.latent import LatentScore, service_scores
-from faultset.collector.verdicts.stratified_latencies import with_load
 from faultset.collector.verdicts.validity import void_reason
 
 UNCALIBRATED = "not calibrated for this application, platform, step and load"
@@ -72,9 +71,14 @@ def judge(
     load_varies
         Whether the rate of requests changes by itself, so that latencies are compared within strata of the load.
     """
-    requests = with_load(requests) if load_varies else requests
     impact = client_impact(
-        requests, messages, start_ns=start_ns, reference_end_ns=reference_end_ns, onset_ns=onset_ns, end_ns=end_ns
+        requests,
+        messages,
+        start_ns=start_ns,
+        reference_end_ns=reference_end_ns,
+        onset_ns=onset_ns,
+        end_ns=end_ns,
+        load_varies=load_varies,
     )
     rows = sli_evidence(impact)
     scores = {s.service: s for s in service_scores(wide, reference_end_ns=reference_end_ns, onset_ns=onset_ns)}
