@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -347,3 +348,35 @@ def test_another_injector_makes_another_campaign_and_is_in_every_plan() -> None:
 def test_a_platform_without_injectors_is_named() -> None:
     with pytest.raises(UsageError, match="platform local has no setting --injector"):
         make_request(faults=["pod-kill"], apps=["hotel"], injector="agent")
+
+
+def test_a_profile_says_how_many_healthy_builds_are_rolled_out_unless_the_request_does() -> None:
+    def planned(**given: Any) -> set[int]:
+        return {plan.rollouts for plan in plan_campaign(make_request(faults=["all"], apps=["hotel"], **given))}
+
+    assert planned(profile="quick") == {0}
+    assert planned(profile="standard") == {2}
+    assert planned(profile="long") == {6}
+    assert planned(profile="quick", rollouts=3) == {3}
+    assert planned(profile="standard", rollouts=0) == {0}
+
+
+def test_rollouts_change_nothing_else_that_the_seed_decides() -> None:
+    (plan, *_) = plan_campaign(make_request(faults=["all"], apps=["hotel"], profile="quick"))
+    without, with_rollouts = draw(plan), draw(replace(plan, rollouts=2))
+    assert without.rollout_s == ()
+    assert len(with_rollouts.rollout_s) == 2
+    assert all(0 < at_s < plan.phases.view_s for at_s in with_rollouts.rollout_s)
+    assert (without.onset_s, without.load_seed, without.change_s) == (
+        with_rollouts.onset_s,
+        with_rollouts.load_seed,
+        with_rollouts.change_s,
+    )
+    assert without.fault.random() == with_rollouts.fault.random()
+    assert "rollouts" not in plan.to_json()
+    assert Plan.from_json(replace(plan, rollouts=2).to_json()).rollouts == 2
+
+
+def test_too_many_rollouts_are_refused_with_the_range() -> None:
+    with pytest.raises(UsageError, match="--rollouts must be from 0 to 20, but is 21"):
+        plan_campaign(make_request(faults=["all"], apps=["hotel"], rollouts=21))

@@ -146,6 +146,13 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 @click.option(
     "--regions", metavar="NAME=SHARE:TIME,...", default="", help="Where clients are, as eu=0.6:20ms,us=0.4:90ms."
 )
+@click.option(
+    "--rollouts",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Healthy builds rolled out in each episode, to services without a fault; 2 by default, 6 with --profile long, "
+    "none with quick.",
+)
 @click.option("--warmup", type=DURATION, help="Load before the view begins.")
 @click.option("--baseline", type=DURATION, help="Healthy part of the view, on average.")
 @click.option("--fault", type=DURATION, help="Faulty part of the view, on average.")
@@ -198,6 +205,7 @@ def collect(
     mix: str | None,
     load: str | None,
     regions: str,
+    rollouts: int | None,
     dry_run: bool,
     fresh: bool,
     as_json: bool,
@@ -253,6 +261,7 @@ def collect(
         mix=mix,
         load=load,
         regions=regions,
+        rollouts=rollouts,
         step_s=step,
         trace_sampling=trace_sampling,
         sources=comma_separated(*sources),

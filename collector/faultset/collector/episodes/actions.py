@@ -31,6 +31,7 @@ from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
+from faultset.collector.verdicts.rollouts import ROLLOUT
 from faultset.collector.verdicts.steadiness import earlier_changes, unsteady_reason
 from faultset.collector.verdicts.stratified_latencies import with_load
 from faultset.collector.verdicts.verdict import Judgement
@@ -135,7 +136,14 @@ class EpisodeActions:
             raise void_by_host(self.plan.title, reason)
 
     def _must_be_healthy(self, start_ns: int, end_ns: int, when: str) -> None:
-        wrong = unhealthy(self.platform, start_ns, end_ns, self.plan.least_rate_rps, now_ns=self._clock.time_ns())
+        wrong = unhealthy(
+            self.platform,
+            start_ns,
+            end_ns,
+            self.plan.least_rate_rps,
+            now_ns=self._clock.time_ns(),
+            changing=self.record.rolled_out,
+        )
         self.record.add_evidence("health", self.plan.app, not wrong, f"{when}: {wrong or 'healthy'}")
         if wrong:
             raise PlatformError(f"{self.plan.app} was not healthy {when}: {wrong}")
@@ -144,6 +152,16 @@ class EpisodeActions:
     def change(self) -> None:
         """Make the harmless change that every episode has."""
         self.journal.note("change", **harmless_changes.harmless_change(self.platform, self.draws.changes))
+
+    def roll_out(self) -> None:
+        """Roll out a healthy build of a service without a fault."""
+        targets = [one.target for one in self.record.faults]
+        made = harmless_changes.roll_out(self.platform, self.draws.rollouts, targets)
+        self.journal.note("rollout", **made)
+        if made:
+            self.record.rolled_out.add(made["service"])
+            self.record.add_evidence(ROLLOUT, made["service"], True, made.get("image", "the same build, restarted"))
+            _log.info("a healthy build of %s is rolled out", made["service"])
 
     def inject(self) -> None:
         """Inject the faults, again those that repeat, or make the change of an episode without a fault."""

@@ -1,9 +1,9 @@
-"""Harmless changes: those of every episode, and those that no-fault episodes make instead of a fault."""
+"""Harmless changes: those beside a fault or none, and those that no-fault episodes make instead of a fault."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,22 +33,40 @@ def harmless_change(platform: Platform, rng: np.random.Generator) -> dict[str, A
     return {"change": setting, "service": service, "value": value}
 
 
+def roll_out(platform: Platform, rng: np.random.Generator, targets: Collection[str]) -> dict[str, Any]:
+    """Roll out another good build of a random service that is no target and calls none, for it may not start then.
+
+    The new pods are asked whether they are ready, so that clients notice nothing; what a cluster holds that others
+    deployed is rolled out only where it has such a probe.
+
+    Returns
+    -------
+    dict
+        `service`, and `image` if it has another one now; empty where there is no such service.
+    """
+    spared = {*targets, *(consumer for target in targets for consumer in platform.app.consumers(target))}
+    app = platform.app
+    services = [
+        name
+        for name in _restartable(platform)
+        if name not in spared and (app.deployed is None or container_of(platform, name).get("readinessProbe"))
+    ]
+    if not services:
+        return {}
+    service = str(rng.choice(services))
+    ports = [] if service in app.components else container_of(platform, service).get("ports", [])
+    probe = {"tcpSocket": {"port": ports[0]["containerPort"]}, "periodSeconds": 1} if ports else None
+    return _roll_out(platform, service, rng, probe)
+
+
 def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, Any]:
     """Make one harmless change that clients may notice: more load, or a rollout of another good build."""
-    restartable = code_services(platform.app) or replicated_frontends(platform.app)
+    restartable = _restartable(platform)
     if rng.random() < 0.5 or not restartable:
         factor = round(float(rng.uniform(1.3, 1.8)), 2)
         platform.step_load(factor)
         return {"harmless_change": "load-step", "factor": factor}
-    service = str(rng.choice(restartable))
-    if platform.app.deployed is not None or service in platform.app.components:
-        _restart(platform, service)
-        return {"harmless_change": "rollout", "service": service}
-    image = container_of(platform, service)["image"]
-    repository, _, tag = image.rpartition(":")
-    other = str(rng.choice(sorted(GOOD - {tag})))
-    patch_container(platform, service, image=f"{repository}:{other}")
-    return {"harmless_change": "rollout", "service": service, "image": f"{repository}:{other}"}
+    return {"harmless_change": "rollout", **_roll_out(platform, str(rng.choice(restartable)), rng)}
 
 
 def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
@@ -78,6 +96,26 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
 def clients_may_notice(made: Mapping[str, Any]) -> bool:
     """Say whether what `imitate_fault` did restarts pods, which takes longer on a busy host and may slow requests."""
     return made.get("sham") in ("restart", "account-rewritten")
+
+
+def _restartable(platform: Platform) -> tuple[str, ...]:
+    return code_services(platform.app) or replicated_frontends(platform.app)
+
+
+def _roll_out(
+    platform: Platform, service: str, rng: np.random.Generator, probe: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    if platform.app.deployed is not None or service in platform.app.components:
+        _restart(platform, service)
+        return {"service": service}
+    container = container_of(platform, service)
+    repository, _, tag = container["image"].rpartition(":")
+    image = f"{repository}:{rng.choice(sorted(GOOD - {tag}))}"
+    fields: dict[str, Any] = {"image": image}
+    if probe and "readinessProbe" not in container:
+        fields["readinessProbe"] = probe
+    patch_container(platform, service, **fields)
+    return {"service": service, "image": image}
 
 
 def _restart(platform: Platform, service: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 import pandas as pd
 import pyarrow as pa
@@ -34,27 +35,40 @@ def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataF
     return pa.Table.from_batches(batches).to_pandas()
 
 
-def unready(platform: Platform) -> str:
+def unready(platform: Platform, changing: Collection[str] = ()) -> str:
     """Name the workloads that are not rolled out with all their replicas; empty when there are none.
 
-    A custom resource is one of them until its operator has made what it asks for, and says so.
+    A custom resource is one of them until its operator has made what it asks for, and says so. Services that are
+    `changing` are not asked for.
     """
     names = [
-        found["metadata"]["name"] for kind in WORKLOADS for found in platform.list(kind) if not is_rolled_out(found)
+        found["metadata"]["name"]
+        for kind in WORKLOADS
+        for found in platform.list(kind)
+        if found["metadata"]["name"] not in changing and not is_rolled_out(found)
     ]
-    if platform.app.operator is not None:
+    if platform.app.operator is not None and not {*platform.app.components} & {*changing}:
         resource = platform.app.operator.resource
         names += [resource.name for found in platform.list(resource.kind) if not is_as_wanted(found)]
     return f"{', '.join(sorted(names))} not ready" if names else ""
 
 
-def unhealthy(platform: Platform, start_ns: int, end_ns: int, rate_rps: float, *, now_ns: int) -> str:
+def unhealthy(
+    platform: Platform,
+    start_ns: int,
+    end_ns: int,
+    rate_rps: float,
+    *,
+    now_ns: int,
+    changing: Collection[str] = (),
+) -> str:
     """Say what is wrong with the application in `[start_ns, end_ns)`; empty when it is healthy.
 
     Requests that were sent in the last second and a half before `now_ns` may still be under way and do not count.
     Fewer requests than `rate_rps`, below which the load never falls on average, mean that the load has failed.
+    Services that are `changing` may be unready.
     """
-    return unready(platform) or unhealthy_requests(platform, start_ns, end_ns, rate_rps, now_ns=now_ns)
+    return unready(platform, changing) or unhealthy_requests(platform, start_ns, end_ns, rate_rps, now_ns=now_ns)
 
 
 def unhealthy_requests(platform: Platform, start_ns: int, end_ns: int, rate_rps: float, *, now_ns: int) -> str:

@@ -77,6 +77,8 @@ class EpisodeRecord:
         How many episodes the campaign runs at a time.
     change
         What an episode without a fault has instead of one.
+    rolled_out
+        Services without a fault of which a healthy build was rolled out in the view.
     durations_s
         Seconds spent on each command of the state machine.
     clock
@@ -94,6 +96,7 @@ class EpisodeRecord:
     recover_done_ns: int | None = None
     healthy_again_ns: int | None = None
     change: dict[str, Any] = field(default_factory=dict)
+    rolled_out: set[str] = field(default_factory=set[str])
     evidence: list[dict[str, Any]] = field(default_factory=list)
     durations_s: dict[str, float] = field(default_factory=dict)
     clock: EpisodeClock = SYSTEM_CLOCK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,7 @@ class EpisodeRunner:
     ):
         self.plan, self.platform, self.journal = plan, platform, journal
         self.sources = sources or SourceRecorder((), root)
-        draws = draw(plan, harmless_changes=0) if repairs else draw(plan)
+        draws = draw(replace(plan, rollouts=0), harmless_changes=0) if repairs else draw(plan)
         faults = tuple(
             FaultRecord(spec=get_fault(one.fault), target=one.target, rng=rng, course=course)
             for one, rng, course in zip(plan.faults, (draws.fault, *draws.further), draws.courses, strict=False)
@@ -111,6 +112,7 @@ class EpisodeRunner:
             Command.CHECK_WARM: actions.check_warm,
             Command.CHECK_REFERENCE: actions.check_reference,
             Command.CHANGE: actions.change,
+            Command.ROLL_OUT: actions.roll_out,
             Command.INJECT: actions.inject,
             Command.MITIGATE: actions.mitigate,
             Command.UNDO: actions.undo,

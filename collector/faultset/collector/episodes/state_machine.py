@@ -39,6 +39,7 @@ class Command(StrEnum):
     CHECK_WARM = "check-warm"
     CHECK_REFERENCE = "check-reference"
     CHANGE = "change"
+    ROLL_OUT = "roll-out"
     INJECT = "inject"
     MITIGATE = "mitigate"
     UNDO = "undo"
@@ -177,6 +178,7 @@ class EpisodeMachine:
         self.view_start_ns = -(-now_ns // SECOND_NS) * SECOND_NS
         self.onset_ns = onset_ns = self.view_start_ns + int(self.draws.onset_s * SECOND_NS)
         timed = [(self.view_start_ns + int(s * SECOND_NS), Command.CHANGE) for s in self.draws.change_s]
+        timed += [(self.view_start_ns + int(s * SECOND_NS), Command.ROLL_OUT) for s in self.draws.rollout_s]
         timed += [(onset_ns - SECOND_NS, Command.CHECK_REFERENCE), (onset_ns, Command.INJECT)]
         for repeat_s in self.repeats_s:
             repeat_ns = onset_ns

@@ -111,6 +111,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
                 schedule=request.schedule if faults else None,
                 injector=request.injector,
                 stores=request.stores,
+                rollouts=request.rollouts,
             )
         )
     return tuple(plans)
@@ -120,7 +121,7 @@ def campaign_id(request: CampaignRequest) -> str:
     """Return an id that the same request of the same code always gets, so that running it again resumes it."""
     # the text must never change, or campaigns that an earlier release began could not be resumed
     later = {"sources": (), "load": CONSTANT, "regions": "", "concurrent": 1, "schedule": None, "spread": False}
-    later |= {"no_fault": NO_FAULT_KINDS, "injector": None, "stores": None}
+    later |= {"no_fault": NO_FAULT_KINDS, "injector": None, "stores": None, "rollouts": 0}
     given = [one.name for one in fields(request) if getattr(request, one.name) != later.get(one.name, _ALWAYS)]
     values = ", ".join(f"{name}={getattr(request, name)!r}" for name in given)
     pattern = traffic_of(request).pattern

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -97,6 +97,8 @@ class Plan:
     """What disturbs pods, where that is not the platform's own."""
     stores: StoreChoice | None = None
     """Which servers the application's stores are, where that is not Redis."""
+    rollouts: int = 0
+    """Healthy builds that are rolled out in the view, to services without a fault."""
 
     @property
     def faults(self) -> tuple[PlannedFault, ...]:
@@ -133,7 +135,7 @@ class Plan:
     def to_json(self) -> str:
         """Write the plan as one line of JSON."""
         record = asdict(self)
-        for name in ("further", "schedule", "injector", "stores"):
+        for name in ("further", "schedule", "injector", "stores", "rollouts"):
             if not record[name]:
                 del record[name]  # releases that do not know it can read the rest
         return json.dumps(record, sort_keys=True)
@@ -158,6 +160,10 @@ class Draws:
         For each further fault what its injection draws from.
     courses
         For each fault how it acts over time; None for what it does by itself.
+    rollout_s
+        When healthy builds are rolled out, in seconds after the view's begin.
+    rollouts
+        What the services and builds are drawn from.
     """
 
     onset_s: float
@@ -167,6 +173,8 @@ class Draws:
     load_seed: int
     further: tuple[np.random.Generator, ...] = ()
     courses: tuple[Course | None, ...] = (None,)
+    rollout_s: tuple[float, ...] = ()
+    rollouts: np.random.Generator = field(default_factory=np.random.default_rng)
 
 
 def draw(plan: Plan, harmless_changes: int = 2) -> Draws:
@@ -175,11 +183,12 @@ def draw(plan: Plan, harmless_changes: int = 2) -> Draws:
     The onset is uniform within 20 % of the baseline's length around the baseline's end, so that neither the
     view's length nor any boundary tells it.
     """
-    seeds = np.random.SeedSequence(plan.seed).spawn(4 + 2 * len(plan.faults))
-    onset, fault, changes, load, *more = (np.random.default_rng(seed) for seed in seeds)
+    seeds = np.random.SeedSequence(plan.seed).spawn(5 + 2 * len(plan.faults))
+    onset, fault, changes, load, *more, rollouts = (np.random.default_rng(seed) for seed in seeds)
     further, of_courses = more[: len(plan.further)], more[len(plan.faults) :]
     baseline_s = plan.phases.baseline_s
     times = sorted(float(t) for t in changes.uniform(0.02, 0.98, harmless_changes) * plan.phases.view_s)
+    rollout_s = sorted(float(t) for t in rollouts.uniform(0.02, 0.98, plan.rollouts) * plan.phases.view_s)
     return Draws(
         onset_s=float(onset.uniform(0.8, 1.2)) * baseline_s,
         change_s=tuple(times),
@@ -191,4 +200,6 @@ def draw(plan: Plan, harmless_changes: int = 2) -> Draws:
             None if plan.schedule is None else draw_course(plan.schedule, plan.phases.fault_s, rng)
             for rng in of_courses
         ),
+        rollout_s=tuple(rollout_s),
+        rollouts=rollouts,
     )

@@ -25,6 +25,9 @@ DEFAULT_RATE_RPS = 20.0
 MOST_CONCURRENT = 2
 LOADS = {"standard": "bursty", "long": "bursty"}
 """Load of a profile that has another than a constant one."""
+ROLLOUTS = {"standard": 2, "long": 6}
+"""Rollouts in each episode of a profile that has any."""
+MOST_ROLLOUTS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,8 @@ class CampaignRequest:
         What disturbs pods, where that is not the platform's own.
     stores
         Which servers the applications' stores are, where that is not Redis.
+    rollouts
+        Healthy builds that are rolled out in each episode, to services without a fault.
     """
 
     faults: tuple[str, ...]
@@ -102,6 +107,7 @@ class CampaignRequest:
     no_fault: tuple[NoFaultKind, ...] = NO_FAULT_KINDS
     injector: str | None = None
     stores: StoreChoice | None = None
+    rollouts: int = 0
 
 
 def make_request(
@@ -131,6 +137,7 @@ def make_request(
     no_fault: Sequence[str] = NO_FAULT_KINDS,
     injector: str | None = None,
     stores: str | None = None,
+    rollouts: int | None = None,
 ) -> CampaignRequest:
     """Return a request for a campaign; see `CampaignRequest` for what is not described here.
 
@@ -153,6 +160,8 @@ def make_request(
         `agent` is a cluster's own.
     stores
         `redis`, `original` for the own servers of all stores, or the kinds of those that have them, with commas.
+    rollouts
+        What the profile has when left out: 2 of `standard`, 6 of `long`, none of `quick`.
 
     Raises
     ------
@@ -196,6 +205,7 @@ def make_request(
         no_fault=_no_fault_kinds(no_fault),
         injector=None if injector == OWN_INJECTOR else injector,
         stores=choice,
+        rollouts=ROLLOUTS.get(profile, 0) if rollouts is None else rollouts,
     )
 
 
@@ -254,6 +264,7 @@ def check_numbers(request: CampaignRequest) -> None:
         ("--repeat", request.repeat, 1, 100_000),
         ("--normal", request.normal or 0, 0, 100_000),
         ("--concurrent", request.concurrent, 1, MOST_CONCURRENT),
+        ("--rollouts", request.rollouts, 0, MOST_ROLLOUTS),
         *((f"--{name.removesuffix('_s')}", length, 0.0, 86_400.0) for name, length in lengths),
     ):
         if not least <= found <= most:

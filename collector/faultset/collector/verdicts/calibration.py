@@ -22,6 +22,7 @@ from scipy import stats
 from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.plan import Plan, draw
 from faultset.collector.verdicts.latent import service_scores
+from faultset.collector.verdicts.rollouts import services_rolled_out
 from faultset.core.reading.documents import STRICT, checked, parse_object
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.truth import read_evidence, read_journal
@@ -98,7 +99,8 @@ def binomial_interval(exceeding: int, windows: int) -> tuple[float, float]:
 def measured(datasets: Iterable[Dataset]) -> list[Calibration]:
     """Score every service of every plain episode, at the instant that its plan drew as onset.
 
-    Only plain episodes count, in the disturbed and sham ones services are meant to move; and of those only the ones in
+    Only plain episodes count, in the disturbed and sham ones services are meant to move, as those are of which a build
+    was rolled out; and of those only the ones in
     which the SLI test stayed silent, because otherwise the host was too busy for the episode to be called healthy. An
     episode that is in two datasets counts once.
     """
@@ -116,11 +118,13 @@ def measured(datasets: Iterable[Dataset]) -> list[Calibration]:
                 continue
             plan = Plan.from_json(args)
             view = dataset.view(episode)
+            rolled_out = services_rolled_out(evidence)
             onset_ns = view.view[0] + int(draw(plan).onset_s * 1e9)
             scores = service_scores(view.wide(plan.step_s), reference_end_ns=view.reference[1], onset_ns=onset_ns)
             found[plan.app, plan.platform, plan.step_s, plan.traffic.name][episode] = [
                 Window(episode=episode, service=one.service, series=one.series, score=round(one.score, 2))
                 for one in scores
+                if one.service not in rolled_out
             ]
     return [
         Calibration(

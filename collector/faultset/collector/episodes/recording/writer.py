@@ -117,7 +117,8 @@ def write_episode(
             requests.to_pandas(),
             _measured_by_platform(view.wide(plan.step_s), added),
             messages=messages,
-            targets=[one.target for one in record.faults] or tuple(app.services),
+            targets=[one.target for one in record.faults]
+            or [name for name in app.services if name not in record.rolled_out],
             faulty=[one.target for one in record.faults],
             services_reached=services_reached(app),
             start_ns=bounds.start_ns,
