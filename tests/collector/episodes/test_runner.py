@@ -19,6 +19,7 @@ from faultset.collector.episodes import actions, health
 from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.runner import EpisodeRunner
+from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan, PlannedFault
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.platform import CannotStart
@@ -28,6 +29,7 @@ from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import source_spec
 from faultset.collector.sources.sampling import SampledSource
+from faultset.collector.verdicts.rollouts import services_rolled_out
 from faultset.core.errors import PlatformError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.format import episodes
@@ -138,6 +140,32 @@ def test_a_no_fault_episode_has_no_instants(tmp_path: Path) -> None:
     assert label.no_fault_kind == "sham"
     assert label.inject_start_ns is None
     assert label.verdict == "none"
+
+
+def test_rollouts_beside_the_fault_are_in_the_evidence_and_undone(tmp_path: Path) -> None:
+    subject = runner(tmp_path, replace(SHORT_PLAN, rollouts=2))
+    assert subject.run().failure == ""
+    evidence = read_evidence(tmp_path / "data" / "episodes" / "abc")
+    rolled_out = evidence[evidence["check"] == "rollout"]
+    assert len(rolled_out) == 2
+    assert set(rolled_out["subject"]) <= {*load_app("hotel").services} - {"geo", "search"}
+    assert rolled_out["detail"].str.startswith("faultset/app:").all()
+    assert fake(subject).journal.open_undo_operations() == []
+
+
+def test_in_an_episode_without_a_fault_what_was_rolled_out_is_not_asked_whether_it_moved(tmp_path: Path) -> None:
+    plan = replace(SHORT_PLAN, fault=None, target=None, no_fault_kind="plain", rollouts=2)
+    assert runner(tmp_path, plan).run().failure == ""
+    evidence = read_evidence(tmp_path / "data" / "episodes" / "abc")
+    rolled_out = services_rolled_out(evidence)
+    assert rolled_out
+    judged = set(evidence.loc[evidence["check"] == "latent", "subject"])
+    assert not rolled_out & judged
+
+
+def test_a_repair_is_tried_without_rollouts(tmp_path: Path) -> None:
+    orders = [RepairOrder(name="undo", undoes=True)]
+    assert runner(tmp_path, replace(SHORT_PLAN, rollouts=2), repairs=orders).machine.draws.rollout_s == ()
 
 
 def test_an_unhealthy_application_is_torn_down_and_nothing_is_written(tmp_path: Path, monkeypatch) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -13,6 +14,8 @@ from faultset.collector.cli.calibrate import calibrate
 from faultset.collector.verdicts import calibration
 from faultset.collector.verdicts.calibration import Calibration, Window
 from faultset.core.errors import DataError
+from faultset.datasets import open_dataset
+from faultset.datasets.format.truth import read_evidence
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 
@@ -92,6 +95,19 @@ def test_the_command_prints_json_of_what_it_measured() -> None:
     assert (hotel["episodes"], hotel["limit"], hotel["least_windows"]) == (1, None, 300)
     assert hotel["windows"] > 0
     assert hotel["share_above_interval"] is None
+
+
+def test_services_that_were_rolled_out_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    (all_services,) = [one for one in calibration.measured([open_dataset(SAMPLE)]) if one.app == "hotel"]
+
+    def with_rollout(folder: Path) -> pd.DataFrame:
+        row = {"check": "rollout", "subject": "geo", "passed": True, "detail": "faultset/app:1.0.1"}
+        return pd.concat([read_evidence(folder), pd.DataFrame([row])], ignore_index=True)
+
+    monkeypatch.setattr(calibration, "read_evidence", with_rollout)
+    (others,) = [one for one in calibration.measured([open_dataset(SAMPLE)]) if one.app == "hotel"]
+    counted = [{window.service for window in one.windows} for one in (all_services, others)]
+    assert counted[0] - counted[1] == {"geo"}
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"version": 2, "calibrations": [{"app": 1}]}'])

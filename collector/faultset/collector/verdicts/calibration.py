@@ -99,10 +99,9 @@ def binomial_interval(exceeding: int, windows: int) -> tuple[float, float]:
 def measured(datasets: Iterable[Dataset]) -> list[Calibration]:
     """Score every service of every plain episode, at the instant that its plan drew as onset.
 
-    Only plain episodes count, in the disturbed and sham ones services are meant to move, as those are of which a build
-    was rolled out; and of those only the ones in
-    which the SLI test stayed silent, because otherwise the host was too busy for the episode to be called healthy. An
-    episode that is in two datasets counts once.
+    Only plain episodes count, in the disturbed and sham ones services are meant to move; and of those only the ones in
+    which the SLI test stayed silent, because otherwise the host was too busy for the episode to be called healthy, and
+    only the services that were not rolled out. An episode that is in two datasets counts once.
     """
     found: dict[tuple[str, str, float, str], dict[str, list[Window]]] = defaultdict(dict)
     for dataset in datasets:

@@ -190,7 +190,12 @@ LABEL = pa.schema([
 
 EVIDENCE = pa.schema([
     _field("episode", pa.string(), "opaque id of the episode", nullable=False),
-    _field("check", pa.string(), "injection, recovery, sli, sli-before, latent, health, host, source", nullable=False),
+    _field(
+        "check",
+        pa.string(),
+        "injection, recovery, sli, sli-before, latent, health, host, source, rollout",
+        nullable=False,
+    ),
     _field("subject", pa.string(), "object, endpoint or series that was looked at", nullable=False),
     _field("time", TIME, "when it was seen; null for a whole window"),
     _field("passed", pa.bool_(), "whether the check was met", nullable=False),
