@@ -75,6 +75,8 @@ function truthCard(episode) {
     ["Fault", truth.fault], ["Root cause", truth.causes.map((cause) => `${cause.kind} ${cause.name}${cause.name === cause.service ? "" : ` of ${cause.service}`}${cause.metric ? `, ${cause.metric}` : ""}`).join("; ")],
     ["Target", truth.targets.join(", ")], ["Level, type", [truth.level, truth.type, truth.category].filter(Boolean).join(", ")], ["Verdict", truth.verdict], ["Parameters", truth.parameters],
     ["Onset", seconds(truth.inject_start)], ["In effect", seconds(truth.effective)], ["Felt by clients", seconds(truth.first_manifest)], ["Recovery begins", seconds(truth.recover_start)]];
+  const rollouts = truth.evidence.filter((row) => row.check === "rollout");
+  if (rollouts.length) facts.push(["Rollouts beside it", rollouts.map((row) => `${row.subject}, ${seconds(row.time)}`).join("; ")]);
   return h("section", { class: "card truth-card" }, h("h2", {}, "The truth"), h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
     h("details", {}, h("summary", {}, `Evidence: ${plural(truth.evidence.length, "check")}`), scrolling(["Time", "Check", "Subject", "Passed", "What was seen"],
       truth.evidence.map((row) => [seconds(row.time), row.check, row.subject, row.passed ? "yes" : "no", row.detail]))));
