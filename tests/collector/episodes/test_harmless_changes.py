@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from faultset.collector.apps import load_apps
-from faultset.collector.episodes.harmless_changes import roll_out
+from faultset.collector.episodes.harmless_changes import LEAST_DELAY_S, MOST_DELAY_S, roll_out
 from faultset.collector.episodes.health import unready
 from faultset.collector.faults.deployments import container_of
 from faultset.collector.platforms.fake import FakePlatform
@@ -35,7 +35,9 @@ def test_no_target_and_no_service_that_calls_one_is_rolled_out(name: str, tmp_pa
 
 
 @pytest.mark.parametrize("name", [name for name, app in APPS.items() if not app.components])
-def test_what_is_rolled_out_is_another_good_build_that_is_ready_once_it_listens(name: str, tmp_path: Path) -> None:
+def test_what_is_rolled_out_is_another_good_build_that_is_asked_later_whether_it_is_ready(
+    name: str, tmp_path: Path
+) -> None:
     platform, rng = deployed(name, tmp_path), np.random.default_rng(0)
     before = {service: container_of(platform, service) for service in platform.app.services}
     seen = set()
@@ -45,9 +47,9 @@ def test_what_is_rolled_out_is_another_good_build_that_is_ready_once_it_listens(
         assert container["image"] == made["image"] != before[made["service"]]["image"]
         assert made["image"].rpartition(":")[2] in GOOD
         for port in before[made["service"]].get("ports", [])[:1]:
-            probe = before[made["service"]].get("readinessProbe", container["readinessProbe"])
-            assert container["readinessProbe"] == probe
-            assert "readinessProbe" in before[made["service"]] or probe["tcpSocket"]["port"] == port["containerPort"]
+            probe = container["readinessProbe"]
+            assert LEAST_DELAY_S <= probe["initialDelaySeconds"] <= MOST_DELAY_S
+            assert "httpGet" in probe or probe["tcpSocket"]["port"] == port["containerPort"]
         before[made["service"]] = container
         seen.add(made["service"])
     assert len(seen) > 4

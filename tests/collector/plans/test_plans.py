@@ -355,7 +355,7 @@ def test_a_profile_says_how_many_healthy_builds_are_rolled_out_unless_the_reques
         return {plan.rollouts for plan in plan_campaign(make_request(faults=["all"], apps=["hotel"], **given))}
 
     assert planned(profile="quick") == {0}
-    assert planned(profile="standard") == {2}
+    assert planned(profile="standard") == {1}
     assert planned(profile="long") == {6}
     assert planned(profile="quick", rollouts=3) == {3}
     assert planned(profile="standard", rollouts=0) == {0}

@@ -150,7 +150,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     "--rollouts",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Healthy builds rolled out in each episode, to services without a fault; 2 by default, 6 with --profile long, "
+    help="Healthy builds rolled out in each episode, to services without a fault; 1 by default, 6 with --profile long, "
     "none with quick.",
 )
 @click.option("--warmup", type=DURATION, help="Load before the view begins.")

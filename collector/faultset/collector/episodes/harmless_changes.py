@@ -21,6 +21,9 @@ from faultset.collector.platforms.api.platform import EpisodePlatform, Platform
 from faultset.collector.runtime.builds import GOOD
 from faultset.collector.runtime.stores.driver import REWRITE_PASSWORD
 
+LEAST_DELAY_S, MOST_DELAY_S = 10, 30
+"""How long a rollout waits for its new pods, as for programs that start slowly."""
+
 
 def harmless_change(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
     """Change a setting of a random Deployment that has no effect on its running pods."""
@@ -36,8 +39,8 @@ def harmless_change(platform: Platform, rng: np.random.Generator) -> dict[str, A
 def roll_out(platform: Platform, rng: np.random.Generator, targets: Collection[str]) -> dict[str, Any]:
     """Roll out another good build of a random service that is no target and calls none, for it may not start then.
 
-    The new pods are asked whether they are ready, so that clients notice nothing; what a cluster holds that others
-    deployed is rolled out only where it has such a probe.
+    The new pods are asked whether they are ready after some seconds, so that clients notice nothing and the rollout
+    takes its time; what a cluster holds that others deployed is rolled out only where it has such a probe.
 
     Returns
     -------
@@ -54,9 +57,7 @@ def roll_out(platform: Platform, rng: np.random.Generator, targets: Collection[s
     if not services:
         return {}
     service = str(rng.choice(services))
-    ports = [] if service in app.components else container_of(platform, service).get("ports", [])
-    probe = {"tcpSocket": {"port": ports[0]["containerPort"]}, "periodSeconds": 1} if ports else None
-    return _roll_out(platform, service, rng, probe)
+    return _roll_out(platform, service, rng, ready_after_s=int(rng.integers(LEAST_DELAY_S, MOST_DELAY_S + 1)))
 
 
 def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, Any]:
@@ -103,7 +104,7 @@ def _restartable(platform: Platform) -> tuple[str, ...]:
 
 
 def _roll_out(
-    platform: Platform, service: str, rng: np.random.Generator, probe: Mapping[str, Any] | None = None
+    platform: Platform, service: str, rng: np.random.Generator, *, ready_after_s: int | None = None
 ) -> dict[str, Any]:
     if platform.app.deployed is not None or service in platform.app.components:
         _restart(platform, service)
@@ -111,9 +112,11 @@ def _roll_out(
     container = container_of(platform, service)
     repository, _, tag = container["image"].rpartition(":")
     image = f"{repository}:{rng.choice(sorted(GOOD - {tag}))}"
-    fields: dict[str, Any] = {"image": image}
-    if probe and "readinessProbe" not in container:
-        fields["readinessProbe"] = probe
+    probe = container.get("readinessProbe")
+    if ready_after_s is not None and (probe or container.get("ports")):
+        probe = probe or {"tcpSocket": {"port": container["ports"][0]["containerPort"]}, "periodSeconds": 1}
+        probe = {**probe, "initialDelaySeconds": ready_after_s}
+    fields: dict[str, Any] = {"image": image} | ({"readinessProbe": probe} if probe else {})
     patch_container(platform, service, **fields)
     return {"service": service, "image": image}
 

@@ -25,7 +25,7 @@ DEFAULT_RATE_RPS = 20.0
 MOST_CONCURRENT = 2
 LOADS = {"standard": "bursty", "long": "bursty"}
 """Load of a profile that has another than a constant one."""
-ROLLOUTS = {"standard": 2, "long": 6}
+ROLLOUTS = {"standard": 1, "long": 6}
 """Rollouts in each episode of a profile that has any."""
 MOST_ROLLOUTS = 20
 
@@ -161,7 +161,7 @@ def make_request(
     stores
         `redis`, `original` for the own servers of all stores, or the kinds of those that have them, with commas.
     rollouts
-        What the profile has when left out: 2 of `standard`, 6 of `long`, none of `quick`.
+        What the profile has when left out: 1 of `standard`, 6 of `long`, none of `quick`.
 
     Raises
     ------
