@@ -25,7 +25,7 @@ import psutil
 
 from faultset.collector import collect
 from faultset.collector.apps import load_app
-from faultset.collector.episodes.health import requests_between, unready
+from faultset.collector.episodes.health import requests_between, unready_workloads
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.local.platform import LocalPlatform
 from faultset.core.times import SECOND_NS
@@ -59,7 +59,7 @@ def parts(name: str, seconds: float) -> dict[str, Any]:
         platform = LocalPlatform(app, path, journal=Journal(path / "journal.jsonl"), seed=1)
         try:
             platform.deploy()
-            while unready(platform):
+            while unready_workloads(platform):
                 time.sleep(0.01)
             platform.start_load(seed=1, rate_rps=RATE_RPS, mix=app.default_mix)
             time.sleep(5)

@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 
 from faultset.collector.apps import load_app
-from faultset.collector.episodes.health import requests_between, unready
+from faultset.collector.episodes.health import requests_between, unready_workloads
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.local.platform import LocalPlatform
 from faultset.core.times import SECOND_NS
@@ -49,7 +49,7 @@ def healthy_run(seconds: float, seed: int, telemetry: bool = True, name: str = "
         began = time.perf_counter()
         try:
             platform.deploy()
-            while unready(platform):
+            while unready_workloads(platform):
                 time.sleep(0.01)
             ready_s = time.perf_counter() - began
             platform.start_load(seed=seed, rate_rps=20, mix=app.default_mix)

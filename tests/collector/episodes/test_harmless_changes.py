@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from faultset.collector.apps import load_apps
-from faultset.collector.episodes.harmless_changes import LEAST_DELAY_S, MOST_DELAY_S, roll_out
-from faultset.collector.episodes.health import unready
+from faultset.collector.episodes.harmless_changes import LEAST_READINESS_DELAY_S, MOST_READINESS_DELAY_S, roll_out
+from faultset.collector.episodes.health import unready_workloads
 from faultset.collector.faults.deployments import container_of
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
@@ -18,7 +18,7 @@ from faultset.collector.runtime.builds import GOOD
 APPS = {name: app for name, app in load_apps().items() if app.deployed is None}
 
 
-def deployed(name: str, folder: Path) -> FakePlatform:
+def deployed_platform(name: str, folder: Path) -> FakePlatform:
     platform = FakePlatform(APPS[name], Journal(folder / "journal.jsonl"))
     platform.deploy()
     return platform
@@ -26,7 +26,7 @@ def deployed(name: str, folder: Path) -> FakePlatform:
 
 @pytest.mark.parametrize("name", APPS)
 def test_no_target_and_no_service_that_calls_one_is_rolled_out(name: str, tmp_path: Path) -> None:
-    platform, rng = deployed(name, tmp_path), np.random.default_rng(0)
+    platform, rng = deployed_platform(name, tmp_path), np.random.default_rng(0)
     for target in platform.app.services:
         for _ in range(20):
             service = roll_out(platform, rng, [target]).get("service")
@@ -38,7 +38,7 @@ def test_no_target_and_no_service_that_calls_one_is_rolled_out(name: str, tmp_pa
 def test_what_is_rolled_out_is_another_good_build_that_is_asked_later_whether_it_is_ready(
     name: str, tmp_path: Path
 ) -> None:
-    platform, rng = deployed(name, tmp_path), np.random.default_rng(0)
+    platform, rng = deployed_platform(name, tmp_path), np.random.default_rng(0)
     before = {service: container_of(platform, service) for service in platform.app.services}
     seen = set()
     for _ in range(60):
@@ -48,7 +48,7 @@ def test_what_is_rolled_out_is_another_good_build_that_is_asked_later_whether_it
         assert made["image"].rpartition(":")[2] in GOOD
         for port in before[made["service"]].get("ports", [])[:1]:
             probe = container["readinessProbe"]
-            assert LEAST_DELAY_S <= probe["initialDelaySeconds"] <= MOST_DELAY_S
+            assert LEAST_READINESS_DELAY_S <= probe["initialDelaySeconds"] <= MOST_READINESS_DELAY_S
             assert "httpGet" in probe or probe["tcpSocket"]["port"] == port["containerPort"]
         before[made["service"]] = container
         seen.add(made["service"])
@@ -56,14 +56,14 @@ def test_what_is_rolled_out_is_another_good_build_that_is_asked_later_whether_it
 
 
 def test_where_every_service_is_spared_nothing_is_rolled_out(tmp_path: Path) -> None:
-    platform = deployed("hotel", tmp_path)
+    platform = deployed_platform("hotel", tmp_path)
     assert roll_out(platform, np.random.default_rng(0), list(platform.app.services)) == {}
     assert not [call for call in platform.calls if call[0] == "patch"]
 
 
 def test_a_service_that_is_rolled_out_does_not_count_as_unready(tmp_path: Path) -> None:
-    platform = deployed("hotel", tmp_path)
+    platform = deployed_platform("hotel", tmp_path)
     platform.objects["Deployment", "geo"]["status"] = {}
-    assert unready(platform) == "geo not ready"
-    assert unready(platform, {"geo"}) == ""
-    assert unready(platform, {"rate"}) == "geo not ready"
+    assert unready_workloads(platform) == "geo not ready"
+    assert unready_workloads(platform, {"geo"}) == ""
+    assert unready_workloads(platform, {"rate"}) == "geo not ready"

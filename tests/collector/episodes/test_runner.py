@@ -29,7 +29,7 @@ from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import source_spec
 from faultset.collector.sources.sampling import SampledSource
-from faultset.collector.verdicts.rollouts import services_rolled_out
+from faultset.collector.verdicts.rollouts import rolled_out_services
 from faultset.core.errors import PlatformError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.format import episodes
@@ -157,7 +157,7 @@ def test_in_an_episode_without_a_fault_what_was_rolled_out_is_not_asked_whether_
     plan = replace(SHORT_PLAN, fault=None, target=None, no_fault_kind="plain", rollouts=2)
     assert runner(tmp_path, plan).run().failure == ""
     evidence = read_evidence(tmp_path / "data" / "episodes" / "abc")
-    rolled_out = services_rolled_out(evidence)
+    rolled_out = rolled_out_services(evidence)
     assert rolled_out
     judged = set(evidence.loc[evidence["check"] == "latent", "subject"])
     assert not rolled_out & judged

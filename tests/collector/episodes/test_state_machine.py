@@ -21,6 +21,7 @@ def machine(onset_s: float = 95.0, repeats_s: tuple[float, ...] = (), mitigates:
         fault=np.random.default_rng(0),
         changes=np.random.default_rng(1),
         load_seed=7,
+        rollouts=np.random.default_rng(2),
     )
     return EpisodeMachine(plan=PLAN, draws=draws, repeats_s=repeats_s, mitigates=mitigates)
 

@@ -351,14 +351,14 @@ def test_a_platform_without_injectors_is_named() -> None:
 
 
 def test_a_profile_says_how_many_healthy_builds_are_rolled_out_unless_the_request_does() -> None:
-    def planned(**given: Any) -> set[int]:
+    def planned_rollouts(**given: Any) -> set[int]:
         return {plan.rollouts for plan in plan_campaign(make_request(faults=["all"], apps=["hotel"], **given))}
 
-    assert planned(profile="quick") == {0}
-    assert planned(profile="standard") == {1}
-    assert planned(profile="long") == {6}
-    assert planned(profile="quick", rollouts=3) == {3}
-    assert planned(profile="standard", rollouts=0) == {0}
+    assert planned_rollouts(profile="quick") == {0}
+    assert planned_rollouts(profile="standard") == {1}
+    assert planned_rollouts(profile="long") == {6}
+    assert planned_rollouts(profile="quick", rollouts=3) == {3}
+    assert planned_rollouts(profile="standard", rollouts=0) == {0}
 
 
 def test_rollouts_change_nothing_else_that_the_seed_decides() -> None:

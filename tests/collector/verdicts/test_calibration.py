@@ -100,11 +100,11 @@ def test_the_command_prints_json_of_what_it_measured() -> None:
 def test_services_that_were_rolled_out_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     (all_services,) = [one for one in calibration.measured([open_dataset(SAMPLE)]) if one.app == "hotel"]
 
-    def with_rollout(folder: Path) -> pd.DataFrame:
+    def evidence_with_rollout(folder: Path) -> pd.DataFrame:
         row = {"check": "rollout", "subject": "geo", "passed": True, "detail": "faultset/app:1.0.1"}
         return pd.concat([read_evidence(folder), pd.DataFrame([row])], ignore_index=True)
 
-    monkeypatch.setattr(calibration, "read_evidence", with_rollout)
+    monkeypatch.setattr(calibration, "read_evidence", evidence_with_rollout)
     (others,) = [one for one in calibration.measured([open_dataset(SAMPLE)]) if one.app == "hotel"]
     counted = [{window.service for window in one.windows} for one in (all_services, others)]
     assert counted[0] - counted[1] == {"geo"}

@@ -35,7 +35,7 @@ def requests(
     )
 
 
-def slowed(frame: pd.DataFrame, slow_from_s: float, more_ms: float) -> pd.DataFrame:
+def slowed_requests(frame: pd.DataFrame, slow_from_s: float, more_ms: float) -> pd.DataFrame:
     """The same requests, all of which take still longer from a time on."""
     late = frame["scheduled"] >= slow_from_s * SECOND
     return frame.assign(latency_ns=frame["latency_ns"] + late.astype("int64") * int(more_ms * 1e6))
@@ -76,7 +76,7 @@ def test_latencies_that_moved_a_little_before_count_only_when_they_move_twice_as
     """The host took 40 ms more from 38 s on; a fault that adds 20 ms is not told from it, one that adds 60 ms is."""
     unsteady = requests(38, 90, more_ms=40)
     for more_ms, is_manifest in ((20, False), (60, True)):
-        frame = slowed(unsteady, 45, more_ms)
+        frame = slowed_requests(unsteady, 45, more_ms)
         assert impact_of(frame).is_manifest == is_manifest
         found = reason(frame, "geo")
         assert found == "" if is_manifest else "before the injection, and hardly more after it" in found

@@ -13,9 +13,9 @@ from faultset.collector.episodes.clock import EpisodeClock
 from faultset.collector.episodes.health import (
     SETTLE_NS,
     HostTooBusy,
+    health_problem,
     requests_between,
-    unhealthy,
-    unready,
+    unready_workloads,
     void_by_host,
 )
 from faultset.collector.episodes.host_pressure import CpuPressure
@@ -99,7 +99,7 @@ class EpisodeActions:
         def is_ready() -> bool:
             if self._interrupted():
                 raise PlatformError("interrupted while the application was starting")
-            return not unready(self.platform)
+            return not unready_workloads(self.platform)
 
         timeout_s = self._pressure.scaled_s(self.platform.ready_timeout_s)
         self.platform.wait(is_ready, timeout_s=timeout_s, what=f"{self.plan.app} to become ready")
@@ -136,13 +136,13 @@ class EpisodeActions:
             raise void_by_host(self.plan.title, reason)
 
     def _must_be_healthy(self, start_ns: int, end_ns: int, when: str) -> None:
-        wrong = unhealthy(
+        wrong = health_problem(
             self.platform,
             start_ns,
             end_ns,
             self.plan.least_rate_rps,
             now_ns=self._clock.time_ns(),
-            changing=self.record.rolled_out,
+            rolling_out=self.record.rolled_out_services,
         )
         self.record.add_evidence("health", self.plan.app, not wrong, f"{when}: {wrong or 'healthy'}")
         if wrong:
@@ -159,7 +159,6 @@ class EpisodeActions:
         made = harmless_changes.roll_out(self.platform, self.draws.rollouts, targets)
         self.journal.note("rollout", **made)
         if made:
-            self.record.rolled_out.add(made["service"])
             self.record.add_evidence(ROLLOUT, made["service"], True, made.get("image", "the same build, restarted"))
             _log.info("a healthy build of %s is rolled out", made["service"])
 
@@ -267,10 +266,10 @@ class EpisodeActions:
         while True:
             now_ns = self._clock.time_ns()
             start_ns = max(now_ns - window_ns, began_ns)
-            wrong = unready(self.platform)
+            wrong = unready_workloads(self.platform)
             self._pressure.sample()
             if not wrong and now_ns - began_ns >= window_ns:
-                wrong = unhealthy(self.platform, start_ns, now_ns, self.plan.least_rate_rps, now_ns=now_ns)
+                wrong = health_problem(self.platform, start_ns, now_ns, self.plan.least_rate_rps, now_ns=now_ns)
                 if not wrong:
                     break
             if self._interrupted():

@@ -1,4 +1,4 @@
-"""Harmless changes: those beside a fault or none, and those that no-fault episodes make instead of a fault."""
+"""Harmless changes: those that any episode may have, and those that no-fault episodes make instead of a fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from faultset.collector.platforms.api.platform import EpisodePlatform, Platform
 from faultset.collector.runtime.builds import GOOD
 from faultset.collector.runtime.stores.driver import REWRITE_PASSWORD
 
-LEAST_DELAY_S, MOST_DELAY_S = 10, 30
+LEAST_READINESS_DELAY_S, MOST_READINESS_DELAY_S = 10, 30
 """How long a rollout waits for its new pods, as for programs that start slowly."""
 
 
@@ -57,7 +57,8 @@ def roll_out(platform: Platform, rng: np.random.Generator, targets: Collection[s
     if not services:
         return {}
     service = str(rng.choice(services))
-    return _roll_out(platform, service, rng, ready_after_s=int(rng.integers(LEAST_DELAY_S, MOST_DELAY_S + 1)))
+    delay_s = int(rng.integers(LEAST_READINESS_DELAY_S, MOST_READINESS_DELAY_S + 1))
+    return _roll_out(platform, service, rng, readiness_delay_s=delay_s)
 
 
 def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, Any]:
@@ -104,7 +105,7 @@ def _restartable(platform: Platform) -> tuple[str, ...]:
 
 
 def _roll_out(
-    platform: Platform, service: str, rng: np.random.Generator, *, ready_after_s: int | None = None
+    platform: Platform, service: str, rng: np.random.Generator, *, readiness_delay_s: int | None = None
 ) -> dict[str, Any]:
     if platform.app.deployed is not None or service in platform.app.components:
         _restart(platform, service)
@@ -112,13 +113,18 @@ def _roll_out(
     container = container_of(platform, service)
     repository, _, tag = container["image"].rpartition(":")
     image = f"{repository}:{rng.choice(sorted(GOOD - {tag}))}"
-    probe = container.get("readinessProbe")
-    if ready_after_s is not None and (probe or container.get("ports")):
-        probe = probe or {"tcpSocket": {"port": container["ports"][0]["containerPort"]}, "periodSeconds": 1}
-        probe = {**probe, "initialDelaySeconds": ready_after_s}
-    fields: dict[str, Any] = {"image": image} | ({"readinessProbe": probe} if probe else {})
+    fields: dict[str, Any] = {"image": image}
+    if readiness_delay_s is not None and (probe := _readiness_probe(container)):
+        fields["readinessProbe"] = {**probe, "initialDelaySeconds": readiness_delay_s}
     patch_container(platform, service, **fields)
     return {"service": service, "image": image}
+
+
+def _readiness_probe(container: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return a container's probe, or one that connects to its first port; None without a port."""
+    if "readinessProbe" in container or not container.get("ports"):
+        return container.get("readinessProbe")
+    return {"tcpSocket": {"port": container["ports"][0]["containerPort"]}, "periodSeconds": 1}
 
 
 def _restart(platform: Platform, service: str) -> None:

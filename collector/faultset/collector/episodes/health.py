@@ -35,44 +35,46 @@ def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataF
     return pa.Table.from_batches(batches).to_pandas()
 
 
-def unready(platform: Platform, changing: Collection[str] = ()) -> str:
+def unready_workloads(platform: Platform, rolling_out: Collection[str] = ()) -> str:
     """Name the workloads that are not rolled out with all their replicas; empty when there are none.
 
     A custom resource is one of them until its operator has made what it asks for, and says so. Services that are
-    `changing` are not asked for.
+    `rolling_out` are not asked for.
     """
     names = [
         found["metadata"]["name"]
         for kind in WORKLOADS
         for found in platform.list(kind)
-        if found["metadata"]["name"] not in changing and not is_rolled_out(found)
+        if found["metadata"]["name"] not in rolling_out and not is_rolled_out(found)
     ]
-    if platform.app.operator is not None and not {*platform.app.components} & {*changing}:
+    if platform.app.operator is not None and {*platform.app.components}.isdisjoint(rolling_out):
         resource = platform.app.operator.resource
         names += [resource.name for found in platform.list(resource.kind) if not is_as_wanted(found)]
     return f"{', '.join(sorted(names))} not ready" if names else ""
 
 
-def unhealthy(
+def health_problem(
     platform: Platform,
     start_ns: int,
     end_ns: int,
     rate_rps: float,
     *,
     now_ns: int,
-    changing: Collection[str] = (),
+    rolling_out: Collection[str] = (),
 ) -> str:
     """Say what is wrong with the application in `[start_ns, end_ns)`; empty when it is healthy.
 
     Requests that were sent in the last second and a half before `now_ns` may still be under way and do not count.
     Fewer requests than `rate_rps`, below which the load never falls on average, mean that the load has failed.
-    Services that are `changing` may be unready.
+    Services that are `rolling_out` may be unready.
     """
-    return unready(platform, changing) or unhealthy_requests(platform, start_ns, end_ns, rate_rps, now_ns=now_ns)
+    return unready_workloads(platform, rolling_out) or unhealthy_requests(
+        platform, start_ns, end_ns, rate_rps, now_ns=now_ns
+    )
 
 
 def unhealthy_requests(platform: Platform, start_ns: int, end_ns: int, rate_rps: float, *, now_ns: int) -> str:
-    """Say what is wrong with the client requests of `[start_ns, end_ns)`; see `unhealthy`."""
+    """Say what is wrong with the client requests of `[start_ns, end_ns)`; see `health_problem`."""
     end_ns = min(end_ns, now_ns - SETTLE_NS)
     if end_ns <= start_ns:
         return "no requests are due yet"

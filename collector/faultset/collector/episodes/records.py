@@ -12,6 +12,7 @@ from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.courses import Course
+from faultset.collector.verdicts.rollouts import ROLLOUT
 from faultset.core.times import SECOND_NS
 
 
@@ -77,8 +78,6 @@ class EpisodeRecord:
         How many episodes the campaign runs at a time.
     change
         What an episode without a fault has instead of one.
-    rolled_out
-        Services without a fault of which a healthy build was rolled out in the view.
     durations_s
         Seconds spent on each command of the state machine.
     clock
@@ -96,7 +95,6 @@ class EpisodeRecord:
     recover_done_ns: int | None = None
     healthy_again_ns: int | None = None
     change: dict[str, Any] = field(default_factory=dict)
-    rolled_out: set[str] = field(default_factory=set[str])
     evidence: list[dict[str, Any]] = field(default_factory=list)
     durations_s: dict[str, float] = field(default_factory=dict)
     clock: EpisodeClock = SYSTEM_CLOCK
@@ -121,6 +119,11 @@ class EpisodeRecord:
         return (
             self.faults[0].parameters if len(self.faults) == 1 else {one.target: one.parameters for one in self.faults}
         )
+
+    @property
+    def rolled_out_services(self) -> frozenset[str]:
+        """Services without a fault of which a healthy build was rolled out in the view."""
+        return frozenset(row["subject"] for row in self.evidence if row["check"] == ROLLOUT)
 
     def add_evidence(self, check: str, subject: str, passed: bool, detail: str) -> None:
         """Add a row of evidence with the present time."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +73,7 @@ class EpisodeRunner:
     ):
         self.plan, self.platform, self.journal = plan, platform, journal
         self.sources = sources or SourceRecorder((), root)
-        draws = draw(replace(plan, rollouts=0), harmless_changes=0) if repairs else draw(plan)
+        draws = draw(plan, has_harmless_changes=not repairs)
         faults = tuple(
             FaultRecord(spec=get_fault(one.fault), target=one.target, rng=rng, course=course)
             for one, rng, course in zip(plan.faults, (draws.fault, *draws.further), draws.courses, strict=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from faultset.collector.episodes.health import requests_between, unready
+from faultset.collector.episodes.health import requests_between, unready_workloads
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.core.errors import PlatformError
@@ -65,7 +65,9 @@ def try_on_platform(
     """
     trial = FaultTrial(target=target)
     platform.deploy()
-    platform.wait(lambda: not unready(platform), timeout_s=platform.ready_timeout_s, what="the application to be ready")
+    platform.wait(
+        lambda: not unready_workloads(platform), timeout_s=platform.ready_timeout_s, what="the application to be ready"
+    )
     platform.start_load(seed=seed, rate_rps=rate_rps, mix=platform.app.default_mix)
     say(f"{platform.app.name} is ready; {spec.name} on {target} follows in {warm_s:g} s")
     time.sleep(warm_s)
@@ -84,7 +86,9 @@ def try_on_platform(
     trial.failed = (int(outcomes.isin(_FAILED).sum()), len(outcomes))
     undone_s = time.monotonic()
     platform.undo()
-    platform.wait(lambda: not unready(platform), timeout_s=RECOVER_S, what="the application to be ready again")
+    platform.wait(
+        lambda: not unready_workloads(platform), timeout_s=RECOVER_S, what="the application to be ready again"
+    )
     trial.recovered_s = round(time.monotonic() - undone_s, 1)
     _wait_until_unseen(spec, target, platform, trial.parameters, spec.state_from_now(platform, target, before))
     return trial

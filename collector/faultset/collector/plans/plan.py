@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -21,6 +21,8 @@ from faultset.datasets.format.labels import joined
 
 NoFaultKind = Literal["plain", "disturbed", "sham"]
 NO_FAULT_KINDS: tuple[NoFaultKind, ...] = get_args(NoFaultKind)
+HARMLESS_CHANGES = 2
+"""Changes of settings in each episode, which have no effect on pods."""
 OWN_INJECTOR = "agent"
 """What disturbs pods of a cluster unless another injector is named; a plan does not say it."""
 
@@ -171,35 +173,37 @@ class Draws:
     fault: np.random.Generator
     changes: np.random.Generator
     load_seed: int
+    rollout_s: tuple[float, ...]
+    rollouts: np.random.Generator
     further: tuple[np.random.Generator, ...] = ()
     courses: tuple[Course | None, ...] = (None,)
-    rollout_s: tuple[float, ...] = ()
-    rollouts: np.random.Generator = field(default_factory=np.random.default_rng)
 
 
-def draw(plan: Plan, harmless_changes: int = 2) -> Draws:
+def draw(plan: Plan, *, has_harmless_changes: bool = True) -> Draws:
     """Draw the instants and streams of an episode from its seed.
 
     The onset is uniform within 20 % of the baseline's length around the baseline's end, so that neither the
-    view's length nor any boundary tells it.
+    view's length nor any boundary tells it. Without harmless changes there are no rollouts either.
     """
     seeds = np.random.SeedSequence(plan.seed).spawn(5 + 2 * len(plan.faults))
     onset, fault, changes, load, *more, rollouts = (np.random.default_rng(seed) for seed in seeds)
     further, of_courses = more[: len(plan.further)], more[len(plan.faults) :]
-    baseline_s = plan.phases.baseline_s
-    times = sorted(float(t) for t in changes.uniform(0.02, 0.98, harmless_changes) * plan.phases.view_s)
-    rollout_s = sorted(float(t) for t in rollouts.uniform(0.02, 0.98, plan.rollouts) * plan.phases.view_s)
     return Draws(
-        onset_s=float(onset.uniform(0.8, 1.2)) * baseline_s,
-        change_s=tuple(times),
+        onset_s=float(onset.uniform(0.8, 1.2)) * plan.phases.baseline_s,
+        change_s=_instants(plan, changes, HARMLESS_CHANGES if has_harmless_changes else 0),
         fault=fault,
         changes=changes,
         load_seed=int(load.integers(2**31)),
+        rollout_s=_instants(plan, rollouts, plan.rollouts if has_harmless_changes else 0),
+        rollouts=rollouts,
         further=tuple(further),
         courses=tuple(
             None if plan.schedule is None else draw_course(plan.schedule, plan.phases.fault_s, rng)
             for rng in of_courses
         ),
-        rollout_s=tuple(rollout_s),
-        rollouts=rollouts,
     )
+
+
+def _instants(plan: Plan, rng: np.random.Generator, count: int) -> tuple[float, ...]:
+    """Draw times within the view, in seconds after its begin."""
+    return tuple(sorted(float(t) for t in rng.uniform(0.02, 0.98, count) * plan.phases.view_s))

@@ -8,6 +8,6 @@ ROLLOUT = "rollout"
 """Check of the rows of evidence whose subject had a healthy build rolled out."""
 
 
-def services_rolled_out(evidence: pd.DataFrame) -> frozenset[str]:
+def rolled_out_services(evidence: pd.DataFrame) -> frozenset[str]:
     """Return the services whose telemetry has moved because a healthy build was rolled out."""
     return frozenset(evidence.loc[evidence["check"] == ROLLOUT, "subject"].astype(str))

@@ -118,7 +118,7 @@ def write_episode(
             _measured_by_platform(view.wide(plan.step_s), added),
             messages=messages,
             targets=[one.target for one in record.faults]
-            or [name for name in app.services if name not in record.rolled_out],
+            or [name for name in app.services if name not in record.rolled_out_services],
             faulty=[one.target for one in record.faults],
             services_reached=services_reached(app),
             start_ns=bounds.start_ns,
