@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from faultset.collector.verdicts.latent import CAP, service_scores
-from faultset.collector.verdicts.sli import as_seen_at, first_manifest_ns, sli_tests
+from faultset.collector.verdicts.sli import ComparedTimes, as_seen_at, first_manifest_ns, sli_tests
 from faultset.collector.verdicts.verdict import UNCALIBRATED, judge
 
 SECOND = 1_000_000_000
-WINDOW: dict[str, Any] = {
-    "start_ns": 0,
-    "reference_end_ns": 80 * SECOND,
-    "onset_ns": 100 * SECOND,
-    "end_ns": 200 * SECOND,
-}
+TIMES = ComparedTimes(
+    start_ns=0,
+    reference_end_ns=80 * SECOND,
+    onset_ns=100 * SECOND,
+    end_ns=200 * SECOND,
+)
 
 
 def requests(seed: int = 0, rate: float = 10.0) -> pd.DataFrame:
@@ -40,7 +38,7 @@ def after_onset(frame: pd.DataFrame, endpoint: str) -> np.ndarray:
 
 
 def firing(frame: pd.DataFrame) -> set[tuple[str, str]]:
-    return {(t.endpoint, t.test) for t in sli_tests(frame, **WINDOW) if t.fires}
+    return {(t.endpoint, t.test) for t in sli_tests(frame, TIMES) if t.fires}
 
 
 def test_nothing_fires_on_unchanged_requests() -> None:
@@ -74,10 +72,10 @@ def test_requests_that_hang_count_as_failed_and_as_not_completed() -> None:
 def test_the_first_manifest_second_follows_the_first_failures_closely() -> None:
     frame = requests()
     frame.loc[after_onset(frame, "search"), "outcome"] = "http_error"
-    first = first_manifest_ns(frame, **WINDOW)
+    first = first_manifest_ns(frame, TIMES)
     assert first is not None
     assert 100 * SECOND < first <= 104 * SECOND
-    assert first_manifest_ns(requests(), **WINDOW) is None
+    assert first_manifest_ns(requests(), TIMES) is None
 
 
 def test_answers_after_the_end_of_the_view_are_not_known_in_it() -> None:
@@ -131,9 +129,9 @@ def test_the_verdict_is_manifest_before_latent_before_silent() -> None:
     failing, moved = requests(), wide()
     failing.loc[after_onset(failing, "search"), "outcome"] = "http_error"
     moved.iloc[120:, 0] += 1000
-    assert judge(failing, wide(), targets=["geo"], limit=10.0, **WINDOW).verdict == "manifest"
-    assert judge(requests(), moved, targets=["geo"], limit=10.0, **WINDOW).verdict == "latent"
-    assert judge(requests(), moved, targets=["rate"], limit=10.0, **WINDOW).verdict == "silent"
+    assert judge(failing, wide(), TIMES, targets=["geo"], limit=10.0).verdict == "manifest"
+    assert judge(requests(), moved, TIMES, targets=["geo"], limit=10.0).verdict == "latent"
+    assert judge(requests(), moved, TIMES, targets=["rate"], limit=10.0).verdict == "silent"
 
 
 def test_a_series_that_has_gaps_anyway_does_not_end() -> None:
@@ -147,9 +145,9 @@ def test_without_a_calibration_the_latent_test_says_nothing() -> None:
     failing, moved = requests(), wide()
     failing.loc[after_onset(failing, "search"), "outcome"] = "http_error"
     moved.iloc[120:, 0] += 1000
-    unknown = judge(requests(), moved, targets=["geo"], limit=None, **WINDOW)
+    unknown = judge(requests(), moved, TIMES, targets=["geo"], limit=None)
     assert (unknown.verdict, unknown.latent_fires) == ("unknown", False)
     (row,) = [row for row in unknown.evidence if row["check"] == "latent"]
     assert row["detail"].endswith(UNCALIBRATED)
     assert row["statistic"] > 100
-    assert judge(failing, moved, targets=["geo"], limit=None, **WINDOW).verdict == "manifest"
+    assert judge(failing, moved, TIMES, targets=["geo"], limit=None).verdict == "manifest"

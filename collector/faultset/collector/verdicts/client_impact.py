@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from faultset.collector.verdicts.sli import SliTest, as_seen_at, first_manifest_ns, sli_tests
+from faultset.collector.verdicts.sli import ComparedTimes, SliTest, as_seen_at, first_manifest_ns, sli_tests
 from faultset.collector.verdicts.steadiness import earlier_changes, least_rise_ns
 from faultset.collector.verdicts.stratified_latencies import with_load
 
@@ -26,14 +26,7 @@ class ClientImpact(NamedTuple):
 
 
 def client_impact(
-    requests: pd.DataFrame,
-    messages: pd.DataFrame | None,
-    *,
-    start_ns: int,
-    reference_end_ns: int,
-    onset_ns: int,
-    end_ns: int,
-    load_varies: bool = False,
+    requests: pd.DataFrame, messages: pd.DataFrame | None, times: ComparedTimes, *, load_varies: bool = False
 ) -> ClientImpact:
     """Test requests, and what `deliveries` returns, after the onset against the healthy reference.
 
@@ -45,14 +38,13 @@ def client_impact(
     requests = with_load(requests) if load_varies else requests
     has_messages = messages is not None and not messages.empty
     awaited = pd.concat([requests, messages], ignore_index=True) if has_messages else requests
-    window = {"start_ns": start_ns, "reference_end_ns": reference_end_ns, "onset_ns": onset_ns, "end_ns": end_ns}
-    before = earlier_changes(requests, start_ns=start_ns, onset_ns=onset_ns)
+    before = earlier_changes(requests, start_ns=times.start_ns, onset_ns=times.onset_ns)
     least = least_rise_ns(before)
-    seen = as_seen_at(awaited, end_ns)
-    tests = sli_tests(seen, **window, least_rise_ns=least)
+    seen = as_seen_at(awaited, times.end_ns)
+    tests = sli_tests(seen, times, least_rise_ns=least)
     is_manifest = any(test.fires for test in tests)
-    since_ns = first_manifest_ns(awaited, **window, least_rise_ns=least) if is_manifest else None
-    is_doubtful = bool(before) and not is_manifest and any(t.fires for t in sli_tests(seen, **window))
+    since_ns = first_manifest_ns(awaited, times, least_rise_ns=least) if is_manifest else None
+    is_doubtful = bool(before) and not is_manifest and any(t.fires for t in sli_tests(seen, times))
     return ClientImpact(tests, is_manifest, since_ns, before, is_doubtful)
 
 

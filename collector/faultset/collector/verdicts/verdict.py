@@ -10,6 +10,7 @@ import pandas as pd
 
 from faultset.collector.verdicts.client_impact import client_impact, sli_evidence
 from faultset.collector.verdicts.latent import LatentScore, service_scores
+from faultset.collector.verdicts.sli import ComparedTimes
 from faultset.collector.verdicts.validity import void_reason
 
 UNCALIBRATED = "not calibrated for this application, platform, step and load"
@@ -42,15 +43,12 @@ class Judgement:
 def judge(
     requests: pd.DataFrame,
     wide: pd.DataFrame,
+    times: ComparedTimes,
     *,
     messages: pd.DataFrame | None = None,
     targets: Sequence[str],
     faulty: Sequence[str] = (),
     services_reached: Mapping[str, frozenset[str]] | None = None,
-    start_ns: int,
-    reference_end_ns: int,
-    onset_ns: int,
-    end_ns: int,
     limit: float | None,
     load_varies: bool = False,
 ) -> Judgement:
@@ -71,18 +69,11 @@ def judge(
     load_varies
         Whether the rate of requests changes by itself, so that latencies are compared within strata of the load.
     """
-    impact = client_impact(
-        requests,
-        messages,
-        start_ns=start_ns,
-        reference_end_ns=reference_end_ns,
-        onset_ns=onset_ns,
-        end_ns=end_ns,
-        load_varies=load_varies,
-    )
+    impact = client_impact(requests, messages, times, load_varies=load_varies)
     rows = sli_evidence(impact)
-    scores = {s.service: s for s in service_scores(wide, reference_end_ns=reference_end_ns, onset_ns=onset_ns)}
-    moved = [scores.get(t, LatentScore(service=t, score=0.0, series="")) for t in targets]
+    scores = service_scores(wide, reference_end_ns=times.reference_end_ns, onset_ns=times.onset_ns)
+    by_service = {score.service: score for score in scores}
+    moved = [by_service.get(t, LatentScore(service=t, score=0.0, series="")) for t in targets]
     rows += [
         {
             "check": "latent",
