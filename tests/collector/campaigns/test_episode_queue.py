@@ -107,21 +107,26 @@ def test_only_one_runs_while_the_host_is_short_of_cpu(host: HostLimit) -> None:
     assert host.reason_to_wait(recording_phases(1), FREE) == ""
 
 
-def test_one_less_runs_after_the_host_has_spoiled_one_and_one_more_after_five_successes(
-    host: HostLimit, clock: Clock
+def test_one_less_runs_after_the_host_has_spoiled_one_and_one_more_after_as_many_successes_as_run_at_a_time(
+    clock: Clock,
 ) -> None:
+    host = HostLimit(4, clock=clock)
     for _ in range(5):
         run_episode(host, clock, SPOILED)
     assert host.reason_to_wait(recording_phases(1), FREE) == "the host was too busy for more than 1 at a time"
-    for _ in range(4):
-        run_episode(host, clock, DONE)
+    run_episode(host, clock, DONE)
     assert host.reason_to_wait(recording_phases(1), FREE) == "the host was too busy for more than 1 at a time"
     run_episode(host, clock, DONE)
     assert host.reason_to_wait(recording_phases(1), FREE) == ""
     assert host.reason_to_wait(recording_phases(2), FREE) == "the host was too busy for more than 2 at a time"
-    for _ in range(5):
+    for _ in range(2):
         run_episode(host, clock, DONE)
-    assert host.reason_to_wait(recording_phases(2), FREE) == ""
+    assert host.reason_to_wait(recording_phases(3), FREE) == "the host was too busy for more than 3 at a time"
+    for _ in range(2):
+        run_episode(host, clock, DONE)
+    assert host.reason_to_wait(recording_phases(3), FREE) == "the host was too busy for more than 3 at a time"
+    run_episode(host, clock, DONE)
+    assert host.reason_to_wait(recording_phases(3), FREE) == ""
 
 
 def test_what_spoils_all_that_run_beside_each_other_lowers_the_limit_once(clock: Clock) -> None:

@@ -23,7 +23,7 @@ HOST_ATTEMPTS = 6
 PAUSE_S = 20.0
 """How long an episode that the host has spoiled waits for a host that is free, times its attempts."""
 
-_SUCCESSES_FOR_ONE_MORE = 5
+_LEAST_SUCCESSES_FOR_ONE_MORE = 2
 _STARTING = frozenset({Phase.NEW, Phase.DEPLOY, Phase.WARMUP})
 
 
@@ -66,8 +66,9 @@ class WaitingEpisode:
 class HostLimit:
     """How many episodes may run at a time on one host.
 
-    Fewer run at a time after the host has spoiled one, and one more after several that succeed, so that few of them are
-    spoiled in the long run. What spoils several that run beside each other is one event, and counts once.
+    A quarter less run at a time after the host has spoiled one, and one more after as many that succeed as run at a
+    time, two at least, so that few of them are spoiled in the long run. What spoils several that run beside each other
+    is one event, and counts once.
 
     Parameters
     ----------
@@ -110,8 +111,8 @@ class HostLimit:
                 self._limit, self._lowered_s = max(1, self._limit - math.ceil(self._limit / 4)), self._clock()
         elif not outcome.failure:
             self._succeeded += 1
-            if self._succeeded % _SUCCESSES_FOR_ONE_MORE == 0:
-                self._limit = min(self._most, self._limit + 1)
+            if self._succeeded >= max(self._limit, _LEAST_SUCCESSES_FOR_ONE_MORE):
+                self._limit, self._succeeded = min(self._most, self._limit + 1), 0
 
 
 _LONGEST_REASON = 240
