@@ -190,7 +190,7 @@ class _Watch:
         if wrong:
             self._oracle.begin_window()
             # what clients say is known up to the end of the window, everything else up to now
-            self._start_ns = end_ns if wrong == {"requests"} else now_ns
+            self._start_ns = max(self._start_ns, end_ns) if wrong == {"requests"} else now_ns
 
     def until(self, deadline_ns: int) -> int | None:
         """Return since when all has been right for long enough; None when that did not begin before the deadline."""
