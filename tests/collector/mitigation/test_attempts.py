@@ -49,7 +49,7 @@ class VirtualClock:
     def sleep(self, seconds: float, /) -> None:
         self.passed_ns += round(seconds * SECOND)
         while self.next_ns < self.time_ns() + 2 * SECOND:
-            works = self.platform.objects and all(
+            works = bool(self.platform.objects) and all(
                 port["targetPort"] == port["port"] for port in self.platform.get("Service", "geo")["spec"]["ports"]
             )
             if self.spared_from_s is not None:
