@@ -67,7 +67,7 @@ class VirtualClock:
             self.next_ns += SECOND // 10
 
 
-def mitigated(
+def run_mitigation(
     folder: Path, *orders: RepairOrder, plan: Plan = MITIGATION_PLAN, spared_from_s: int | None = None
 ) -> tuple[EpisodeOutcome, FakePlatform]:
     folder.mkdir(exist_ok=True)
@@ -78,7 +78,7 @@ def mitigated(
 
 
 def results_of(folder: Path, *orders: RepairOrder, plan: Plan = MITIGATION_PLAN) -> tuple[MitigationResult, ...]:
-    outcome, platform = mitigated(folder, *orders, plan=plan)
+    outcome, platform = run_mitigation(folder, *orders, plan=plan)
     assert outcome.failure == ""
     assert platform.journal.open_undo_operations() == []
     assert platform.torn_down
@@ -119,7 +119,7 @@ def test_the_true_undo_repairs_and_the_time_counts_from_the_injection(tmp_path: 
 
 @pytest.mark.parametrize("spared_from_s", range(8))
 def test_what_clients_noticed_before_the_repair_does_not_shorten_its_time(tmp_path: Path, spared_from_s: int) -> None:
-    outcome, _ = mitigated(tmp_path, repair_order("true-undo", "geo"), spared_from_s=spared_from_s)
+    outcome, _ = run_mitigation(tmp_path, repair_order("true-undo", "geo"), spared_from_s=spared_from_s)
     assert outcome.failure == ""
     (result,) = outcome.mitigations
     assert result.repair_s is not None
@@ -173,7 +173,7 @@ def test_a_fault_that_is_injected_repeatedly_goes_on_until_it_is_undone(tmp_path
 
 def test_a_fault_that_never_shows_is_not_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("faultset.collector.episodes.actions.EpisodeActions.confirm", lambda self: None)
-    outcome, platform = mitigated(tmp_path, repair_order("do-nothing", "geo"))
+    outcome, platform = run_mitigation(tmp_path, repair_order("do-nothing", "geo"))
     assert "could not be confirmed" in outcome.failure
     assert platform.journal.open_undo_operations() == []
     assert outcome.mitigations == ()

@@ -15,7 +15,7 @@ import faultset.collector.apps.hotel
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
-from faultset.collector.plans.plan import NoFaultKind, Plan, draw
+from faultset.collector.plans.plan import NoFaultKind, Plan, random_draws
 from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.api.profiles import QUICK, Phases
 from faultset.collector.platforms.kubernetes.host import KubernetesHost
@@ -90,7 +90,7 @@ def test_noop_alone_means_no_fault_episodes() -> None:
 
 def test_the_onset_stays_behind_the_reference_and_before_the_end() -> None:
     plan = plan_campaign(REQUEST)[0]
-    onsets = [draw(replace(plan, seed=seed)).onset_s for seed in range(300)]
+    onsets = [random_draws(replace(plan, seed=seed)).onset_s for seed in range(300)]
     assert min(onsets) >= plan.phases.reference_s
     assert max(onsets) < plan.phases.view_s
     assert np.std(onsets) > 0.1 * plan.phases.baseline_s
@@ -205,11 +205,11 @@ def test_one_fault_at_a_time_is_planned_as_before_and_under_the_same_id() -> Non
 def test_a_plan_with_two_faults_survives_json_and_draws_for_each_by_itself() -> None:
     plan = next(plan for plan in plan_campaign(PAIRS) if plan.further)
     assert Plan.from_json(plan.to_json()) == plan
-    alone, both = draw(replace(plan, further=())), draw(plan)
+    alone, both = random_draws(replace(plan, further=())), random_draws(plan)
     assert (alone.onset_s, alone.load_seed, alone.change_s) == (both.onset_s, both.load_seed, both.change_s)
     assert alone.fault.random() == both.fault.random()
     (further,) = both.further
-    assert further.random() != draw(plan).fault.random()
+    assert further.random() != random_draws(plan).fault.random()
 
 
 @pytest.mark.parametrize(
@@ -236,11 +236,11 @@ def test_a_schedule_leaves_out_faults_that_cannot_follow_it_and_keeps_the_rest_o
     assert all(plan.schedule == ("gradual" if plan.fault else None) for plan in plans)
     plan = next(plan for plan in plans if plan.fault)
     assert Plan.from_json(plan.to_json()) == plan
-    (course,) = draw(plan).courses
+    (course,) = random_draws(plan).courses
     assert course is not None
     assert course.rise_s > 0
-    assert draw(replace(plan, schedule=None)).courses == (None,)
-    assert draw(plan).fault.random() == draw(replace(plan, schedule=None)).fault.random()
+    assert random_draws(replace(plan, schedule=None)).courses == (None,)
+    assert random_draws(plan).fault.random() == random_draws(replace(plan, schedule=None)).fault.random()
     assert campaign_id(replace(REQUEST, schedule=None)) == campaign_id(REQUEST)
     assert campaign_id(replace(REQUEST, schedule="gradual")) != campaign_id(REQUEST)
 
@@ -252,7 +252,7 @@ def test_every_fault_can_be_constant() -> None:
 
 def test_two_faults_at_once_have_a_course_each() -> None:
     request = replace(REQUEST, faults=("network-delay", "http-abort"), concurrent=2, schedule="intermittent", normal=0)
-    first, second = draw(plan_campaign(request)[0]).courses
+    first, second = random_draws(plan_campaign(request)[0]).courses
     assert first is not None
     assert second is not None
     assert first != second
@@ -363,7 +363,7 @@ def test_a_profile_says_how_many_healthy_builds_are_rolled_out_unless_the_reques
 
 def test_rollouts_change_nothing_else_that_the_seed_decides() -> None:
     (plan, *_) = plan_campaign(make_request(faults=["all"], apps=["hotel"], profile="quick"))
-    without, with_rollouts = draw(plan), draw(replace(plan, rollouts=2))
+    without, with_rollouts = random_draws(plan), random_draws(replace(plan, rollouts=2))
     assert without.rollout_s == ()
     assert len(with_rollouts.rollout_s) == 2
     assert all(0 < at_s < plan.phases.view_s for at_s in with_rollouts.rollout_s)

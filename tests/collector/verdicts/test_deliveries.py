@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from faultset.collector.verdicts.deliveries import SPAN_COLUMNS, deliveries
-from faultset.collector.verdicts.sli import ComparedTimes, as_seen_at, sli_tests
+from faultset.collector.verdicts.sli import ComparisonWindows, as_seen_at, sli_tests
 from faultset.collector.verdicts.verdict import judge
 
 SECOND = 1_000_000_000
 MESSAGES = 200
-TIMES = ComparedTimes(
+WINDOWS = ComparisonWindows(
     start_ns=0,
     reference_end_ns=80 * SECOND,
     onset_ns=100 * SECOND,
@@ -53,7 +53,7 @@ def orders(*, stops_at: int = MESSAGES, fails_from: int = MESSAGES, seen: float 
 
 
 def fired(messages: pd.DataFrame) -> set[tuple[str, str]]:
-    return {(t.endpoint, t.test) for t in sli_tests(as_seen_at(messages, 200 * SECOND), TIMES) if t.fires}
+    return {(t.endpoint, t.test) for t in sli_tests(as_seen_at(messages, 200 * SECOND), WINDOWS) if t.fires}
 
 
 def clients() -> pd.DataFrame:
@@ -125,8 +125,8 @@ def test_an_episode_is_manifest_where_only_messages_are_left_unprocessed() -> No
         {("kafka", "x"): np.zeros(200)}, index=pd.to_datetime(np.arange(1, 201) * SECOND, utc=True, unit="ns")
     )
     messages = deliveries(orders(stops_at=110), healthy_until_ns=80 * SECOND)
-    alone = judge(clients(), wide, TIMES, targets=["kafka"], limit=10.0)
-    beside = judge(clients(), wide, TIMES, messages=messages, targets=["kafka"], faulty=["kafka"], limit=10.0)
+    alone = judge(clients(), wide, WINDOWS, targets=["kafka"], limit=10.0)
+    beside = judge(clients(), wide, WINDOWS, messages=messages, targets=["kafka"], faulty=["kafka"], limit=10.0)
     assert (alone.verdict, beside.verdict) == ("silent", "manifest")
     assert not beside.void_reason
     assert beside.first_manifest_ns is not None

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from faultset.collector.verdicts.sli import LEAST_ERROR_EFFECT, ComparedTimes, fisher_worse, sli_tests
+from faultset.collector.verdicts.sli import LEAST_ERROR_EFFECT, ComparisonWindows, fisher_worse, sli_tests
 
 SECOND = 1_000_000_000
 
 
-TIMES = ComparedTimes(start_ns=0, reference_end_ns=95 * SECOND, onset_ns=100 * SECOND, end_ns=200 * SECOND)
+WINDOWS = ComparisonWindows(start_ns=0, reference_end_ns=95 * SECOND, onset_ns=100 * SECOND, end_ns=200 * SECOND)
 
 
 def requests(before: tuple[int, int], after: tuple[int, int]) -> pd.DataFrame:
@@ -34,7 +34,7 @@ def requests(before: tuple[int, int], after: tuple[int, int]) -> pd.DataFrame:
 
 
 def error_rate(before: tuple[int, int], after: tuple[int, int]):
-    return next(test for test in sli_tests(requests(before, after), TIMES) if test.test == "error-rate")
+    return next(test for test in sli_tests(requests(before, after), WINDOWS) if test.test == "error-rate")
 
 
 def test_many_more_errors_are_significant_and_large() -> None:
@@ -63,6 +63,6 @@ def test_a_latency_counts_when_it_rises_by_half_and_by_what_somebody_notices(
     found = requests((0, 1000), (0, 1000))
     is_after = found["scheduled"] >= 100 * SECOND
     found["latency_ns"] = (is_after * (after_ms - before_ms) + before_ms) * 1_000_000
-    test = next(one for one in sli_tests(found, TIMES) if one.test == "latency")
+    test = next(one for one in sli_tests(found, WINDOWS) if one.test == "latency")
     assert test.p_value < 1e-20
     assert test.fires is fires

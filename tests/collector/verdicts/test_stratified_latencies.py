@@ -9,7 +9,7 @@ import pandas as pd
 
 from faultset.collector.load.workloads.patterns import parse_pattern
 from faultset.collector.load.workloads.rate_curves import Arrivals
-from faultset.collector.verdicts.sli import ComparedTimes, sli_tests
+from faultset.collector.verdicts.sli import ComparisonWindows, sli_tests
 from faultset.collector.verdicts.steadiness import earlier_changes
 from faultset.collector.verdicts.stratified_latencies import LOAD, compare_stratified, with_load
 
@@ -52,10 +52,10 @@ def test_bursts_before_the_injection_hardly_ever_make_an_episode_void() -> None:
 def test_a_fault_that_slows_answers_is_found_at_any_load() -> None:
     for seed in range(5):
         frame = with_load(episode(seed, slower_from_s=ONSET_S, slower=2.0))
-        times = ComparedTimes(
+        windows = ComparisonWindows(
             start_ns=0, reference_end_ns=144 * SECOND, onset_ns=ONSET_S * SECOND, end_ns=END_S * SECOND
         )
-        assert any(test.fires for test in sli_tests(frame, times))
+        assert any(test.fires for test in sli_tests(frame, windows))
         assert not moved(frame)
 
 

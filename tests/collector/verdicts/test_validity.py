@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 
 from faultset.collector.verdicts.client_impact import ClientImpact, client_impact, sli_evidence
-from faultset.collector.verdicts.sli import ComparedTimes
+from faultset.collector.verdicts.sli import ComparisonWindows
 from faultset.collector.verdicts.steadiness import earlier_changes
 from faultset.collector.verdicts.validity import void_reason
 
 SECOND = 1_000_000_000
 START, ONSET = 0, 45 * SECOND
-TIMES = ComparedTimes(start_ns=START, reference_end_ns=36 * SECOND, onset_ns=ONSET, end_ns=90 * SECOND)
+WINDOWS = ComparisonWindows(start_ns=START, reference_end_ns=36 * SECOND, onset_ns=ONSET, end_ns=90 * SECOND)
 REACHED = {"GET /hotels": frozenset({"frontend", "search", "geo"}), "POST /user": frozenset({"frontend", "user"})}
 
 
@@ -21,7 +21,7 @@ def requests(
 ) -> pd.DataFrame:
     """Twenty requests a second for 90 s that take 10 ms; those of some endpoints take longer for a while."""
     rng = np.random.default_rng(1)
-    scheduled = np.arange(START, TIMES.end_ns, SECOND // 20)
+    scheduled = np.arange(START, WINDOWS.end_ns, SECOND // 20)
     endpoint = np.array(list(REACHED))[rng.integers(0, 2, len(scheduled))]
     latency = rng.normal(10e6, 1e6, len(scheduled))
     slow = (scheduled >= slow_from_s * SECOND) & (scheduled < slow_to_s * SECOND) & np.isin(endpoint, endpoints)
@@ -44,7 +44,7 @@ def slowed_requests(frame: pd.DataFrame, slow_from_s: float, more_ms: float) -> 
 
 
 def impact_of(frame: pd.DataFrame) -> ClientImpact:
-    return client_impact(frame, None, TIMES)
+    return client_impact(frame, None, WINDOWS)
 
 
 def reason(frame: pd.DataFrame, *faulty: str) -> str:

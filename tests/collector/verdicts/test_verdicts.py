@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from faultset.collector.verdicts.latent import CAP, service_scores
-from faultset.collector.verdicts.sli import ComparedTimes, as_seen_at, first_manifest_ns, sli_tests
+from faultset.collector.verdicts.sli import ComparisonWindows, as_seen_at, first_manifest_ns, sli_tests
 from faultset.collector.verdicts.verdict import UNCALIBRATED, judge
 
 SECOND = 1_000_000_000
-TIMES = ComparedTimes(
+WINDOWS = ComparisonWindows(
     start_ns=0,
     reference_end_ns=80 * SECOND,
     onset_ns=100 * SECOND,
@@ -38,7 +38,7 @@ def after_onset(frame: pd.DataFrame, endpoint: str) -> np.ndarray:
 
 
 def firing(frame: pd.DataFrame) -> set[tuple[str, str]]:
-    return {(t.endpoint, t.test) for t in sli_tests(frame, TIMES) if t.fires}
+    return {(t.endpoint, t.test) for t in sli_tests(frame, WINDOWS) if t.fires}
 
 
 def test_nothing_fires_on_unchanged_requests() -> None:
@@ -72,10 +72,10 @@ def test_requests_that_hang_count_as_failed_and_as_not_completed() -> None:
 def test_the_first_manifest_second_follows_the_first_failures_closely() -> None:
     frame = requests()
     frame.loc[after_onset(frame, "search"), "outcome"] = "http_error"
-    first = first_manifest_ns(frame, TIMES)
+    first = first_manifest_ns(frame, WINDOWS)
     assert first is not None
     assert 100 * SECOND < first <= 104 * SECOND
-    assert first_manifest_ns(requests(), TIMES) is None
+    assert first_manifest_ns(requests(), WINDOWS) is None
 
 
 def test_answers_after_the_end_of_the_view_are_not_known_in_it() -> None:
@@ -129,9 +129,9 @@ def test_the_verdict_is_manifest_before_latent_before_silent() -> None:
     failing, moved = requests(), wide()
     failing.loc[after_onset(failing, "search"), "outcome"] = "http_error"
     moved.iloc[120:, 0] += 1000
-    assert judge(failing, wide(), TIMES, targets=["geo"], limit=10.0).verdict == "manifest"
-    assert judge(requests(), moved, TIMES, targets=["geo"], limit=10.0).verdict == "latent"
-    assert judge(requests(), moved, TIMES, targets=["rate"], limit=10.0).verdict == "silent"
+    assert judge(failing, wide(), WINDOWS, targets=["geo"], limit=10.0).verdict == "manifest"
+    assert judge(requests(), moved, WINDOWS, targets=["geo"], limit=10.0).verdict == "latent"
+    assert judge(requests(), moved, WINDOWS, targets=["rate"], limit=10.0).verdict == "silent"
 
 
 def test_a_series_that_has_gaps_anyway_does_not_end() -> None:
@@ -145,9 +145,9 @@ def test_without_a_calibration_the_latent_test_says_nothing() -> None:
     failing, moved = requests(), wide()
     failing.loc[after_onset(failing, "search"), "outcome"] = "http_error"
     moved.iloc[120:, 0] += 1000
-    unknown = judge(requests(), moved, TIMES, targets=["geo"], limit=None)
+    unknown = judge(requests(), moved, WINDOWS, targets=["geo"], limit=None)
     assert (unknown.verdict, unknown.latent_fires) == ("unknown", False)
     (row,) = [row for row in unknown.evidence if row["check"] == "latent"]
     assert row["detail"].endswith(UNCALIBRATED)
     assert row["statistic"] > 100
-    assert judge(failing, moved, TIMES, targets=["geo"], limit=None).verdict == "manifest"
+    assert judge(failing, moved, WINDOWS, targets=["geo"], limit=None).verdict == "manifest"

@@ -16,7 +16,7 @@ from faultset.core.errors import UsageError
 from faultset.core.landlock import landlock_version
 from faultset.evaluators.agent_evaluation.agent_mitigator import AGENT_RUNS
 from tests.agents.chat_server import Scripted, chat_server, failed, in_turn, said
-from tests.collector.mitigation.test_attempts import MITIGATION_PLAN, RIGHT, mitigated, result_of, wrong_parts
+from tests.collector.mitigation.test_attempts import MITIGATION_PLAN, RIGHT, result_of, run_mitigation, wrong_parts
 
 DONE = said("done", ("submit_mitigation", {"summary": "the port"}))
 
@@ -80,7 +80,7 @@ def test_a_write_outside_of_the_namespace_is_refused_and_changes_nothing(tmp_pat
             DONE,
         )
     ) as server:
-        outcome, platform = mitigated(folder, order("react", model="m", base_url=server.base_url))
+        outcome, platform = run_mitigation(folder, order("react", model="m", base_url=server.base_url))
         told = [one["content"] for one in server.requests[-1]["messages"] if one["role"] == "tool"]
     (result,) = outcome.mitigations
     assert [one.status for one in result.commands] == ["refused", "refused"]
@@ -102,7 +102,7 @@ def test_an_undo_that_leaves_something_behind_voids_the_attempt(
     monkeypatch.setattr("faultset.collector.platforms.fake.FakePlatform.undo", lambda self: None)
     monkeypatch.setattr("faultset.collector.episodes.actions.EpisodeActions._await_recovery", lambda self: None)
     with chat_server(in_turn(kubectl("kubectl delete svc user"), DONE)) as server:
-        outcome, _ = mitigated(tmp_path, order("react", model="m", base_url=server.base_url))
+        outcome, _ = run_mitigation(tmp_path, order("react", model="m", base_url=server.base_url))
     assert outcome.failure.startswith("the undo has not restored everything: Service user is missing; Service geo")
 
 
@@ -124,7 +124,7 @@ def test_however_an_agent_ends_the_attempt_is_judged_and_undone(
 
 def test_a_refused_key_is_no_failed_repair_and_everything_is_undone(tmp_path: Path) -> None:
     with chat_server(in_turn(failed(401, "bad key"))) as server:
-        outcome, platform = mitigated(tmp_path, order("react", model="m", base_url=server.base_url))
+        outcome, platform = run_mitigation(tmp_path, order("react", model="m", base_url=server.base_url))
     assert outcome.mitigations == ()
     assert not outcome.retriable
     assert outcome.failure.startswith("react could not work: ")
@@ -200,7 +200,7 @@ def test_settings_that_cannot_be_used_are_one_sentence(settings: dict[str, objec
 def test_a_repeated_fault_goes_on_while_an_agent_thinks(tmp_path: Path) -> None:
     plan = replace(MITIGATION_PLAN, fault="pod-kill")
     with chat_server(in_turn(said("w", ("wait", {"seconds": 35})), DONE)) as server:
-        outcome, platform = mitigated(tmp_path, order("react", model="m", base_url=server.base_url), plan=plan)
+        outcome, platform = run_mitigation(tmp_path, order("react", model="m", base_url=server.base_url), plan=plan)
     assert len(outcome.mitigations) == 1
     killed = [call for call in platform.calls if call[0] == "delete" and call[1] == "Pod"]
     assert len(killed) >= 3

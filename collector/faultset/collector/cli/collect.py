@@ -293,7 +293,7 @@ def collect(
 
 
 def _show_plans(plans: Sequence[Plan], as_json: bool) -> None:
-    from faultset.collector.plans.plan import draw
+    from faultset.collector.plans.plan import random_draws
 
     rows = [
         {
@@ -302,7 +302,7 @@ def _show_plans(plans: Sequence[Plan], as_json: bool) -> None:
             "app": plan.app,
             "fault": plan.fault_name or f"none ({plan.no_fault_kind})",
             "target": plan.target_name,
-            "onset_s": round(draw(plan).onset_s, 1),
+            "onset_s": round(random_draws(plan).onset_s, 1),
             "view_s": plan.phases.view_s,
             "rate_rps": plan.rate_rps,
             "load": plan.traffic.pattern.as_text(),

@@ -12,7 +12,7 @@ from faultset.collector.episodes.state_machine import EpisodeMachine
 from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.mitigation.live_fault import LiveFault
 from faultset.collector.platforms.api.platform import EpisodePlatform
-from faultset.collector.verdicts.sli import ComparedTimes, sli_tests
+from faultset.collector.verdicts.sli import ComparisonWindows, sli_tests
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
 
@@ -44,13 +44,13 @@ def live_fault(
     (fault,) = record.faults
     assert record.inject_start_ns is not None
     end_ns = min(clock.time_ns(), machine.view_end_ns)
-    times = ComparedTimes(
+    windows = ComparisonWindows(
         start_ns=machine.view_start_ns,
         reference_end_ns=machine.reference_end_ns,
         onset_ns=record.inject_start_ns,
         end_ns=end_ns,
     )
-    tests = sli_tests(requests_between(platform, machine.view_start_ns, end_ns), times)
+    tests = sli_tests(requests_between(platform, machine.view_start_ns, end_ns), windows)
     repetition = _Repetition(clock, fault.spec.repeat_s)
 
     def sleep(seconds: float) -> None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.courses import Course
-from faultset.collector.verdicts.rollouts import ROLLOUT
+from faultset.collector.verdicts.rollouts import rolled_out_services
 from faultset.core.times import SECOND_NS
 
 
@@ -123,7 +124,7 @@ class EpisodeRecord:
     @property
     def rolled_out_services(self) -> frozenset[str]:
         """Services without a fault of which a healthy build was rolled out in the view."""
-        return frozenset(row["subject"] for row in self.evidence if row["check"] == ROLLOUT)
+        return rolled_out_services(pd.DataFrame(self.evidence, columns=["check", "subject"]))
 
     def add_evidence(self, check: str, subject: str, passed: bool, detail: str) -> None:
         """Add a row of evidence with the present time."""

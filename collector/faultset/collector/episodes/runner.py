@@ -17,7 +17,7 @@ from faultset.collector.episodes.state_machine import Command, EpisodeMachine, E
 from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.mitigation.messages import RepairOrder
-from faultset.collector.plans.plan import Plan, draw
+from faultset.collector.plans.plan import Plan, random_draws
 from faultset.collector.platforms.api.objects import ObjectNotFound
 from faultset.collector.platforms.api.platform import CannotStart, EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
@@ -73,7 +73,7 @@ class EpisodeRunner:
     ):
         self.plan, self.platform, self.journal = plan, platform, journal
         self.sources = sources or SourceRecorder((), root)
-        draws = draw(plan, has_harmless_changes=not repairs)
+        draws = random_draws(plan, has_harmless_changes=not repairs)
         faults = tuple(
             FaultRecord(spec=get_fault(one.fault), target=one.target, rng=rng, course=course)
             for one, rng, course in zip(plan.faults, (draws.fault, *draws.further), draws.courses, strict=False)

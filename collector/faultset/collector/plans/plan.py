@@ -179,7 +179,7 @@ class Draws:
     courses: tuple[Course | None, ...] = (None,)
 
 
-def draw(plan: Plan, *, has_harmless_changes: bool = True) -> Draws:
+def random_draws(plan: Plan, *, has_harmless_changes: bool = True) -> Draws:
     """Draw the instants and streams of an episode from its seed.
 
     The onset is uniform within 20 % of the baseline's length around the baseline's end, so that neither the

@@ -20,7 +20,7 @@ from pydantic import ConfigDict
 from scipy import stats
 
 from faultset.collector.load.workloads.patterns import CONSTANT
-from faultset.collector.plans.plan import Plan, draw
+from faultset.collector.plans.plan import Plan, random_draws
 from faultset.collector.verdicts.latent import service_scores
 from faultset.collector.verdicts.rollouts import rolled_out_services
 from faultset.core.reading.documents import STRICT, checked, parse_object
@@ -118,7 +118,7 @@ def measured(datasets: Iterable[Dataset]) -> list[Calibration]:
             plan = Plan.from_json(args)
             view = dataset.view(episode)
             rolled_out = rolled_out_services(evidence)
-            onset_ns = view.view[0] + int(draw(plan).onset_s * 1e9)
+            onset_ns = view.view[0] + int(random_draws(plan).onset_s * 1e9)
             scores = service_scores(view.wide(plan.step_s), reference_end_ns=view.reference[1], onset_ns=onset_ns)
             found[plan.app, plan.platform, plan.step_s, plan.traffic.name][episode] = [
                 Window(episode=episode, service=one.service, series=one.series, score=round(one.score, 2))

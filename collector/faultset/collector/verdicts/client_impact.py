@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from faultset.collector.verdicts.sli import ComparedTimes, SliTest, as_seen_at, first_manifest_ns, sli_tests
+from faultset.collector.verdicts.sli import ComparisonWindows, SliTest, as_seen_at, first_manifest_ns, sli_tests
 from faultset.collector.verdicts.steadiness import earlier_changes, least_rise_ns
 from faultset.collector.verdicts.stratified_latencies import with_load
 
@@ -26,7 +26,7 @@ class ClientImpact(NamedTuple):
 
 
 def client_impact(
-    requests: pd.DataFrame, messages: pd.DataFrame | None, times: ComparedTimes, *, load_varies: bool = False
+    requests: pd.DataFrame, messages: pd.DataFrame | None, windows: ComparisonWindows, *, load_varies: bool = False
 ) -> ClientImpact:
     """Test requests, and what `deliveries` returns, after the onset against the healthy reference.
 
@@ -38,13 +38,13 @@ def client_impact(
     requests = with_load(requests) if load_varies else requests
     has_messages = messages is not None and not messages.empty
     awaited = pd.concat([requests, messages], ignore_index=True) if has_messages else requests
-    before = earlier_changes(requests, start_ns=times.start_ns, onset_ns=times.onset_ns)
+    before = earlier_changes(requests, start_ns=windows.start_ns, onset_ns=windows.onset_ns)
     least = least_rise_ns(before)
-    seen = as_seen_at(awaited, times.end_ns)
-    tests = sli_tests(seen, times, least_rise_ns=least)
+    seen = as_seen_at(awaited, windows.end_ns)
+    tests = sli_tests(seen, windows, least_rise_ns=least)
     is_manifest = any(test.fires for test in tests)
-    since_ns = first_manifest_ns(awaited, times, least_rise_ns=least) if is_manifest else None
-    is_doubtful = bool(before) and not is_manifest and any(t.fires for t in sli_tests(seen, times))
+    since_ns = first_manifest_ns(awaited, windows, least_rise_ns=least) if is_manifest else None
+    is_doubtful = bool(before) and not is_manifest and any(t.fires for t in sli_tests(seen, windows))
     return ClientImpact(tests, is_manifest, since_ns, before, is_doubtful)
 
 

@@ -14,7 +14,7 @@ from faultset.collector.plans.plan import Plan
 from faultset.collector.verdicts.calibration import Calibration, shipped, threshold_of
 from faultset.collector.verdicts.client_impact import client_impact, sli_evidence
 from faultset.collector.verdicts.deliveries import deliveries
-from faultset.collector.verdicts.sli import ComparedTimes
+from faultset.collector.verdicts.sli import ComparisonWindows
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
 from faultset.core.locks.new_folder import new_folder
@@ -126,13 +126,13 @@ def _impact_on_messages(
     messages = deliveries(view.spans(), healthy_until_ns=label.reference_end_ns)
     if messages.empty or label.inject_start_ns is None:
         return None
-    times = ComparedTimes(
+    windows = ComparisonWindows(
         start_ns=label.view_start_ns,
         reference_end_ns=label.reference_end_ns,
         onset_ns=label.inject_start_ns,
         end_ns=label.view_end_ns,
     )
-    impact = client_impact(view.requests(), messages, times, load_varies=load_varies)
+    impact = client_impact(view.requests(), messages, windows, load_varies=load_varies)
     if not impact.is_manifest:
         return None
     rows = pd.DataFrame(sli_evidence(impact)).assign(episode=episode.id)

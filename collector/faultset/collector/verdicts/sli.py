@@ -31,8 +31,8 @@ UNTIMED = "untimed"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedTimes:
-    """Times whose requests are compared: those scheduled after the onset with those of the healthy reference.
+class ComparisonWindows:
+    """Windows whose requests are compared: that after the onset with the healthy reference.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ def fisher_worse(table: list[list[int]]) -> float:
 
 
 def _raw_tests(
-    healthy: pd.DataFrame, suspect: pd.DataFrame, times: ComparedTimes, least_rise_ns: float
+    healthy: pd.DataFrame, suspect: pd.DataFrame, windows: ComparisonWindows, least_rise_ns: float
 ) -> Iterator[SliTest]:
     """Yield the tests of each endpoint; they fire here by their effects alone."""
     for endpoint in sorted(healthy["endpoint"].astype(str).unique()):
@@ -109,8 +109,8 @@ def _raw_tests(
         after = suspect[suspect["endpoint"] == endpoint]
         if len(after) == 0:
             continue
-        wrong_before = _is_error(before, times.reference_end_ns)
-        wrong_after = _is_error(after, times.end_ns)
+        wrong_before = _is_error(before, windows.reference_end_ns)
+        wrong_after = _is_error(after, windows.end_ns)
         table = [
             [int(wrong_before.sum()), int((~wrong_before).sum())],
             [int(wrong_after.sum()), int((~wrong_after).sum())],
@@ -123,8 +123,8 @@ def _raw_tests(
             endpoint=endpoint, test="error-rate", effect=float(effect), p_value=p, fires=is_felt, detail=counts
         )
         is_timed = UNTIMED not in before.columns or not before[UNTIMED].eq(True).any()
-        slow_before, kept_before = _latency(before, times.reference_end_ns)
-        slow_after, kept_after = _latency(after, times.end_ns)
+        slow_before, kept_before = _latency(before, windows.reference_end_ns)
+        slow_after, kept_after = _latency(after, windows.end_ns)
         compared = None
         if is_timed and len(slow_before) >= 5 and len(slow_after) >= 5:
             if LOAD in healthy.columns:
@@ -145,7 +145,7 @@ def _raw_tests(
                 detail=f"p95 {p95[0] / 1e6:.1f} ms before, {p95[1] / 1e6:.1f} ms after",
                 rise_ns=rise_ns,
             )
-        settled = after[times.end_ns - after["scheduled"].astype("int64") > UNFINISHED_AFTER_NS]
+        settled = after[windows.end_ns - after["scheduled"].astype("int64") > UNFINISHED_AFTER_NS]
         if len(settled) >= 5:
             share = float(np.isin(settled["outcome"].astype(str), ("ok", "http_error")).mean())
             p = float(stats.binomtest(round(share * len(settled)), len(settled), 0.9, alternative="less").pvalue)
@@ -155,22 +155,22 @@ def _raw_tests(
 
 
 def sli_tests(
-    requests: pd.DataFrame, times: ComparedTimes, *, least_rise_ns: float = LEAST_LATENCY_RISE_NS
+    requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = LEAST_LATENCY_RISE_NS
 ) -> list[SliTest]:
     """Compare the requests of each endpoint after the onset with those of the healthy reference.
 
     Parameters
     ----------
     requests
-        The `requests` table as seen at the end of the times compared: what was unanswered then is `unfinished`.
+        The `requests` table as seen at the end of the windows: what was unanswered then is `unfinished`.
         A column `load` says at what load each was sent; without it all count as sent at the same.
     least_rise_ns
         By how much the p95 of latencies must grow at least to be felt.
     """
     scheduled = requests["scheduled"].astype("int64")
-    healthy = requests[(scheduled >= times.start_ns) & (scheduled < times.reference_end_ns)]
-    suspect = requests[(scheduled >= times.onset_ns) & (scheduled < times.end_ns)]
-    felt = list(_raw_tests(healthy, suspect, times, least_rise_ns))
+    healthy = requests[(scheduled >= windows.start_ns) & (scheduled < windows.reference_end_ns)]
+    suspect = requests[(scheduled >= windows.onset_ns) & (scheduled < windows.end_ns)]
+    felt = list(_raw_tests(healthy, suspect, windows, least_rise_ns))
     significant = _holm([test.p_value for test in felt])
     return [replace(test, fires=test.fires and holds) for test, holds in zip(felt, significant, strict=True)]
 
@@ -197,13 +197,13 @@ def as_seen_at(requests: pd.DataFrame, end_ns: int) -> pd.DataFrame:
 
 
 def first_manifest_ns(
-    requests: pd.DataFrame, times: ComparedTimes, *, least_rise_ns: float = LEAST_LATENCY_RISE_NS
+    requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = LEAST_LATENCY_RISE_NS
 ) -> int | None:
     """Return the end of the first whole second after the onset at which the test fires; None if it never does."""
-    for now_ns in range(times.onset_ns + SECOND_NS, times.end_ns + SECOND_NS, SECOND_NS):
-        now_ns = min(now_ns, times.end_ns)
+    for now_ns in range(windows.onset_ns + SECOND_NS, windows.end_ns + SECOND_NS, SECOND_NS):
+        now_ns = min(now_ns, windows.end_ns)
         seen = as_seen_at(requests, now_ns)
-        tests = sli_tests(seen, replace(times, end_ns=now_ns), least_rise_ns=least_rise_ns)
+        tests = sli_tests(seen, replace(windows, end_ns=now_ns), least_rise_ns=least_rise_ns)
         if any(test.fires for test in tests):
             return now_ns
     return None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from faultset.collector.verdicts.sli import LEAST_LATENCY_RISE_NS, ComparedTimes, SliTest, as_seen_at, sli_tests
+from faultset.collector.verdicts.sli import LEAST_LATENCY_RISE_NS, ComparisonWindows, SliTest, as_seen_at, sli_tests
 
 SPLITS = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 """Shares of the time before the injection at which it is parted to compare its end with its begin."""
@@ -32,8 +32,8 @@ def earlier_changes(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> 
     fired = []
     for share in SPLITS:
         split_ns = start_ns + int(share * (onset_ns - start_ns))
-        times = ComparedTimes(start_ns=start_ns, reference_end_ns=split_ns, onset_ns=split_ns, end_ns=onset_ns)
-        fired += [test for test in sli_tests(seen, times) if test.fires]
+        windows = ComparisonWindows(start_ns=start_ns, reference_end_ns=split_ns, onset_ns=split_ns, end_ns=onset_ns)
+        fired += [test for test in sli_tests(seen, windows) if test.fires]
     return fired
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from faultset.collector.verdicts.client_impact import client_impact, sli_evidence
 from faultset.collector.verdicts.latent import LatentScore, service_scores
-from faultset.collector.verdicts.sli import ComparedTimes
+from faultset.collector.verdicts.sli import ComparisonWindows
 from faultset.collector.verdicts.validity import void_reason
 
 UNCALIBRATED = "not calibrated for this application, platform, step and load"
@@ -43,7 +43,7 @@ class Judgement:
 def judge(
     requests: pd.DataFrame,
     wide: pd.DataFrame,
-    times: ComparedTimes,
+    windows: ComparisonWindows,
     *,
     messages: pd.DataFrame | None = None,
     targets: Sequence[str],
@@ -69,9 +69,9 @@ def judge(
     load_varies
         Whether the rate of requests changes by itself, so that latencies are compared within strata of the load.
     """
-    impact = client_impact(requests, messages, times, load_varies=load_varies)
+    impact = client_impact(requests, messages, windows, load_varies=load_varies)
     rows = sli_evidence(impact)
-    scores = service_scores(wide, reference_end_ns=times.reference_end_ns, onset_ns=times.onset_ns)
+    scores = service_scores(wide, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
     by_service = {score.service: score for score in scores}
     moved = [by_service.get(t, LatentScore(service=t, score=0.0, series="")) for t in targets]
     rows += [

@@ -24,7 +24,7 @@ from faultset.collector.sources.recorder import SourceRecorder, SourceRows
 from faultset.collector.spec.reachability import services_reached
 from faultset.collector.verdicts.calibration import threshold_for
 from faultset.collector.verdicts.deliveries import SPAN_COLUMNS, deliveries
-from faultset.collector.verdicts.sli import ComparedTimes, as_seen_at
+from faultset.collector.verdicts.sli import ComparisonWindows, as_seen_at
 from faultset.collector.verdicts.verdict import Judgement, judge
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, EpisodeWriter
 from faultset.datasets.format.run_digests import WRITTEN, run_digest
@@ -113,10 +113,11 @@ def write_episode(
         del written
         writer.write_context(episode_context(record, platform, bounds, added))
         view = EpisodeView(root / EPISODES / f"{plan.episode}{INCOMPLETE}")
+        rolled_out_services = record.rolled_out_services
         judgement = judge(
             requests.to_pandas(),
             _measured_by_platform(view.wide(plan.step_s), added),
-            ComparedTimes(
+            ComparisonWindows(
                 start_ns=bounds.start_ns,
                 reference_end_ns=bounds.reference_end_ns,
                 onset_ns=record.inject_start_ns or bounds.end_ns,
@@ -124,7 +125,7 @@ def write_episode(
             ),
             messages=messages,
             targets=[one.target for one in record.faults]
-            or [name for name in app.services if name not in record.rolled_out_services],
+            or [name for name in app.services if name not in rolled_out_services],
             faulty=[one.target for one in record.faults],
             services_reached=services_reached(app),
             limit=threshold_for(plan.app, plan.platform, plan.step_s, plan.traffic.name),
