@@ -12,14 +12,13 @@ from faultset.collector.apps import load_app
 from faultset.datasets.format.truth import read_evidence, read_label
 from faultset.datasets.views import EpisodeView
 
-HOTEL = load_app("hotel")
-
 
 class RecordedEpisode:
     """One fault episode, cut at the onset."""
 
     def __init__(self, path: Path):
         self.view, self.label, self.evidence = EpisodeView(path), read_label(path), read_evidence(path)
+        self.app = load_app(self.view.context.app)
         self.target: str = self.label.targets[0]
         self.parameters = self.label.parameters
         self.onset = pd.to_datetime(int(self.label.inject_start_ns or 0), utc=True)
@@ -68,8 +67,8 @@ class RecordedEpisode:
     def calls_of(self, kind: str, delay_s: float = 7.0) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Spans of calls to the target, by their callers (client) or by itself (server), before and after."""
         rpc = self.spans[self.spans["kind"] == kind]
-        if HOTEL.services[self.target].store_driver is None:
-            rpc = rpc[rpc["operation"].astype(str).isin([*HOTEL.services[self.target].operations])]
+        if self.app.services[self.target].store_driver is None:
+            rpc = rpc[rpc["operation"].astype(str).isin([*self.app.services[self.target].operations])]
         else:
             rpc = rpc[rpc["peer_service" if kind == "client" else "service"].astype(str) == self.target]
         return self.before(rpc), self.after(rpc, delay_s)
@@ -85,7 +84,7 @@ class RecordedEpisode:
 
     @property
     def consumers(self) -> tuple[str, ...]:
-        return HOTEL.consumers(self.target)
+        return self.app.consumers(self.target)
 
 
 def assert_untouched(e: RecordedEpisode) -> None:
@@ -98,7 +97,7 @@ def runs_on(e: RecordedEpisode) -> bool:
     if e.most_restarts(e.target) == 0:
         assert_untouched(e)
         return True
-    assert HOTEL.services[e.target].stores
+    assert e.app.services[e.target].stores
     assert 2 in e.exit_codes(e.target)
     assert "timeout" in e.messages(e.target)
     return False

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tests.collector.faults.conftest import Recorded
-from tests.collector.faults.recorded_episodes import HOTEL, RecordedEpisode, assert_untouched, runs_on
+from tests.collector.faults.recorded_episodes import RecordedEpisode, assert_untouched, runs_on
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def test_what_network_delay_shows(recorded: Recorded) -> None:
         _, server = e.calls_of("server", 0)
         latency_ns = e.parameters["latency_s"] * 1e9
         assert client["duration_ns"].median() > 0.8 * latency_ns, "client spans are long"
-        if not HOTEL.services[e.target].calls and not HOTEL.services[e.target].stores:
+        if not e.app.services[e.target].calls and not e.app.services[e.target].stores:
             assert server["duration_ns"].median() < 0.2 * latency_ns, "server spans are short"
 
 
@@ -72,7 +72,7 @@ def test_what_slow_answers_shows(recorded: Recorded) -> None:
         assert_untouched(e)
         client, (_, server) = calls_of_caller(e), e.calls_of("server", 0)
         assert client["duration_ns"].max() > 0.9e9 * e.parameters["latency_s"]
-        if not HOTEL.services[e.target].calls and not HOTEL.services[e.target].stores:
+        if not e.app.services[e.target].calls and not e.app.services[e.target].stores:
             assert server["duration_ns"].median() < 0.2e9 * e.parameters["latency_s"], "the callee itself is quick"
 
 

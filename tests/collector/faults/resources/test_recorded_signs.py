@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.collector.faults.conftest import Recorded
-from tests.collector.faults.recorded_episodes import HOTEL, assert_untouched
+from tests.collector.faults.recorded_episodes import assert_untouched
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def test_what_cpu_hog_shows(recorded: Recorded) -> None:
         assert_untouched(e)
         before, after = e.series(e.target, "container_cpu_usage_seconds_total")
         assert after.median() > 3 * before.median()
-        assert after.quantile(0.9) <= 1.25 * HOTEL.services[e.target].cpu_limit, "it stays inside the pod's limit"
+        assert after.quantile(0.9) <= 1.25 * e.app.services[e.target].cpu_limit, "it stays inside the pod's limit"
 
 
 def test_what_memory_leak_shows(recorded: Recorded) -> None:
