@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from faultset.collector.apps import load_app
+from faultset.collector.runtime.app_code import persona_of
 from faultset.datasets.format.truth import read_evidence, read_label
 from faultset.datasets.views import EpisodeView
 
@@ -19,6 +20,7 @@ class RecordedEpisode:
     def __init__(self, path: Path):
         self.view, self.label, self.evidence = EpisodeView(path), read_label(path), read_evidence(path)
         self.app = load_app(self.view.context.app)
+        self.persona = persona_of(self.app)
         self.target: str = self.label.targets[0]
         self.parameters = self.label.parameters
         self.onset = pd.to_datetime(int(self.label.inject_start_ns or 0), utc=True)
@@ -67,20 +69,57 @@ class RecordedEpisode:
     def calls_of(self, kind: str, delay_s: float = 7.0) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Spans of calls to the target, by their callers (client) or by itself (server), before and after."""
         rpc = self.spans[self.spans["kind"] == kind]
-        if self.app.services[self.target].store_driver is None:
-            rpc = rpc[rpc["operation"].astype(str).isin([*self.app.services[self.target].operations])]
-        else:
-            rpc = rpc[rpc["peer_service" if kind == "client" else "service"].astype(str) == self.target]
+        rpc = rpc[rpc["peer_service" if kind == "client" else "service"].astype(str) == self.target]
         return self.before(rpc), self.after(rpc, delay_s)
+
+    def failed(self, spans: pd.DataFrame) -> pd.Series:
+        """Which spans are errors; the test of an application whose spans do not tell must not ask."""
+        assert self.spans_tell_outcome
+        return spans["status"] == "error"
+
+    @property
+    def spans_tell_outcome(self) -> bool:
+        return self.persona.spans.tell_outcome
+
+    @property
+    def programs_retry_logins(self) -> bool:
+        """Whether a program that cannot use its database tries again, rather than ending."""
+        return self.persona.login_pause_s is not None
+
+    def share_failed_at_client(self, delay_s: float = 7.0) -> float:
+        sent = self.after(self.requests, delay_s, "scheduled")
+        return float((sent["status"] == 500).mean())
 
     def errors_at_client(self, delay_s: float = 7.0) -> int:
         return int((self.after(self.requests, delay_s, "scheduled")["status"] == 500).sum())
 
     def most_restarts(self, service: str) -> int:
-        return max((c["restartCount"] for c in self.containers(service)), default=0)
+        """How often a container of a service was restarted since the onset, at most."""
+        rows = self.view.objects()
+        rows = rows[(rows["kind"] == "Pod") & (rows["service"] == service)]
+        most = 0
+        for _, states in rows.groupby("name", observed=True):
+            earlier, later = (self._restarts(part) for part in (self.before(states), self.after(states)))
+            most = max(most, *(count - earlier.get(name, 0) for name, count in later.items()), 0)
+        return most
+
+    @staticmethod
+    def _restarts(pods: pd.DataFrame) -> dict[str, int]:
+        """The highest count of restarts that the states of a pod tell, of each of its containers."""
+        found: dict[str, int] = {}
+        for state in pods["state"]:
+            for container in json.loads(state).get("containers", []):
+                name = container["name"]
+                found[name] = max(found.get(name, 0), container["restartCount"])
+        return found
 
     def exit_codes(self, service: str) -> set[int]:
         return {c["exitCode"] for c in self.containers(service) if c.get("exitCode") is not None}
+
+    def calls_disturbed(self) -> int:
+        """How many calls of the caller to the target's path that the fault concerns there were since the onset."""
+        spans = self.spans[(self.spans["kind"] == "server") & (self.spans["service"] == self.target)]
+        return int(self.after(spans)["operation"].astype(str).str.contains(self.parameters["path"], regex=False).sum())
 
     @property
     def consumers(self) -> tuple[str, ...]:

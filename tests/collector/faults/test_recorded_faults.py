@@ -13,6 +13,9 @@ from tests.collector.faults.conftest import Recorded
 UNFELT = ("invalid-toleration", "invalid-security-context", "unknown-update-strategy", "wrong-operator-image")
 """Faults that leave what runs as it is."""
 
+FEWEST_CALLS = 40
+"""Calls of an operation in the phase of the fault, below which a share of them that fails may say nothing."""
+
 
 def test_what_every_fault_shows_has_a_test() -> None:
     texts = [path.read_text("utf-8") for path in Path(__file__).parent.glob("*/test_recorded_signs.py")]
@@ -43,4 +46,6 @@ def test_the_fault_shows_at_the_client_or_at_its_target(name: str, recorded: Rec
     for episode in recorded(name):
         verdict, details = episode.label.verdict, episode.evidence["detail"].astype(str)
         is_open = verdict == "unknown" and details.str.contains(UNCALIBRATED, regex=False).any()
-        assert is_open or verdict in ("manifest", "latent")
+        # one operation that is seldom called, with a share of its calls disturbed: too few requests to tell
+        is_rare = "path" in episode.parameters and episode.calls_disturbed() < FEWEST_CALLS
+        assert is_open or is_rare or verdict in ("manifest", "latent")

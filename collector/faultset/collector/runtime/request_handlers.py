@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
+from opentelemetry.trace import StatusCode
+
 from faultset.collector.runtime.context import RequestContext
 from faultset.collector.runtime.http.deadlines import now, time_left
 from faultset.collector.runtime.http.server import Handler, HttpRequest, Response
-from faultset.collector.runtime.http.status import BadRequest, Code, RpcError, http_status, response_class
+from faultset.collector.runtime.http.status import BadRequest, Code, RpcError, http_status
 from faultset.collector.runtime.operations import ServedOperation
 from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.signals.logs import Log
@@ -66,8 +68,8 @@ def rpc_handler(
         finally:
             active.dec()
             if style.tell_outcome:
-                span.set_attributes({"response_code": int(code), "response_class": response_class(code)})
-                if response_class(code) == "5xx":
+                span.set_attributes(style.outcome(code))
+                if style.is_server_error(code):
                     fail(span, message)
             span.end()
             metrics.server(path, "POST", str(http_status(code))).observe(time.perf_counter() - start)
@@ -79,7 +81,7 @@ def rpc_handler(
 def http_handler(
     operations: Mapping[str, ServedOperation], *, log: Log, tracing: Tracing, metrics: Metrics, persona: Persona
 ) -> Handler:
-    """Return the handler of a frontend; its spans never carry an error, whatever it answers."""
+    """Return the handler of a frontend."""
 
     async def handle(request: HttpRequest) -> Response:
         method = request.method
@@ -102,6 +104,8 @@ def http_handler(
             status = _CLIENT_GONE if response is None else response.status
             active.dec()
             span.set_attribute("http.status_code", status)
+            if persona.spans.is_endpoint_error(status):
+                span.set_status(StatusCode.ERROR)
             span.end()
             metrics.server(path, method, str(status)).observe(time.perf_counter() - start)
 

@@ -113,6 +113,33 @@ def test_payment_at_a_bad_address_fails_orders_while_payment_is_well(shop: Stage
     assert "failed to charge card: could not charge the card: rpc error: code = Unavailable" in running["checkout"].log
 
 
+def test_the_span_of_a_callee_is_an_error_whatever_its_code_is(
+    shop: Stage, running: dict[str, Process], receiver: Receiver
+) -> None:
+    shop.set_flag("paymentFailure", "100%")
+    shop.wait(lambda: checkout(shop)[0] == 500, "payment hears of its flag")
+
+    def failed(kind: str) -> dict[tuple[str, str], int | None]:
+        mine = [span for span in receiver.spans if span.error and span.kind == kind]
+        return {(span.service, span.name): span.attributes.get("rpc.grpc.status_code") for span in mine}
+
+    def endpoints() -> set[str]:
+        return {s.service for s in receiver.spans if s.error and s.attributes.get("http.status_code") == 500}
+
+    payment = ("payment", "oteldemo.PaymentService/Charge")
+    shop.wait(lambda: "frontend-proxy" in endpoints(), "the span of a failed endpoint")
+    callees = {payment, ("frontend", "POST /api/checkout")}
+    shop.wait(lambda: callees <= {*failed("server")}, "spans of failed callees")
+    assert failed("server")[payment] == 2, "it ends as Unknown, since the program throws an Error"
+    shop.set_flag("paymentFailure", "off")
+    shop.wait(lambda: checkout(shop)[0] == 200, "payment hears of its flag again")
+
+    shop.set_flag("cartFailure", "on")
+    cart = ("cart", "POST /oteldemo.CartService/EmptyCart")
+    shop.wait(lambda: checkout(shop)[0] == 200 and cart in failed("server"), "cart hears of its flag")
+    assert failed("server")[cart] == 9, "it ends as FailedPrecondition"
+
+
 def test_the_catalogue_is_read_again_when_its_file_has_changed(shop: Stage, running: dict[str, Process]) -> None:
     status, body = shop.ask("/api/products")
     assert status == 200

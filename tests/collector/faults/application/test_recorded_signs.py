@@ -18,26 +18,36 @@ def assert_crash_loop(e: RecordedEpisode, service: str, exit_code: int, line: st
     assert any(c.get("reason") == "CrashLoopBackOff" for c in e.containers(service))
 
 
+def assert_program_cannot_start(e: RecordedEpisode, service: str, exit_code: int, line: str) -> None:
+    """It ends each time, or keeps trying where the original's programs do."""
+    if not e.programs_retry_logins:
+        assert_crash_loop(e, service, exit_code, line)
+        return
+    assert e.messages(service).count(line) >= 5
+    assert e.most_restarts(service) == 0
+    assert "Started" in e.reasons(service)
+
+
 def test_what_revoke_auth_shows(recorded: Recorded) -> None:
     for e in recorded("revoke-auth"):
-        assert_crash_loop(e, e.consumers[0], 1, "not authorized on")
+        assert_program_cannot_start(e, e.consumers[0], 1, "not authorized on")
         assert "NOPERM" in e.messages(e.consumers[0])
         assert e.most_restarts(e.target) == 0
 
 
 def test_what_user_unregistered_shows(recorded: Recorded) -> None:
     for e in recorded("user-unregistered"):
-        assert_crash_loop(e, e.consumers[0], 2, "Authentication failed")
+        assert_program_cannot_start(e, e.consumers[0], 2, "Authentication failed")
 
 
 def test_what_auth_missing_shows(recorded: Recorded) -> None:
     for e in recorded("auth-missing"):
-        assert_crash_loop(e, e.consumers[0], 2, "Authentication failed")
+        assert_program_cannot_start(e, e.consumers[0], 2, "Authentication failed")
 
 
 def test_what_wrong_secret_shows(recorded: Recorded) -> None:
     for e in recorded("wrong-secret"):
-        assert_crash_loop(e, e.target, 2, "Authentication failed")
+        assert_program_cannot_start(e, e.target, 2, "Authentication failed")
         assert "ScalingReplicaSet" in e.reasons(e.target)
         assert e.errors_at_client() > 0
 
@@ -45,7 +55,7 @@ def test_what_wrong_secret_shows(recorded: Recorded) -> None:
 def test_what_buggy_image_shows(recorded: Recorded) -> None:
     for e in recorded("buggy-image"):
         assert "no reachable servers" in e.messages(e.target)
-        assert 2 in e.exit_codes(e.target)
+        assert e.programs_retry_logins or 2 in e.exit_codes(e.target)
         assert any(c["image"].endswith(e.parameters["image"]) for c in e.containers(e.target))
         assert "ScalingReplicaSet" in e.reasons(e.target)
 
@@ -58,7 +68,8 @@ def test_what_wrong_binary_shows(recorded: Recorded) -> None:
         spans = e.after(e.spans, 7)
         reported = set(spans[spans["service"] == e.target]["reported_service"].astype(str))
         assert e.target not in reported
-        assert f"srv-{e.parameters['program']}" in e.messages(e.target)
+        program = e.parameters["program"]
+        assert any(f"{said}{program}" in e.messages(e.target) for said in ("srv-", "Starting the "))
         assert e.errors_at_client() > 0
 
 
@@ -72,9 +83,9 @@ def test_what_slow_build_shows(recorded: Recorded) -> None:
 def test_what_failing_build_shows(recorded: Recorded) -> None:
     for e in recorded("failing-build"):
         assert e.most_restarts(e.target) == 0
-        _, after = e.calls_of("server")
-        assert 0 < (after["status"] == "error").mean() < 0.8
-        assert e.errors_at_client() > 0
+        if e.spans_tell_outcome:
+            assert 0 < e.failed(e.calls_of("server")[1]).mean() < 0.8
+        assert 0 < e.share_failed_at_client() < 0.8
 
 
 def test_what_wrong_environment_shows(recorded: Recorded) -> None:
@@ -90,7 +101,10 @@ def test_what_wrong_host_shows(recorded: Recorded) -> None:
         assert e.most_restarts(e.target) == 0
         (host,) = e.parameters["variables"].values()
         calls = e.after(e.spans[(e.spans["service"] == e.target) & (e.spans["kind"] == "client")], 7)
-        assert calls["attributes"].str.contains(host).any(), "its calls say which name was not found"
+        if e.spans_tell_outcome:
+            assert calls["attributes"].str.contains(host).any(), "its calls say which name was not found"
+        else:
+            assert f"Failed to connect to {e.parameters['callee']}" in e.messages(e.target)
         assert e.errors_at_client() > 0
 
 
@@ -117,7 +131,8 @@ def test_what_short_timeout_shows(recorded: Recorded) -> None:
         calls = e.spans[(e.spans["service"] == e.target) & (e.spans["kind"] == "client")]
         before, after = e.before(calls), e.after(calls, 7)
         limit_ns = 1e6 * float(e.parameters["variables"]["RPC_TIMEOUT_MS"])
-        assert (after["status"] == "error").mean() > (before["status"] == "error").mean() + 0.02
-        given_up = after[after["status"] == "error"]
-        assert given_up["duration_ns"].median() < 3 * limit_ns + 2e7, "the caller does not wait longer"
+        if e.spans_tell_outcome:
+            assert e.failed(after).mean() > e.failed(before).mean() + 0.02
+            given_up = after[e.failed(after)]
+            assert given_up["duration_ns"].median() < 3 * limit_ns + 2e7, "the caller does not wait longer"
         assert e.errors_at_client() > 0

@@ -19,7 +19,8 @@ from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names
 from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.runtime.signals.tracing import SpanStyle, Tracing
+from faultset.collector.runtime.signals.span_style import SpanStyle
+from faultset.collector.runtime.signals.tracing import Tracing
 
 
 def with_caller(folder: Path, work: Callable[[Caller, Tracing], Awaitable[Any]], **options: Any) -> Any:

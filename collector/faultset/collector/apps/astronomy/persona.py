@@ -13,7 +13,7 @@ from faultset.collector.apps.go_texts import GoErrorTexts
 from faultset.collector.runtime.http.status import RpcError
 from faultset.collector.runtime.persona import Event, Line, Persona
 from faultset.collector.runtime.signals.logs import Level, timestamp
-from faultset.collector.runtime.signals.tracing import SpanStyle
+from faultset.collector.runtime.signals.span_style import SpanStyle
 
 _IDS = re.compile(r" ?trace_id=([0-9a-f]{32}) span_id=([0-9a-f]{16})$")
 _PINO: dict[Level, int] = {"trace": 10, "info": 30, "warning": 40, "error": 50, "fatal": 60, "panic": 60}
@@ -37,7 +37,7 @@ class AstronomyPersona(GoErrorTexts, Persona):
     """Lines as the loggers of the original's languages shape them, and the texts of gRPC in Go."""
 
     lines = MappingProxyType(_LINES)
-    spans = SpanStyle(call_component=None, endpoint_component=None)
+    spans = SpanStyle(call_component=None, endpoint_component=None, convention="opentelemetry")
 
     def format_line(self, time_s: float, level: Level, location: str, message: str) -> str:
         """Return a line in the shape of the language that the location's service is written in."""

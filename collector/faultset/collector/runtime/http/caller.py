@@ -17,9 +17,10 @@ from faultset.collector.runtime.http.connection_pools import ConnectionPool, Poo
 from faultset.collector.runtime.http.deadlines import HEADER, earliest, header_value, now
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names, UnknownHostError
-from faultset.collector.runtime.http.status import CallRejectedError, Code, FailedDial, RpcError, response_class
+from faultset.collector.runtime.http.status import CallRejectedError, Code, FailedDial, RpcError
 from faultset.collector.runtime.signals.metrics import NO_RESPONSE, Metrics
-from faultset.collector.runtime.signals.tracing import SpanStyle, Tracing, context_of, fail, headers_of
+from faultset.collector.runtime.signals.span_style import SpanStyle
+from faultset.collector.runtime.signals.tracing import Tracing, context_of, fail, headers_of
 
 _DIAL_TIMEOUT_S = 20.0
 
@@ -144,7 +145,7 @@ class Caller:
         finally:
             if made is not None:
                 if self._spans.tell_outcome:
-                    made.set_attributes({"response_code": int(code), "response_class": response_class(code)})
+                    made.set_attributes(self._spans.outcome(code))
                 made.end()
             self._breakers.ended(service, code)
             self._metrics.client(service, operation, "POST", answered).observe(time.perf_counter() - start)

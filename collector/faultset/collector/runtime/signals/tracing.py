@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from opentelemetry import trace
@@ -19,35 +18,6 @@ NO_PARENT = Context()
 """Context under which a trace begins."""
 _SAMPLED, _NOT_SAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
 _TRACE_ID_LIMIT = 1 << 64
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpanStyle:
-    """What spans say beside their names; an application's persona may have another one.
-
-    Attributes
-    ----------
-    call_component
-        The attribute `component` of the spans of calls between services, on both sides; none without.
-    endpoint_component
-        That of the spans of a frontend's endpoints.
-    tell_outcome
-        Whether spans of calls and of stores carry the status, and those that failed an error.
-    """
-
-    call_component: str | None = "gRPC"
-    endpoint_component: str | None = "net/http"
-    tell_outcome: bool = True
-
-    @property
-    def call(self) -> dict[str, str]:
-        """Attributes of the spans of calls."""
-        return {} if self.call_component is None else {"component": self.call_component}
-
-    @property
-    def endpoint(self) -> dict[str, str]:
-        """Attributes of the spans of endpoints."""
-        return {} if self.endpoint_component is None else {"component": self.endpoint_component}
 
 
 class SpanProcessor(Protocol):
