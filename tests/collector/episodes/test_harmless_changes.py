@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from faultset.collector.apps import load_apps
-from faultset.collector.episodes.harmless_changes import LEAST_READINESS_DELAY_S, MOST_READINESS_DELAY_S, roll_out
+from faultset.collector.episodes.harmless_changes import (
+    LEAST_READINESS_DELAY_S,
+    MOST_READINESS_DELAY_S,
+    disturb,
+    roll_out,
+)
 from faultset.collector.episodes.health import unready_workloads
 from faultset.collector.faults.deployments import container_of
 from faultset.collector.platforms.fake import FakePlatform
@@ -53,6 +58,19 @@ def test_what_is_rolled_out_is_another_good_build_that_is_asked_later_whether_it
         before[made["service"]] = container
         seen.add(made["service"])
     assert len(seen) > 4
+
+
+def test_a_rollout_in_place_of_a_fault_is_asked_for_its_readiness_too(tmp_path: Path) -> None:
+    platform, rng = deployed_platform("hotel", tmp_path), np.random.default_rng(0)
+    seen = 0
+    for _ in range(20):
+        made = disturb(platform, rng)
+        if made["harmless_change"] == "rollout":
+            container = container_of(platform, made["service"])
+            assert container["image"] == made["image"]
+            assert container["readinessProbe"]["initialDelaySeconds"] >= LEAST_READINESS_DELAY_S
+            seen += 1
+    assert 0 < seen < 20
 
 
 def test_where_every_service_is_spared_nothing_is_rolled_out(tmp_path: Path) -> None:

@@ -48,27 +48,18 @@ def roll_out(platform: Platform, rng: np.random.Generator, targets: Collection[s
         `service`, and `image` if it has another one now; empty where there is no such service.
     """
     spared = {*targets, *(consumer for target in targets for consumer in platform.app.consumers(target))}
-    app = platform.app
-    services = [
-        name
-        for name in _restartable(platform)
-        if name not in spared and (app.deployed is None or container_of(platform, name).get("readinessProbe"))
-    ]
-    if not services:
-        return {}
-    service = str(rng.choice(services))
-    delay_s = int(rng.integers(LEAST_READINESS_DELAY_S, MOST_READINESS_DELAY_S + 1))
-    return _roll_out(platform, service, rng, readiness_delay_s=delay_s)
+    services = [name for name in _unnoticed(platform) if name not in spared]
+    return _roll_out(platform, str(rng.choice(services)), rng) if services else {}
 
 
 def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, Any]:
-    """Make one harmless change that clients may notice: more load, or a rollout of another good build."""
-    restartable = _restartable(platform)
-    if rng.random() < 0.5 or not restartable:
+    """Make one harmless change: more load, which clients may notice, or a rollout of another good build."""
+    services = _unnoticed(platform)
+    if rng.random() < 0.5 or not services:
         factor = round(float(rng.uniform(1.3, 1.8)), 2)
         platform.step_load(factor)
         return {"harmless_change": "load-step", "factor": factor}
-    return {"harmless_change": "rollout", **_roll_out(platform, str(rng.choice(restartable)), rng)}
+    return {"harmless_change": "rollout", **_roll_out(platform, str(rng.choice(services)), rng)}
 
 
 def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
@@ -100,13 +91,14 @@ def clients_may_notice(made: Mapping[str, Any]) -> bool:
     return made.get("sham") in ("restart", "account-rewritten")
 
 
-def _restartable(platform: Platform) -> tuple[str, ...]:
-    return code_services(platform.app) or replicated_frontends(platform.app)
+def _unnoticed(platform: Platform) -> list[str]:
+    """Return the services that can be rolled out such that clients do not notice."""
+    services = code_services(platform.app) or replicated_frontends(platform.app)
+    is_ours = platform.app.deployed is None
+    return [name for name in services if is_ours or container_of(platform, name).get("readinessProbe")]
 
 
-def _roll_out(
-    platform: Platform, service: str, rng: np.random.Generator, *, readiness_delay_s: int | None = None
-) -> dict[str, Any]:
+def _roll_out(platform: Platform, service: str, rng: np.random.Generator) -> dict[str, Any]:
     if platform.app.deployed is not None or service in platform.app.components:
         _restart(platform, service)
         return {"service": service}
@@ -114,8 +106,9 @@ def _roll_out(
     repository, _, tag = container["image"].rpartition(":")
     image = f"{repository}:{rng.choice(sorted(GOOD - {tag}))}"
     fields: dict[str, Any] = {"image": image}
-    if readiness_delay_s is not None and (probe := _readiness_probe(container)):
-        fields["readinessProbe"] = {**probe, "initialDelaySeconds": readiness_delay_s}
+    if probe := _readiness_probe(container):
+        delay_s = int(rng.integers(LEAST_READINESS_DELAY_S, MOST_READINESS_DELAY_S + 1))
+        fields["readinessProbe"] = {**probe, "initialDelaySeconds": delay_s}
     patch_container(platform, service, **fields)
     return {"service": service, "image": image}
 
