@@ -66,3 +66,30 @@ def test_a_latency_counts_when_it_rises_by_half_and_by_what_somebody_notices(
     test = next(one for one in sli_tests(found, WINDOWS) if one.test == "latency")
     assert test.p_value < 1e-20
     assert test.fires is fires
+
+
+@pytest.mark.parametrize(
+    ("slow_s", "more_ms", "fires"),
+    [
+        ((130, 160), 60, False),
+        ((100, 150), 60, False),
+        ((100, 200), 60, True),
+        ((130, 160), 120, True),
+    ],
+)
+def test_a_latency_that_rises_by_less_than_a_host_may_make_of_it_counts_when_it_lasts(
+    slow_s: tuple[int, int], more_ms: int, fires: bool
+) -> None:
+    found = requests((0, 1000), (0, 1000))
+    is_slow = (found["scheduled"] >= slow_s[0] * SECOND) & (found["scheduled"] < slow_s[1] * SECOND)
+    found["latency_ns"] = (is_slow * more_ms + 20) * 1_000_000
+    test = next(one for one in sli_tests(found, WINDOWS) if one.test == "latency")
+    assert test.rise_ns == more_ms * 1e6, "the p95 of the whole time tells them not apart"
+    assert test.fires is fires
+
+
+def test_a_latency_that_rises_on_and_off_lasts() -> None:
+    found = requests((0, 1000), (0, 1000))
+    is_slow = (found["scheduled"] >= 100 * SECOND) & (found["scheduled"] // (3 * SECOND) % 2 == 0)
+    found["latency_ns"] = (is_slow * 60 + 20) * 1_000_000
+    assert next(one for one in sli_tests(found, WINDOWS) if one.test == "latency").fires
