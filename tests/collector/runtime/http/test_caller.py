@@ -17,9 +17,9 @@ from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.connection_pools import ConnectionPool
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.http.span_style import SpanStyle
 from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.runtime.signals.span_style import SpanStyle
 from faultset.collector.runtime.signals.tracing import Tracing
 
 

@@ -17,9 +17,9 @@ from faultset.collector.runtime.http.connection_pools import ConnectionPool, Poo
 from faultset.collector.runtime.http.deadlines import HEADER, earliest, header_value, now
 from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.names import Names, UnknownHostError
+from faultset.collector.runtime.http.span_style import SpanStyle
 from faultset.collector.runtime.http.status import CallRejectedError, Code, FailedDial, RpcError
 from faultset.collector.runtime.signals.metrics import NO_RESPONSE, Metrics
-from faultset.collector.runtime.signals.span_style import SpanStyle
 from faultset.collector.runtime.signals.tracing import Tracing, context_of, fail, headers_of
 
 _DIAL_TIMEOUT_S = 20.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from faultset.collector.runtime.http.span_style import SpanStyle
 from faultset.collector.runtime.http.status import Code
-from faultset.collector.runtime.signals.span_style import SpanStyle
 
 OPENTRACING, OPENTELEMETRY = SpanStyle(), SpanStyle(convention="opentelemetry")
 
