@@ -36,40 +36,39 @@ LOCALIZERS = ("simple-rca", "nsigma", "baro", "tracerca", "pdiagnose", "max-z")
 MOST_FALSE_ALARMS = 0.05
 
 
-class DetectionFacts(NamedTuple):
+class DetectorAlarms(NamedTuple):
     """What the alarms of one detector are like."""
 
     false_alarms: int
-    quiet: int
+    unnoticed_episodes: int
     """Episodes without a fault of which clients noticed nothing."""
-    interval: str
+    false_alarm_interval: str
     """Of the rate of alarms in those."""
     noticed_alarms: int
-    noticed: int
+    noticed_episodes: int
     """Episodes without a fault of which clients noticed something."""
     event_recall: float
     ttd_median_s: float
 
     @property
-    def may_be_chosen(self) -> bool:
+    def is_eligible(self) -> bool:
         """Whether the rate is below its limit."""
-        return self.quiet > 0 and self.false_alarms / self.quiet < MOST_FALSE_ALARMS
+        return self.unnoticed_episodes > 0 and self.false_alarms / self.unnoticed_episodes < MOST_FALSE_ALARMS
 
     def __str__(self) -> str:
-        return (
-            f"{self.false_alarms} of {self.quiet} {self.interval} | {self.noticed_alarms} of {self.noticed} | "
-            f"{self.event_recall:.2f} | {self.ttd_median_s:.1f}"
-        )
+        unnoticed = f"{self.false_alarms} of {self.unnoticed_episodes} {self.false_alarm_interval}"
+        noticed = f"{self.noticed_alarms} of {self.noticed_episodes}"
+        return f"{unnoticed} | {noticed} | {self.event_recall:.2f} | {self.ttd_median_s:.1f}"
 
 
-def noticed_episodes(dataset: str) -> frozenset[str]:
+def episodes_noticed_by_clients(dataset: str) -> frozenset[str]:
     """Return the episodes of which clients noticed something, by their evidence."""
     opened = open_dataset(dataset)
     evidence = {name: opened.episode(name).evidence for name in opened.episodes}
     return frozenset(name for name, rows in evidence.items() if ((rows["check"] == "sli") & rows["passed"]).any())
 
 
-def detection_facts(done: Evaluation, detector: str, noticed: frozenset[str]) -> DetectionFacts:
+def alarms_of(done: Evaluation, detector: str, noticed: frozenset[str]) -> DetectorAlarms:
     """Return what the alarms of a detector are like."""
     rows = [row for row in done.rows if row.baseline == detector and row.protocol == "detected"]
     healthy: dict[str, list[float]] = {}
@@ -77,16 +76,16 @@ def detection_facts(done: Evaluation, detector: str, noticed: frozenset[str]) ->
         if not row.truth.faulty:
             healthy.setdefault(row.episode, []).append(float(row.alarm_ns is not None or row.status != "ok"))
     alarms = {name: float(np.mean(values)) for name, values in healthy.items()}
-    quiet = {name: rate for name, rate in alarms.items() if name not in noticed}
-    rate = clustered_mean(list(quiet.values()), list(quiet))
+    unnoticed = {name: rate for name, rate in alarms.items() if name not in noticed}
+    rate = clustered_mean(list(unnoticed.values()), list(unnoticed))
     frame = _of_all_apps(done.leaderboard("detection"))
     line = frame[(frame["verdict"] == "manifest") & (frame["baseline"] == detector)]
-    return DetectionFacts(
-        false_alarms=round(sum(quiet.values())),
-        quiet=len(quiet),
-        interval=f"[{rate.low:.2f}, {rate.high:.2f}]",
-        noticed_alarms=round(sum(alarms.values()) - sum(quiet.values())),
-        noticed=len(alarms) - len(quiet),
+    return DetectorAlarms(
+        false_alarms=round(sum(unnoticed.values())),
+        unnoticed_episodes=len(unnoticed),
+        false_alarm_interval=f"[{rate.low:.2f}, {rate.high:.2f}]",
+        noticed_alarms=round(sum(alarms.values()) - sum(unnoticed.values())),
+        noticed_episodes=len(alarms) - len(unnoticed),
         event_recall=float(line["event_recall"].item()),
         ttd_median_s=float(line["ttd_median"].item()),
     )
@@ -115,16 +114,15 @@ def main(dataset: str, detectors: str, localizers: str, detection_only: bool, wo
     """Print the table, and which detector it chooses."""
     names, where = detectors.split(","), [] if detection_only else localizers.split(",")
 
-    def cells(alarm: str | None) -> str:
+    def localization_cells(protocol: Literal["oracle", "detected"], alarm: str = ALARM_DETECTOR) -> str:
         if not where:
             return ""
-        protocol: Literal["oracle", "detected"] = "oracle" if alarm is None else "detected"
         done = evaluate(
             dataset,
             where,
             tasks=("localization",),
             protocol=protocol,
-            alarm=alarm or ALARM_DETECTOR,
+            alarm=alarm,
             thresholds=("reference",),
             workers=workers,
         )
@@ -135,15 +133,15 @@ def main(dataset: str, detectors: str, localizers: str, detection_only: bool, wo
     columns = ["alarm", "alarms without a fault", "where clients noticed something", "event recall", "median TTD, s"]
     print(f"| {' | '.join([*columns, *where])} |")
     print("|" + "---|" * (len(columns) + len(where)))
-    noticed = noticed_episodes(dataset)
+    noticed = episodes_noticed_by_clients(dataset)
     choices = []
     for name in names:
-        facts = detection_facts(found, name, noticed)
-        print(f"| `{name}` | {facts} |{cells(name)}", flush=True)
-        if facts.may_be_chosen:
+        facts = alarms_of(found, name, noticed)
+        print(f"| `{name}` | {facts} |{localization_cells('detected', name)}", flush=True)
+        if facts.is_eligible:
             choices.append((-facts.event_recall, facts.ttd_median_s, name))
     if where:
-        print(f"| oracle | | | | |{cells(None)}")
+        print(f"| oracle | | | | |{localization_cells('oracle')}")
     print(f"\nchosen: {min(choices)[2] if choices else 'none, all alarm too often without a fault'}")
 
 

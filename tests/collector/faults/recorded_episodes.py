@@ -72,7 +72,7 @@ class RecordedEpisode:
         rpc = rpc[rpc["peer_service" if kind == "client" else "service"].astype(str) == self.target]
         return self.before(rpc), self.after(rpc, delay_s)
 
-    def failed(self, spans: pd.DataFrame) -> pd.Series:
+    def is_error(self, spans: pd.DataFrame) -> pd.Series:
         """Which spans are errors; the test of an application whose spans do not tell must not ask."""
         assert self.spans_tell_outcome
         return spans["status"] == "error"
@@ -82,44 +82,43 @@ class RecordedEpisode:
         return self.persona.spans.tell_outcome
 
     @property
-    def programs_retry_logins(self) -> bool:
+    def retries_logins(self) -> bool:
         """Whether a program that cannot use its database tries again, rather than ending."""
         return self.persona.login_pause_s is not None
 
-    def share_failed_at_client(self, delay_s: float = 7.0) -> float:
-        sent = self.after(self.requests, delay_s, "scheduled")
-        return float((sent["status"] == 500).mean())
+    def _errors_at_client(self, delay_s: float) -> pd.Series:
+        return self.after(self.requests, delay_s, "scheduled")["status"] == 500
 
     def errors_at_client(self, delay_s: float = 7.0) -> int:
-        return int((self.after(self.requests, delay_s, "scheduled")["status"] == 500).sum())
+        return int(self._errors_at_client(delay_s).sum())
+
+    def error_share_at_client(self, delay_s: float = 7.0) -> float:
+        return float(self._errors_at_client(delay_s).mean())
 
     def most_restarts(self, service: str) -> int:
         """How often a container of a service was restarted since the onset, at most."""
         rows = self.view.objects()
-        rows = rows[(rows["kind"] == "Pod") & (rows["service"] == service)]
-        most = 0
-        for _, states in rows.groupby("name", observed=True):
-            earlier, later = (self._restarts(part) for part in (self.before(states), self.after(states)))
-            most = max(most, *(count - earlier.get(name, 0) for name, count in later.items()), 0)
-        return most
+        pods = rows[(rows["kind"] == "Pod") & (rows["service"] == service)]
+        earlier, later = self._restarts(self.before(pods)), self._restarts(self.after(pods))
+        return max([0, *(count - earlier.get(container, 0) for container, count in later.items())])
 
     @staticmethod
-    def _restarts(pods: pd.DataFrame) -> dict[str, int]:
-        """The highest count of restarts that the states of a pod tell, of each of its containers."""
-        found: dict[str, int] = {}
-        for state in pods["state"]:
+    def _restarts(pods: pd.DataFrame) -> dict[tuple[str, str], int]:
+        """The highest count of restarts that the states of pods tell, by pod and container."""
+        found: dict[tuple[str, str], int] = {}
+        for pod, state in zip(pods["name"], pods["state"], strict=True):
             for container in json.loads(state).get("containers", []):
-                name = container["name"]
-                found[name] = max(found.get(name, 0), container["restartCount"])
+                key = (str(pod), container["name"])
+                found[key] = max(found.get(key, 0), container["restartCount"])
         return found
 
     def exit_codes(self, service: str) -> set[int]:
         return {c["exitCode"] for c in self.containers(service) if c.get("exitCode") is not None}
 
-    def calls_disturbed(self) -> int:
-        """How many calls of the caller to the target's path that the fault concerns there were since the onset."""
-        spans = self.spans[(self.spans["kind"] == "server") & (self.spans["service"] == self.target)]
-        return int(self.after(spans)["operation"].astype(str).str.contains(self.parameters["path"], regex=False).sum())
+    def calls_of_path(self) -> int:
+        """How many calls of the path that the fault concerns the target served since the onset."""
+        _, served = self.calls_of("server", 0)
+        return int(served["operation"].astype(str).str.contains(self.parameters["path"], regex=False).sum())
 
     @property
     def consumers(self) -> tuple[str, ...]:

@@ -47,5 +47,5 @@ def test_the_fault_shows_at_the_client_or_at_its_target(name: str, recorded: Rec
         verdict, details = episode.label.verdict, episode.evidence["detail"].astype(str)
         is_open = verdict == "unknown" and details.str.contains(UNCALIBRATED, regex=False).any()
         # one operation that is seldom called, with a share of its calls disturbed: too few requests to tell
-        is_rare = "path" in episode.parameters and episode.calls_disturbed() < FEWEST_CALLS
+        is_rare = "path" in episode.parameters and episode.calls_of_path() < FEWEST_CALLS
         assert is_open or is_rare or verdict in ("manifest", "latent")

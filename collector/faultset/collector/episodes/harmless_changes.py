@@ -48,13 +48,13 @@ def roll_out(platform: Platform, rng: np.random.Generator, targets: Collection[s
         `service`, and `image` if it has another one now; empty where there is no such service.
     """
     spared = {*targets, *(consumer for target in targets for consumer in platform.app.consumers(target))}
-    services = [name for name in _unnoticed(platform) if name not in spared]
+    services = [name for name in _services_to_roll_out(platform) if name not in spared]
     return _roll_out(platform, str(rng.choice(services)), rng) if services else {}
 
 
 def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, Any]:
     """Make one harmless change: more load, which clients may notice, or a rollout of another good build."""
-    services = _unnoticed(platform)
+    services = _services_to_roll_out(platform)
     if rng.random() < 0.5 or not services:
         factor = round(float(rng.uniform(1.3, 1.8)), 2)
         platform.step_load(factor)
@@ -91,7 +91,7 @@ def clients_may_notice(made: Mapping[str, Any]) -> bool:
     return made.get("sham") in ("restart", "account-rewritten")
 
 
-def _unnoticed(platform: Platform) -> list[str]:
+def _services_to_roll_out(platform: Platform) -> list[str]:
     """Return the services that can be rolled out such that clients do not notice."""
     services = code_services(platform.app) or replicated_frontends(platform.app)
     is_ours = platform.app.deployed is None

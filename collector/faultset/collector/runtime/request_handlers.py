@@ -47,7 +47,7 @@ def rpc_handler(
         body, deadline = request.body, _deadline(request)
         if not served.observed:
             return await _unobserved(served, body, deadline)
-        span, context = tracing.server(served.span or path, request.headers, style.call)
+        span, context = tracing.server(served.span or path, request.headers, style.call_attributes)
         log.trace(served.location, f"{served.log} {ids_of(span)}")
         start, code, message = time.perf_counter(), Code.OK, ""
         active.inc()
@@ -68,7 +68,7 @@ def rpc_handler(
         finally:
             active.dec()
             if style.tell_outcome:
-                span.set_attributes(style.outcome(code))
+                span.set_attributes(style.outcome_attributes(code))
                 if style.is_server_error(code):
                     fail(span, message)
             span.end()
@@ -91,7 +91,7 @@ def http_handler(
             return Response(404, b"404 page not found\n")
         served = operations[route.operation]
         path = route.operation.removeprefix(f"{method} ")
-        attributes = {**persona.spans.endpoint, "http.method": method, "http.url": request.url}
+        attributes = {**persona.spans.endpoint_attributes, "http.method": method, "http.url": request.url}
         span, context = tracing.server(served.span or f"HTTP {method} {path}", request.headers, attributes)
         log.trace(served.location, f"{served.log} {ids_of(span)}")
         start, response = time.perf_counter(), None

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from faultset.collector.verdicts.stratified_latencies import LOAD, compare_stratified
+from faultset.collector.verdicts.stratified_latencies import LATENCY_QUANTILE, LOAD, compare_stratified
 from faultset.core.times import SECOND_NS
 
 LEVEL = 0.01
@@ -29,10 +29,9 @@ LEAST_ERROR_EFFECT = 0.01
 LEAST_LATENCY_RATIO = 1.5
 LEAST_LATENCY_RISE_NS = 25e6
 MOST_HOST_RISE_NS = 100e6
-"""By how much a host that others use may make the p95 grow for some seconds."""
-QUANTILE = 0.95
+"""By how much a host that others use may make the p95 grow."""
 QUARTERS = 4
-LEAST_SHARE_SLOW, LEAST_SHARE_SLOW_OF_THREE = 0.1, 0.25
+LEAST_SLOW_SHARE_IN_EACH, LEAST_SLOW_SHARE_IN_THREE = 0.1, 0.25
 """Shares of requests above the p95 before: in every quarter of the time after the onset, and in three of them."""
 LEAST_COMPLETION = 0.7
 UNFINISHED_AFTER_NS = 2_000_000_000
@@ -142,18 +141,19 @@ def _raw_tests(
                 compared = compare_stratified(slow_before, slow_after, *loads)
             else:
                 p = float(stats.mannwhitneyu(slow_after, slow_before, alternative="greater").pvalue)
-                compared = float(np.quantile(slow_before, QUANTILE)), float(np.quantile(slow_after, QUANTILE)), p
+                quantiles = [float(np.quantile(one, LATENCY_QUANTILE)) for one in (slow_before, slow_after)]
+                compared = *quantiles, p
         if compared:
             *p95, p = compared
             ratio, rise_ns = p95[1] / max(p95[0], 1.0), p95[1] - p95[0]
             is_slower = ratio >= LEAST_LATENCY_RATIO and rise_ns >= least_rise_ns
-            sent_ns = after["scheduled"].astype("int64").to_numpy()[kept_after]
             yield SliTest(
                 endpoint=endpoint,
                 test="latency",
                 effect=ratio,
                 p_value=p,
-                fires=is_slower and (rise_ns >= MOST_HOST_RISE_NS or _lasts(slow_after > p95[0], sent_ns, windows)),
+                fires=is_slower
+                and (rise_ns >= MOST_HOST_RISE_NS or _lasts(after[kept_after], slow_after > p95[0], windows)),
                 detail=f"p95 {p95[0] / 1e6:.1f} ms before, {p95[1] / 1e6:.1f} ms after",
                 rise_ns=rise_ns,
             )
@@ -166,13 +166,14 @@ def _raw_tests(
             yield SliTest(endpoint=endpoint, test="completion", effect=share, p_value=p, fires=is_felt, detail=words)
 
 
-def _lasts(is_slow: np.ndarray, sent_ns: np.ndarray, windows: ComparisonWindows) -> bool:
+def _lasts(after: pd.DataFrame, is_slow: np.ndarray, windows: ComparisonWindows) -> bool:
     """Say whether requests were slow in all parts of the time after the onset."""
+    since_ns = after["scheduled"].astype("int64").to_numpy() - windows.onset_ns
     length_ns = windows.end_ns - windows.onset_ns
-    quarter = np.minimum(QUARTERS * (sent_ns - windows.onset_ns) // length_ns, QUARTERS - 1)
+    quarter = np.minimum(QUARTERS * since_ns // length_ns, QUARTERS - 1)
     counts = np.bincount(quarter, minlength=QUARTERS)
     shares = np.sort(np.bincount(quarter, weights=is_slow, minlength=QUARTERS) / np.maximum(counts, 1))
-    return bool(shares[0] >= LEAST_SHARE_SLOW and shares[1] >= LEAST_SHARE_SLOW_OF_THREE)
+    return bool(shares[0] >= LEAST_SLOW_SHARE_IN_EACH and shares[1] >= LEAST_SLOW_SHARE_IN_THREE)
 
 
 def sli_tests(

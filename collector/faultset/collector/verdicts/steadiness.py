@@ -10,12 +10,17 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from faultset.collector.verdicts.sli import LEAST_LATENCY_RISE_NS, ComparisonWindows, SliTest, as_seen_at, sli_tests
+from faultset.collector.verdicts.sli import (
+    LEAST_LATENCY_RISE_NS,
+    MOST_HOST_RISE_NS,
+    ComparisonWindows,
+    SliTest,
+    as_seen_at,
+    sli_tests,
+)
 
 SPLITS = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 """Shares of the time before the injection at which it is parted to compare its end with its begin."""
-MOST_LATENCY_RISE_NS = 100e6
-"""By how much latencies may have grown before the injection at most."""
 MARGIN = 2.0
 """How many times as much they must grow after it then."""
 
@@ -51,7 +56,7 @@ def unsteady_reason(before: Sequence[SliTest]) -> str:
         Empty where nothing but latencies moved, and none by more than 100 ms.
     """
     for test in before:
-        if test.test != "latency" or test.rise_ns > MOST_LATENCY_RISE_NS:
+        if test.test != "latency" or test.rise_ns > MOST_HOST_RISE_NS:
             return f"client requests had moved before the injection: {test}"
     return ""
 

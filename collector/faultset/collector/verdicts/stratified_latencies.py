@@ -12,6 +12,8 @@ import pandas as pd
 from scipy import stats
 
 LOAD = "load"
+LATENCY_QUANTILE = 0.95
+"""Quantile of latencies that is compared."""
 _MEMORY_S = 2.0
 _STEP_S = 0.1
 _STRATA = 4
@@ -61,7 +63,11 @@ def compare_stratified(
     p = float(stats.norm.sf(statistic / variance**0.5)) if variance > 0 else 1.0
     weight_of = np.zeros(_STRATA)
     weight_of[usable] = suspect_counts[usable] / healthy_counts[usable]
-    return _weighted_quantile(before, weight_of[stratum_before], 0.95), float(np.quantile(after[kept], 0.95)), p
+    return (
+        _weighted_quantile(before, weight_of[stratum_before], LATENCY_QUANTILE),
+        float(np.quantile(after[kept], LATENCY_QUANTILE)),
+        p,
+    )
 
 
 def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:

@@ -113,7 +113,7 @@ def test_payment_at_a_bad_address_fails_orders_while_payment_is_well(shop: Stage
     assert "failed to charge card: could not charge the card: rpc error: code = Unavailable" in running["checkout"].log
 
 
-def test_the_span_of_a_callee_is_an_error_whatever_its_code_is(
+def test_the_span_of_a_callee_that_failed_is_an_error_whatever_the_code(
     shop: Stage, running: dict[str, Process], receiver: Receiver
 ) -> None:
     shop.set_flag("paymentFailure", "100%")

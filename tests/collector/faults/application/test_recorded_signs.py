@@ -20,7 +20,7 @@ def assert_crash_loop(e: RecordedEpisode, service: str, exit_code: int, line: st
 
 def assert_program_cannot_start(e: RecordedEpisode, service: str, exit_code: int, line: str) -> None:
     """It ends each time, or keeps trying where the original's programs do."""
-    if not e.programs_retry_logins:
+    if not e.retries_logins:
         assert_crash_loop(e, service, exit_code, line)
         return
     assert e.messages(service).count(line) >= 5
@@ -55,7 +55,7 @@ def test_what_wrong_secret_shows(recorded: Recorded) -> None:
 def test_what_buggy_image_shows(recorded: Recorded) -> None:
     for e in recorded("buggy-image"):
         assert "no reachable servers" in e.messages(e.target)
-        assert e.programs_retry_logins or 2 in e.exit_codes(e.target)
+        assert e.retries_logins or 2 in e.exit_codes(e.target)
         assert any(c["image"].endswith(e.parameters["image"]) for c in e.containers(e.target))
         assert "ScalingReplicaSet" in e.reasons(e.target)
 
@@ -84,8 +84,8 @@ def test_what_failing_build_shows(recorded: Recorded) -> None:
     for e in recorded("failing-build"):
         assert e.most_restarts(e.target) == 0
         if e.spans_tell_outcome:
-            assert 0 < e.failed(e.calls_of("server")[1]).mean() < 0.8
-        assert 0 < e.share_failed_at_client() < 0.8
+            assert 0 < e.is_error(e.calls_of("server")[1]).mean() < 0.8
+        assert 0 < e.error_share_at_client() < 0.8
 
 
 def test_what_wrong_environment_shows(recorded: Recorded) -> None:
@@ -132,7 +132,7 @@ def test_what_short_timeout_shows(recorded: Recorded) -> None:
         before, after = e.before(calls), e.after(calls, 7)
         limit_ns = 1e6 * float(e.parameters["variables"]["RPC_TIMEOUT_MS"])
         if e.spans_tell_outcome:
-            assert e.failed(after).mean() > e.failed(before).mean() + 0.02
-            given_up = after[e.failed(after)]
+            assert e.is_error(after).mean() > e.is_error(before).mean() + 0.02
+            given_up = after[e.is_error(after)]
             assert given_up["duration_ns"].median() < 3 * limit_ns + 2e7, "the caller does not wait longer"
         assert e.errors_at_client() > 0

@@ -107,4 +107,4 @@ def test_what_recommendation_cache_failure_shows(recorded: Recorded) -> None:
     for e in recorded("recommendation-cache-failure"):
         before, after = e.series("recommendation", "container_memory_working_set_bytes")
         since_s = (after.index[-1] - e.onset).total_seconds()
-        assert after.iloc[-5:].mean() > (1 + 0.0005 * since_s) * before.max(), "it grows with every miss"
+        assert after.iloc[-5:].mean() > (1 + 0.0007 * since_s) * before.max(), "it grows with every miss"

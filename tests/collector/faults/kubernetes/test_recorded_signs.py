@@ -18,7 +18,7 @@ def test_what_target_port_shows(recorded: Recorded) -> None:
         assert e.most_restarts(e.target) == 0, "the callee is healthy"
         if e.spans_tell_outcome:
             _, client_after = e.calls_of("client")
-            assert e.failed(client_after).all()
+            assert e.is_error(client_after).all()
             assert client_after["attributes"].str.contains("connection refused").any()
         assert e.errors_at_client() > 0
         ports = [port for state in e.states("Service", e.target) for port in state["ports"]]
@@ -130,8 +130,10 @@ def test_what_one_bad_replica_shows(recorded: Recorded) -> None:
         assert e.most_restarts(e.target) == 1, "the image of one pod was changed in place"
         _, after = e.calls_of("server")
         slow = after["duration_ns"] > 8e7
-        failed = e.failed(after).mean() if e.spans_tell_outcome else e.share_failed_at_client()
-        assert 0 < max(failed, slow.mean()) < 0.8
+        if e.spans_tell_outcome:
+            assert 0 < (e.is_error(after) | slow).mean() < 0.8
+        else:
+            assert 0 < max(e.error_share_at_client(), slow.mean()) < 0.8
 
 
 def test_what_wrong_config_key_shows(recorded: Recorded) -> None:

@@ -59,15 +59,15 @@ def test_what_http_abort_shows(recorded: Recorded) -> None:
         assert_untouched(e)
         assert e.errors_at_client() > 0
         if e.spans_tell_outcome:
-            assert e.failed(calls_of_caller(e)).any()
+            assert e.is_error(calls_of_caller(e)).any()
             _, others = e.calls_of("client", 0)
-            assert not e.failed(others[others["service"] != e.parameters["caller"]]).any()
+            assert not e.is_error(others[others["service"] != e.parameters["caller"]]).any()
 
 
 def test_what_connection_reset_shows(recorded: Recorded) -> None:
     for e in recorded("connection-reset"):
         assert_untouched(e)
-        assert e.failed(calls_of_caller(e)).any() if e.spans_tell_outcome else e.errors_at_client() > 0
+        assert e.is_error(calls_of_caller(e)).any() if e.spans_tell_outcome else e.errors_at_client() > 0
 
 
 def test_what_slow_answers_shows(recorded: Recorded) -> None:

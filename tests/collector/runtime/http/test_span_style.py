@@ -33,5 +33,5 @@ def test_an_endpoint_that_answers_500_is_an_error_with_opentelemetry_only() -> N
 
 
 def test_each_convention_has_its_own_attributes_of_the_outcome() -> None:
-    assert OPENTRACING.outcome(Code.UNAVAILABLE) == {"response_code": 14, "response_class": "5xx"}
-    assert OPENTELEMETRY.outcome(Code.UNAVAILABLE) == {"rpc.grpc.status_code": 14}
+    assert OPENTRACING.outcome_attributes(Code.UNAVAILABLE) == {"response_code": 14, "response_class": "5xx"}
+    assert OPENTELEMETRY.outcome_attributes(Code.UNAVAILABLE) == {"rpc.grpc.status_code": 14}

@@ -123,7 +123,7 @@ class Caller:
             raise CallRejectedError(Code.UNAVAILABLE, self._texts.breaker_open(service))
         made = None
         if span is not None:
-            made = self._tracing.client(span, context, {**self._spans.call, "peer.service": service})
+            made = self._tracing.client(span, context, {**self._spans.call_attributes, "peer.service": service})
         start, answered, code = time.perf_counter(), NO_RESPONSE, Code.OK
         try:
             headers = headers_of(context if made is None else context_of(made))
@@ -145,7 +145,7 @@ class Caller:
         finally:
             if made is not None:
                 if self._spans.tell_outcome:
-                    made.set_attributes(self._spans.outcome(code))
+                    made.set_attributes(self._spans.outcome_attributes(code))
                 made.end()
             self._breakers.ended(service, code)
             self._metrics.client(service, operation, "POST", answered).observe(time.perf_counter() - start)

@@ -34,16 +34,16 @@ class SpanStyle:
     convention: Literal["opentracing", "opentelemetry"] = "opentracing"
 
     @property
-    def call(self) -> dict[str, str]:
+    def call_attributes(self) -> dict[str, str]:
         """Attributes of the spans of calls."""
         return {} if self.call_component is None else {"component": self.call_component}
 
     @property
-    def endpoint(self) -> dict[str, str]:
+    def endpoint_attributes(self) -> dict[str, str]:
         """Attributes of the spans of endpoints."""
         return {} if self.endpoint_component is None else {"component": self.endpoint_component}
 
-    def outcome(self, code: Code) -> dict[str, Any]:
+    def outcome_attributes(self, code: Code) -> dict[str, Any]:
         """Return the attributes that tell how a call ended."""
         if self.convention == "opentelemetry":
             return {"rpc.grpc.status_code": int(code)}
