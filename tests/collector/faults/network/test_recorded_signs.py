@@ -28,7 +28,9 @@ def test_what_network_loss_shows(recorded: Recorded) -> None:
         else:
             assert e.view.context.platform == "kubernetes", "only a cluster's cAdvisor may have no network"
         client_before, client_after = e.calls_of("client", 0)
-        slower = client_after["duration_ns"].quantile(0.9) / client_before["duration_ns"].quantile(0.9)
+        # of several pods one loses packets
+        share = 1 - 0.1 / e.app.services[e.target].replicas
+        slower = client_after["duration_ns"].quantile(share) / client_before["duration_ns"].quantile(share)
         assert slower > 3 or not goes_on
 
 
