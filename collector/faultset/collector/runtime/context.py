@@ -9,6 +9,7 @@ from typing import Any
 
 from opentelemetry.context import Context
 
+from faultset.collector.runtime.cpu_time import CpuAccount
 from faultset.collector.runtime.flags import FlagValues
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.persona import Persona
@@ -58,6 +59,7 @@ class ServiceContext:
     persona: Persona
     metrics: Metrics
     flags: FlagValues
+    cpu: CpuAccount = field(default_factory=CpuAccount)
 
     @contextmanager
     def store_span(self, request: RequestContext, store: str, name: str | None) -> Iterator[None]:

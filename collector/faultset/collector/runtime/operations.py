@@ -8,7 +8,6 @@ from typing import Any
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext
 from faultset.collector.runtime.http.deadlines import earliest, now, within
-from faultset.collector.runtime.steps.basic import burn_cpu
 from faultset.collector.runtime.steps.step import compile_steps
 from faultset.collector.spec.app import Operation
 
@@ -52,10 +51,13 @@ def compile_operation(name: str, operation: Operation, service: ServiceContext) 
     async def run(request: RequestContext) -> Any:
         if operation.deadline_s is not None:
             request.deadline = earliest(request.deadline, now() + operation.deadline_s)
-        async with within(request.deadline, service.persona):
-            if operation.work_ms:
-                burn_cpu(operation.work_ms)
+        if operation.work_ms:
+            service.cpu.work(operation.work_ms)
+        if request.deadline is None:
             await steps(request)
+        else:
+            async with within(request.deadline, service.persona):
+                await steps(request)
         return request.reply
 
     return ServedOperation(

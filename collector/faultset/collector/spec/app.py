@@ -47,7 +47,7 @@ class Operation(FrozenModel):
     span
         Name of the server's span; the operation's own name when left out, after the method for an HTTP endpoint.
     work_ms
-        CPU time in milliseconds that it takes on top of what it costs anyway.
+        CPU time in milliseconds that it takes; what the program itself uses for a request is part of it.
     deadline_s
         Within how many seconds a request must be answered; it fails then, as do the calls for it that are under way.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.runtime.signals.tracing import Tracing, context_of, headers_of
+from faultset.collector.runtime.signals.tracing import Tracing, headers_of
 
 
 @pytest.mark.parametrize(("sampling", "kept"), [(1.0, 200), (0.0, 0)])
@@ -14,7 +14,7 @@ def test_the_root_decides_for_a_whole_trace_whether_it_is_kept(sampling: float, 
     assert sum(span.is_recording() for span, _ in roots) == kept
     for root, context in roots:
         client = tracing.client("/geo.Geo/Nearby", context, {})
-        server, _ = tracing.server("/geo.Geo/Nearby", headers_of(context_of(client)), {})
+        server, _ = tracing.server("/geo.Geo/Nearby", headers_of(client), {})
         assert client.is_recording() == server.is_recording() == root.is_recording()
 
 

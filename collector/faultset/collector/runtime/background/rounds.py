@@ -12,7 +12,6 @@ from opentelemetry.trace import Span
 from faultset.collector.runtime.context import RequestContext, ServiceContext
 from faultset.collector.runtime.http.status import BadRequest, RpcError
 from faultset.collector.runtime.signals.tracing import fail, ids_of
-from faultset.collector.runtime.steps.basic import burn_cpu
 from faultset.collector.runtime.steps.step import compile_steps
 from faultset.collector.spec.features.background import BackgroundWork
 
@@ -38,7 +37,7 @@ def compile_round(name: str, work: BackgroundWork, service: ServiceContext) -> R
         """Carry out the steps; return why they failed."""
         try:
             if work.work_ms:
-                burn_cpu(work.work_ms)
+                service.cpu.work(work.work_ms)
             await steps(RequestContext(values=values, trace=context))
         except (RpcError, BadRequest) as error:
             return str(error)

@@ -20,7 +20,7 @@ from faultset.collector.runtime.http.names import Names, UnknownHostError
 from faultset.collector.runtime.http.span_style import SpanStyle
 from faultset.collector.runtime.http.status import CallRejectedError, Code, FailedDial, RpcError
 from faultset.collector.runtime.signals.metrics import NO_RESPONSE, Metrics
-from faultset.collector.runtime.signals.tracing import Tracing, context_of, fail, headers_of
+from faultset.collector.runtime.signals.tracing import Tracing, fail, headers_of, span_of
 
 _DIAL_TIMEOUT_S = 20.0
 
@@ -126,7 +126,7 @@ class Caller:
             made = self._tracing.client(span, context, {**self._spans.call_attributes, "peer.service": service})
         start, answered, code = time.perf_counter(), NO_RESPONSE, Code.OK
         try:
-            headers = headers_of(context if made is None else context_of(made))
+            headers = headers_of(span_of(context) if made is None else made)
             status, answer = await self._post_in_time(at or service, operation, body, headers, timeout_s, deadline)
             answered = str(status)
             if status == 200:
@@ -168,6 +168,8 @@ class Caller:
             if (left_s := deadline - now()) <= 0:
                 raise RpcError(Code.DEADLINE_EXCEEDED, self._texts.deadline_passed())
             headers[HEADER] = header_value(left_s)
+        if self._pool is None and given_up is None and deadline is None:
+            return await self._post(service, operation, body, headers)
         limit = asyncio.timeout_at(earliest(given_up, deadline))
         try:
             async with limit:

@@ -60,9 +60,9 @@ def time_left(headers: Mapping[str, str]) -> float | None:
 
 
 @asynccontextmanager
-async def within(deadline: float | None, texts: ErrorTexts) -> AsyncIterator[None]:
+async def within(deadline: float, texts: ErrorTexts) -> AsyncIterator[None]:
     """Give up what is done inside when a deadline has passed; the failure is gRPC's DEADLINE_EXCEEDED."""
-    limit = asyncio.timeout_at(None if deadline is None else deadline + _GRACE_S)
+    limit = asyncio.timeout_at(deadline + _GRACE_S)
     try:
         async with limit:
             yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal, NoReturn
 
 Level = Literal["trace", "info", "warning", "error", "fatal", "panic"]
@@ -88,4 +89,10 @@ def write_all(output: int, data: bytes) -> None:
 
 def timestamp(time_s: float) -> str:
     """Return a time as log lines have it: UTC with milliseconds."""
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(time_s))}.{int(time_s * 1000) % 1000:03d}Z"
+    milliseconds = int(time_s * 1000)
+    return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(time_s: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time_s))

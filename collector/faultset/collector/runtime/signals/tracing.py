@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -14,6 +15,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from faultset.collector.runtime.signals.spans import RecordedSpan
 
 _PROPAGATOR = TraceContextTextMapPropagator()
+_TRACEPARENT = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+"""The header as our own programs send it; whatever else it may be is left to the propagator."""
 NO_PARENT = Context()
 """Context under which a trace begins."""
 _SAMPLED, _NOT_SAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
@@ -116,9 +119,15 @@ def _parent(context: Context) -> SpanContext | None:
 
 def _told(headers: Mapping[str, str]) -> SpanContext | None:
     """Return the span that headers name, if they do."""
-    if "traceparent" not in headers:
+    told = headers.get("traceparent")
+    if told is None:
         return None
-    return _parent(_PROPAGATOR.extract(headers, NO_PARENT))
+    found = _TRACEPARENT.fullmatch(told) if "tracestate" not in headers else None
+    if found is None:
+        return _parent(_PROPAGATOR.extract(headers, NO_PARENT))
+    trace_id, span_id, flags = (int(part, 16) for part in found.groups())
+    context = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
+    return context if context.is_valid else None
 
 
 def context_of(span: Span) -> Context:
@@ -126,14 +135,14 @@ def context_of(span: Span) -> Context:
     return trace.set_span_in_context(span, NO_PARENT)
 
 
-def headers_of(context: Context) -> dict[str, str]:
-    """Return the headers that hand the span of a context on as parent."""
-    span = trace.get_current_span(context).get_span_context()
-    if not span.is_valid:
+def headers_of(span: Span) -> dict[str, str]:
+    """Return the headers that hand a span on as parent."""
+    context = span.get_span_context()
+    if not context.is_valid:
         return {}
-    headers = {"traceparent": f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"}
-    if span.trace_state:
-        headers["tracestate"] = span.trace_state.to_header()
+    headers = {"traceparent": f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"}
+    if context.trace_state:
+        headers["tracestate"] = context.trace_state.to_header()
     return headers
 
 

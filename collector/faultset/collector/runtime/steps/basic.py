@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-import time
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
+from faultset.collector.runtime.cpu_time import use_cpu
 from faultset.collector.runtime.expressions import getter
 from faultset.collector.runtime.http.caller import may_repeat
 from faultset.collector.runtime.http.deadlines import earliest, now
@@ -142,15 +141,15 @@ class Call(Step):
 
 
 class Work(Step):
-    """Burn CPU time, on top of what the operation costs anyway."""
+    """Use CPU time, on top of what the operation takes anyway."""
 
     keyword = "work"
     cpu_ms: float = Field(ge=0.0, allow_inf_nan=False)
     """CPU time in milliseconds."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that burns."""
-        return lambda request: burn_cpu(self.cpu_ms)
+        """Return a function that uses it."""
+        return lambda request: use_cpu(self.cpu_ms)
 
 
 class Respond(Step):
@@ -181,11 +180,3 @@ def _list(value: Any) -> list[Any]:
     if not isinstance(found, list):
         raise TypeError(f"a list is wanted, found {type(found).__name__}")
     return found
-
-
-def burn_cpu(cpu_ms: float) -> None:
-    """Use CPU time of this thread, however long that takes on a busy or throttled machine."""
-    end = time.thread_time() + cpu_ms / 1000
-    block = bytes(512)
-    while time.thread_time() < end:
-        block = hashlib.sha512(block).digest() * 8

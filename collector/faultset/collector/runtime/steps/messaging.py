@@ -8,7 +8,7 @@ from typing import Any
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
 from faultset.collector.runtime.expressions import getter, number
 from faultset.collector.runtime.http.status import Code, RpcError
-from faultset.collector.runtime.signals.tracing import context_of, fail, headers_of
+from faultset.collector.runtime.signals.tracing import fail, headers_of, span_of
 from faultset.collector.runtime.steps.step import Step
 from faultset.collector.runtime.steps.storage import OnError
 from faultset.collector.runtime.stores.broker import BrokerClient
@@ -58,7 +58,7 @@ class Publish(Step):
                 "peer.service": self.store,
             }
             span = None if self.span is None else service.tracing.producer(self.span, request.trace, attributes)
-            headers = headers_of(request.trace if span is None else context_of(span))
+            headers = headers_of(span_of(request.trace) if span is None else span)
             fields = {"body": json.dumps(message_of(request.values)), **headers}
             try:
                 await broker.publish(self.topic, [fields] * times)

@@ -21,7 +21,7 @@ class BackgroundWork(FrozenModel):
     span
         Name of the span around each round; none when left out.
     work_ms
-        CPU time in milliseconds that a round takes on top of what it costs anyway.
+        CPU time in milliseconds that a round takes; what the program itself uses for it is part of it.
     """
 
     log: str = ""
