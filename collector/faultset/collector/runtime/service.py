@@ -15,6 +15,8 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+import uvloop
+
 from faultset.collector.runtime.app_code import persona_of, read_app
 from faultset.collector.runtime.background.consumers import MessageConsumer
 from faultset.collector.runtime.background.tasks import run_task
@@ -62,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FaultsetError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
-    return asyncio.run(_run(app, service, given))
+    return uvloop.run(_run(app, service, given))
 
 
 def _load(path: str) -> AppSpec:

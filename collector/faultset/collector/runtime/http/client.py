@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import httptools
 
@@ -182,7 +182,7 @@ class _Connection(asyncio.Protocol):
         return await self._answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from http import HTTPStatus
+from typing import cast
 from urllib.parse import parse_qsl, unquote
 
 import httptools
@@ -128,7 +129,7 @@ class _Connection(asyncio.Protocol):
         self._size = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)
         self._transport = transport
         self._server.connections.add(self)
         end = transport.get_extra_info("socket")
