@@ -10,7 +10,8 @@ import signal
 import sys
 import traceback
 
-from faultset.collector.runtime import service, work
+from faultset.collector.runtime import service
+from faultset.collector.runtime.background import work
 from faultset.collector.runtime.stores import server
 
 PROGRAMS = {"faultset-service": service.main, "faultset-store": server.main, "faultset-work": work.main}

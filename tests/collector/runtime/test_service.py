@@ -12,7 +12,9 @@ def test_importing_the_programs_starts_nothing() -> None:
 
     code = (
         "import threading, os\n"
-        "from faultset.collector.runtime import service, work\nfrom faultset.collector.runtime.stores import server\n"
+        "from faultset.collector.runtime import service\n"
+        "from faultset.collector.runtime.background import work\n"
+        "from faultset.collector.runtime.stores import server\n"
         "from faultset.collector.load import process\n"
         "import asyncio, sys\n"
         "assert threading.active_count() == 1\n"

@@ -24,7 +24,7 @@ COLLECTOR = ROOT / "collector" / "faultset" / "collector"
 ENTRIES = (
     "faultset.collector.runtime.service",
     "faultset.collector.runtime.stores.server",
-    "faultset.collector.runtime.work",
+    "faultset.collector.runtime.background.work",
     "faultset.collector.runtime.administration.commands",
     "faultset.collector.load.process",
     "faultset.collector.apps.hotel.operations",

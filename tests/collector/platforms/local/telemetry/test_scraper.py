@@ -37,14 +37,22 @@ def state(metric: str, value: float, *, pod: str | None = None, **labels: str) -
 
 
 def run(
-    work: Callable[[Scraper], Coroutine[Any, Any, None]], *, node: Path | None = None, relay: Path | None = None
+    work: Callable[[Scraper], Coroutine[Any, Any, None]],
+    *,
+    node: Path | None = None,
+    relay: Path | None = None,
+    phase: float = 0.0,
 ) -> Rows:
     """Run the coroutine with a scraper and return all samples."""
 
     async def whole() -> Rows:
         store = MetricStore()
         scraper = Scraper(
-            store, interval_s=INTERVAL_S, node=Peer(node) if node else None, relay=Peer(relay) if relay else None
+            store,
+            interval_s=INTERVAL_S,
+            node=Peer(node) if node else None,
+            relay=Peer(relay) if relay else None,
+            phase=phase,
         )
         try:
             await work(scraper)
@@ -216,7 +224,8 @@ def test_a_peer_that_answers_too_late_is_asked_anew(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-def test_scrapes_fall_on_whole_multiples_of_the_interval() -> None:
+@pytest.mark.parametrize("phase", [0.0, 0.4])
+def test_scrapes_fall_on_a_regular_grid_in_the_phase_of_the_scraper(phase: float) -> None:
     async def work(scraper: Scraper) -> None:
         scraper.set_state([state("x", 1)])
         task = asyncio.create_task(scraper.run())
@@ -225,9 +234,9 @@ def test_scrapes_fall_on_whole_multiples_of_the_interval() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    rows = run(work)
+    rows = run(work, phase=phase)
     step_ns = round(INTERVAL_S * 1e9)
     times = [row["time"] for row in rows]
     assert len(times) >= 3
-    assert not any(time_ns % step_ns for time_ns in times)
+    assert {time_ns % step_ns for time_ns in times} == {round(phase * step_ns)}
     assert len(set(times)) == len(times)

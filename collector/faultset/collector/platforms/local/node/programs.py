@@ -19,7 +19,7 @@ PROGRAMS: dict[str, str] = {
 SCRIPTS: dict[str, str] = {
     **PROGRAMS,
     "faultset-administer": "faultset.collector.runtime.administration.commands:main",
-    "faultset-work": "faultset.collector.runtime.work:main",
+    "faultset-work": "faultset.collector.runtime.background.work:main",
 }
 """Programs that `exec` finds in a container beside those of the system."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import random
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,11 +33,11 @@ _BATCH_ROWS = 1 << 16
 class TelemetryServer:
     """What the process does. Needs a running event loop."""
 
-    def __init__(self, *, node: Peer | None, relay: Peer | None, interval_s: float, folder: Path):
+    def __init__(self, *, node: Peer | None, relay: Peer | None, interval_s: float, folder: Path, phase: float):
         self._metrics = MetricStore()
         self._spans = SpanStore()
         self._folder = folder
-        self._scraper = Scraper(self._metrics, interval_s=interval_s, node=node, relay=relay)
+        self._scraper = Scraper(self._metrics, interval_s=interval_s, node=node, relay=relay, phase=phase)
         self._receiver = Receiver(self._spans)
 
     async def run(self, otlp_ip: str, otlp_port: int, socket_path: Path) -> None:
@@ -117,7 +118,9 @@ async def _run(
 ) -> None:
     node = None if node_socket is None else Peer(Path(node_socket))
     relay = None if relay_socket is None else Peer(Path(relay_socket))
-    telemetry = TelemetryServer(node=node, relay=relay, interval_s=interval_s, folder=Path(folder))
+    telemetry = TelemetryServer(
+        node=node, relay=relay, interval_s=interval_s, folder=Path(folder), phase=random.random()
+    )
     await telemetry.run(otlp_ip, otlp_port, Path(socket_path))
 
 

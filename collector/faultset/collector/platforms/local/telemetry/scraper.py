@@ -55,11 +55,19 @@ class Scraper:
     """Fills a store from the pods' metrics, the node, the relay and the state of the objects.
 
     A pod that does not answer within the interval misses its own samples and nobody else's; its `up` is 0.
+
+    Parameters
+    ----------
+    phase
+        Share of the interval by which instants lie behind its whole multiples. Episodes that run beside each other
+        have different ones, so that their pods are not all asked at the same moment.
     """
 
-    def __init__(self, store: MetricStore, *, interval_s: float, node: Peer | None, relay: Peer | None):
+    def __init__(
+        self, store: MetricStore, *, interval_s: float, node: Peer | None, relay: Peer | None, phase: float = 0.0
+    ):
         self._store = store
-        self._interval_s = interval_s
+        self._interval_s, self._phase = interval_s, phase
         self._node = node
         self._relay = relay
         self._pods: dict[str, Scraped] = {}
@@ -93,9 +101,14 @@ class Scraper:
         self._state = (numbers, values)
 
     async def run(self) -> None:
-        """Scrape for ever, at whole multiples of the interval."""
+        """Scrape for ever, once an interval."""
         interval_ns = round(self._interval_s * 1e9)
-        tick_ns = (time.time_ns() // interval_ns + 1) * interval_ns
+        phase_ns = round(self._phase * interval_ns)
+
+        def latest_ns() -> int:
+            return (time.time_ns() - phase_ns) // interval_ns * interval_ns + phase_ns
+
+        tick_ns = latest_ns() + interval_ns
         while True:
             await asyncio.sleep(max(0, tick_ns - time.time_ns()) / 1e9)
             lag_ns = time.time_ns() - tick_ns
@@ -104,7 +117,7 @@ class Scraper:
                 task = asyncio.create_task(self.scrape(tick_ns))
                 self._ticks.add(task)
                 task.add_done_callback(self._ticks.discard)
-            tick_ns = max(tick_ns + interval_ns, time.time_ns() // interval_ns * interval_ns)
+            tick_ns = max(tick_ns + interval_ns, latest_ns())
 
     async def scrape(self, tick_ns: int) -> None:
         """Take all samples of one instant."""
