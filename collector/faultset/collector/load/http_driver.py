@@ -8,10 +8,9 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from faultset.collector.load.driver import LoadTarget, RequestResult
 from faultset.collector.load.schedule import ScheduledRequest
-from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient
+from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient, host_and_port
 from faultset.collector.runtime.http.names import Names
 
-_PORTS = {"http": 80, "https": 443}
 _IN_PATHS = "/%?=&;:@+,$!*'()"
 """Characters of paths, and of queries in them, that are sent as they are."""
 
@@ -21,7 +20,7 @@ class HttpDriver:
 
     def __init__(self, target: LoadTarget):
         url = urlsplit(target.url)
-        self._host, self._port = url.hostname or "", url.port or _PORTS.get(url.scheme, 80)
+        self._host, self._port = host_and_port(url)
         self._path = url.path.rstrip("/")
         self._headers = f"Host: {url.netloc}\r\nAccept: */*\r\nUser-Agent: faultset\r\n"
         self._timeout_s = target.timeout_s

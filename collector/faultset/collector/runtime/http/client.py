@@ -6,6 +6,7 @@ import asyncio
 import random
 import socket
 from typing import NamedTuple, cast
+from urllib.parse import SplitResult
 
 import httptools
 
@@ -38,6 +39,14 @@ class HttpAnswer(NamedTuple):
 
     status: int
     body: bytes
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def host_and_port(url: SplitResult) -> tuple[str, int]:
+    """Return where a URL leads; the port is its scheme's where it names none."""
+    return url.hostname or "", url.port or _PORTS.get(url.scheme, 80)
 
 
 class HttpClient:

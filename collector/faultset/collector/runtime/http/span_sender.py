@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient
+from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient, host_and_port
 from faultset.collector.runtime.http.names import Names
 from faultset.collector.runtime.signals.spans import RecordedSpan, SpanEncoder
 
@@ -17,7 +17,6 @@ _TIMEOUT_S = 2.0
 _AGAIN_S = 0.5
 _FLUSH_S = 3.0
 _CONNECTION_AGE_S = 60.0
-_PORTS = {"http": 80, "https": 443}
 
 
 def pod_resource(service: str, pod: str, namespace: str | None = None) -> dict[str, str]:
@@ -42,7 +41,7 @@ class SpanSender:
     def __init__(self, resource: Mapping[str, str], endpoint: str, local: str | None):
         url = urlsplit(endpoint)
         self._encoder, self._local, self._encrypted = SpanEncoder(resource), local, url.scheme == "https"
-        self._host, self._port = url.hostname or "", url.port or _PORTS.get(url.scheme, 80)
+        self._host, self._port = host_and_port(url)
         self._head = (
             f"POST {url.path.rstrip('/')}/v1/traces HTTP/1.1\r\nHost: {url.netloc}\r\n"
             "Content-Type: application/x-protobuf\r\nContent-Length: "
