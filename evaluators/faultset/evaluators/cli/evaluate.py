@@ -48,7 +48,11 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     show_default=True,
     help="What a localizer is given: the alarm of a detector, or the true onset.",
 )
-@click.option("--alarm", metavar="DETECTOR", help="Detector whose alarm localizers are given.  [default: spot]")
+@click.option(
+    "--alarm",
+    metavar="DETECTOR",
+    help="Detector whose alarm localizers are given.  [default: trace-errors; spot for data without spans]",
+)
 @click.option(
     "--delays", metavar="auto|SECONDS", help="Also give localizers later alarms: auto, or for instance 0,30,60."
 )
@@ -166,7 +170,6 @@ def evaluate(
         raise UsageError("give either a DATASET to evaluate, or --compare OLD NEW with two folders of results")
     from faultset.evaluators import evaluation_call
     from faultset.evaluators.cli import options
-    from faultset.evaluators.execution.planning.settings import ALARM_DETECTOR
     from faultset.evaluators.results.rows import TASKS
 
     folder = out if out is not None else evaluation_call.results_folder(dataset)
@@ -182,7 +185,7 @@ def evaluate(
             protocol=protocol,
             split=split,
             train=train,
-            alarm=alarm or ALARM_DETECTOR,
+            alarm=alarm,
             delays=options.delays(delays),
             evidence=options.delays(evidence, "budget of evidence"),
             thresholds=comma_separated(*thresholds),

@@ -13,7 +13,7 @@ from faultset.core.errors import DataError
 from faultset.datasets.checks.references import ReferenceGaps, gap_messages, reference_gaps
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import read_context
-from faultset.datasets.format.episodes import EPISODES, TRUTH
+from faultset.datasets.format.episodes import EPISODES, TELEMETRY, TRUTH
 from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.format.truth import read_label
 from faultset.datasets.remote.file_systems import is_url, local_path
@@ -23,6 +23,7 @@ from faultset.evaluators.execution.remote_episodes import EpisodeLocation
 from faultset.evaluators.results.truth import Truth, truth_of
 
 _READERS = 4
+_SPANS = f"{TELEMETRY}/spans.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,8 @@ class DatasetSource:
     """Dataset folder; for a URL a local copy of contexts and labels."""
     truths: tuple[Truth, ...]
     splits: dict[str, dict[str, list[str]]]
+    has_spans: bool
+    """Whether every episode has spans."""
     url: str | None = None
     checksums: dict[str, dict[str, str]] = field(default_factory=dict)
     """Episode -> file -> SHA-256."""
@@ -57,6 +60,7 @@ class DatasetSource:
             folder=root,
             truths=truths,
             splits={name: dict(split) for name, split in dataset.splits.items()},
+            has_spans=all(_SPANS in files and files[_SPANS].rows for files in dataset.files.values()),
             url=url,
             checksums={
                 episode: {name: record.sha256 for name, record in files.items()}
