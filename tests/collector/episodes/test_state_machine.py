@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,6 +65,14 @@ def test_an_episode_goes_through_all_phases_in_order() -> None:
         Command.TEARDOWN,
     ]
     assert subject.failure == ""
+
+
+@pytest.mark.parametrize(("cooldown_s", "settling_s"), [(2, 2), (5, 5), (15, 5), (60, 50)])
+def test_telemetry_is_read_in_the_last_seconds_of_the_cool_down(cooldown_s: float, settling_s: float) -> None:
+    subject = machine()
+    subject.plan = replace(PLAN, phases=replace(PLAN.phases, cooldown_s=cooldown_s))
+    times = {command: at for at, command in drive(subject) if command in (Command.UNDO, Command.COLLECT)}
+    assert times[Command.COLLECT] - times[Command.UNDO] == settling_s
 
 
 @pytest.mark.parametrize("onset_s", [80.0, 95.5, 119.9])

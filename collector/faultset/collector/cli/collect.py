@@ -156,7 +156,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 @click.option("--warmup", type=DURATION, help="Load before the view begins.")
 @click.option("--baseline", type=DURATION, help="Healthy part of the view, on average.")
 @click.option("--fault", type=DURATION, help="Faulty part of the view, on average.")
-@click.option("--cooldown", type=DURATION, help="Load after the recovery.")
+@click.option("--cooldown", type=DURATION, help="Time after the recovery for telemetry that is late.")
 @click.option(
     "--step",
     type=DURATION,

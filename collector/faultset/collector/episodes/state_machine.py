@@ -136,7 +136,7 @@ class EpisodeMachine:
                 return [Command.TEARDOWN]
             case Phase.RECOVER if event.command is Command.UNDO:
                 self.phase = Phase.COOLDOWN
-                self.deadline_ns = event.now_ns + int(self.plan.phases.cooldown_s * SECOND_NS)
+                self.deadline_ns = event.now_ns + int(self.plan.phases.settling_s * SECOND_NS)
                 return []
             case Phase.COOLDOWN if self._is_due(event):
                 self.phase, self.deadline_ns = Phase.COLLECT, None
