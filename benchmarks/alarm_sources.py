@@ -24,7 +24,6 @@ import pandas as pd
 from faultset.datasets import open_dataset
 from faultset.evaluators import evaluate
 from faultset.evaluators.evaluation import Evaluation
-from faultset.evaluators.execution.planning.settings import ALARM_DETECTOR
 from faultset.evaluators.leaderboards.records import ALL_APPS
 from faultset.evaluators.statistics.clusters import clustered_mean
 
@@ -114,7 +113,7 @@ def main(dataset: str, detectors: str, localizers: str, detection_only: bool, wo
     """Print the table, and which detector it chooses."""
     names, where = detectors.split(","), [] if detection_only else localizers.split(",")
 
-    def localization_cells(protocol: Literal["oracle", "detected"], alarm: str = ALARM_DETECTOR) -> str:
+    def localization_cells(protocol: Literal["oracle", "detected"], alarm: str | None = None) -> str:
         if not where:
             return ""
         done = evaluate(

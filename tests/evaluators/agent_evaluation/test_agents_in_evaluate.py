@@ -29,6 +29,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluation, Path]:
         ["spot", "max-z", "constant-pair"],
         agents=["scripted", "random-agent"],
         agent_settings=AgentSettings(trials=2),
+        alarm="spot",
         workers=1,
         out=out,
     )
@@ -79,7 +80,7 @@ def test_every_run_is_kept_with_its_trajectory(done: tuple[Evaluation, Path]) ->
 
 def test_runs_that_were_made_before_score_exactly_as_when_they_were_made(done: tuple[Evaluation, Path]) -> None:
     evaluation, out = done
-    again = evaluate(SAMPLE, ["spot", "max-z", "constant-pair"], agents=[out / "agent-runs"], workers=1)
+    again = evaluate(SAMPLE, ["spot", "max-z", "constant-pair"], alarm="spot", agents=[out / "agent-runs"], workers=1)
 
     def scores(one: Evaluation) -> list[tuple[object, ...]]:
         return [
@@ -100,7 +101,7 @@ def test_runs_whose_trajectories_are_damaged_or_gone_still_count(done: tuple[Eva
     first, second, *_ = sorted((copy / "trajectories").iterdir())
     first.unlink()
     second.write_bytes(b"\xff\x00 cut in the mid")
-    again = evaluate(SAMPLE, ["spot", "max-z"], agents=[copy], workers=1)
+    again = evaluate(SAMPLE, ["spot", "max-z"], alarm="spot", agents=[copy], workers=1)
     assert len(again.agent_looks) == len(again.agent_runs) - 2
     assert {row.status for row in again.rows if row.baseline == "scripted"} <= {"ok", "no_alarm"}
 
@@ -119,7 +120,7 @@ def test_runs_on_other_episodes_are_refused_in_one_sentence(tmp_path: Path) -> N
 
 
 def test_an_alarm_that_nobody_tells_is_asked_for() -> None:
-    with pytest.raises(UsageError, match="add spot or a localizer to --baselines"):
+    with pytest.raises(UsageError, match="add trace-errors or a localizer to --baselines"):
         evaluate(SAMPLE, ["ksigma"], agents=["scripted"], workers=1)
 
 

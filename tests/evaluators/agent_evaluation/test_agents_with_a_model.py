@@ -57,7 +57,7 @@ def asked_of(
     chosen = AgentSettings(trials=trials, server=address, prices=prices, **settings)
     agents = ["gpt-w-shell"]
     where: dict[str, Any] = {"workers": 1} if scheduler is None else {"scheduler": scheduler}
-    done = evaluate(SAMPLE, ["spot", "max-z"], agents=agents, agent_settings=chosen, out=out, **where)
+    done = evaluate(SAMPLE, ["spot", "max-z"], alarm="spot", agents=agents, agent_settings=chosen, out=out, **where)
     return done, len(server.requests) - before
 
 

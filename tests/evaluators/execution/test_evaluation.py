@@ -22,7 +22,7 @@ from faultset.datasets.training.folds import cross_folds, folds_of_split
 from faultset.evaluators.execution.dask_clients import local_client
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.planning.plan import EvaluationPlan, make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
+from faultset.evaluators.execution.planning.settings import EvaluationSettings, default_alarm_detector
 from faultset.evaluators.execution.scheduling import run_plan
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports.page import render
@@ -149,6 +149,14 @@ def test_the_named_detector_is_asked_even_when_it_was_not_chosen(example_dataset
     name = {number: subject.name for number, subject in enumerate(plan.context.runs)}
     assert {name[n] for fit in plan.fits for n in fit.runs} == {"max-z", "spot", "max-z-detector"}
     assert {name[n] for batch in plan.batches for n in batch.runs} == {"max-z"}
+
+
+def test_the_default_alarm_reads_spans_where_every_episode_has_some(example_dataset: Path):
+    dataset = open_dataset(example_dataset)
+    assert default_alarm_detector(DatasetSource.of(dataset)) == "trace-errors"
+    first, *_ = dataset.files
+    dataset.files[first] = {name: file for name, file in dataset.files[first].items() if "spans" not in name}
+    assert default_alarm_detector(DatasetSource.of(dataset)) == "spot"
 
 
 def test_the_report_holds_all_that_a_reader_must_see(evaluated):

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
 
 ALARM_DETECTOR = "trace-errors"
-"""Chosen by `benchmarks/alarm_sources.py`: of those that alarm in less than 5 % of the episodes without a fault, the one
-that finds most faults."""
+"""Chosen by `benchmarks/alarm_sources.py`: it finds most faults of those that alarm in less than 5 % of the episodes
+without one."""
 ALARM_DETECTOR_WITHOUT_SPANS = "spot"
 """Reads metrics, which every dataset has."""
 
