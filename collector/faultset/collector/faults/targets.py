@@ -42,7 +42,10 @@ def callers_of(app: AppSpec, service: str) -> tuple[str, ...]:
 
 
 def stores_of_requests(app: AppSpec) -> tuple[str, ...]:
-    """Return the stores that requests wait for: caches, and databases that somebody reads later than at its start."""
+    """Return the stores that requests wait for: caches, and databases that somebody reads later than at its start.
+
+    A store that a service only connects to, without a step that uses it, is none of them.
+    """
 
     def waits(user: str) -> bool:
         has_cache = any(app.services[store].kind == "cache" for store in app.stores(user))
@@ -51,9 +54,15 @@ def stores_of_requests(app: AppSpec) -> tuple[str, ...]:
     return tuple(
         name
         for name, service in app.services.items()
-        if (service.kind == "cache" and app.consumers(name))
-        or (service.kind == "database" and any(waits(user) for user in app.consumers(name)))
+        if (service.kind == "cache" and _users(app, name))
+        or (service.kind == "database" and any(waits(user) for user in _users(app, name)))
     )
+
+
+def _users(app: AppSpec, store: str) -> tuple[str, ...]:
+    """Return the services with a step that uses a store, and those of which no steps are known."""
+    steps = {user: [step for _, step in app.services[user].steps()] for user in app.consumers(store)}
+    return tuple(user for user, own in steps.items() if not own or any(store in one.stores_used() for one in own))
 
 
 def own_stores_of_requests(app: AppSpec) -> tuple[str, ...]:
