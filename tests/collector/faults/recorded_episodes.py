@@ -10,6 +10,7 @@ import pandas as pd
 
 from faultset.collector.apps import load_app
 from faultset.collector.runtime.app_code import persona_of
+from faultset.collector.verdicts.rollouts import rolled_out_services
 from faultset.datasets.format.truth import read_evidence, read_label
 from faultset.datasets.views import EpisodeView
 
@@ -111,6 +112,19 @@ class RecordedEpisode:
                 key = (str(pod), container["name"])
                 found[key] = max(found.get(key, 0), container["restartCount"])
         return found
+
+    @property
+    def rolled_out(self) -> frozenset[str]:
+        """Services of which a healthy build was rolled out beside the fault; their new pods start under it."""
+        return rolled_out_services(self.evidence)
+
+    def of_pod(self, spans: pd.DataFrame) -> pd.DataFrame:
+        """Those of the target's own spans that come from the pod that the fault hit, which may have siblings."""
+        return spans[spans["pod"].astype(str) == self.parameters["pod"]]
+
+    @property
+    def replicas(self) -> int:
+        return self.app.services[self.target].replicas
 
     def exit_codes(self, service: str) -> set[int]:
         return {c["exitCode"] for c in self.containers(service) if c.get("exitCode") is not None}

@@ -39,7 +39,8 @@ def test_what_ad_failure_shows(recorded: Recorded) -> None:
     for e in recorded("ad-failure"):
         before, after = error_shares(e, "ad", "server")
         assert before == 0
-        assert 0 < after < 0.3
+        assert after < 0.3
+        assert after > 0 or e.label.verdict == "silent", "few calls, of which a small share fails"
 
 
 def test_what_ad_high_cpu_shows(recorded: Recorded) -> None:
@@ -51,7 +52,8 @@ def test_what_ad_high_cpu_shows(recorded: Recorded) -> None:
 def test_what_ad_manual_gc_shows(recorded: Recorded) -> None:
     for e in recorded("ad-manual-gc"):
         before, after = median_ms(e, "ad")
-        assert after > 2 * before
+        hanging = e.after(e.requests, 10.0, "scheduled")["outcome"].isin(["unfinished", "timeout"])
+        assert after > 2 * before or (pd.isna(after) and hanging.any()), "on a slow machine no call ends any more"
 
 
 def test_what_cart_failure_shows(recorded: Recorded) -> None:

@@ -23,13 +23,13 @@ def test_what_network_loss_shows(recorded: Recorded) -> None:
         dropped = "container_network_transmit_packets_dropped_total"
         if (e.target, dropped) in e.view.wide().columns:
             before, after = e.series(e.target, dropped)
-            assert before.max() == 0
+            assert before.iloc[:-1].max() == 0, "the last second before the onset is measured in the one after it"
             assert after.sum() > 0
         else:
             assert e.view.context.platform == "kubernetes", "only a cluster's cAdvisor may have no network"
         client_before, client_after = e.calls_of("client", 0)
         # of several pods one loses packets
-        share = 1 - 0.1 / e.app.services[e.target].replicas
+        share = 1 - 0.1 / e.replicas
         slower = client_after["duration_ns"].quantile(share) / client_before["duration_ns"].quantile(share)
         assert slower > 3 or not goes_on
 
@@ -41,7 +41,8 @@ def test_what_network_delay_shows(recorded: Recorded) -> None:
         _, client = e.calls_of("client", 0)
         _, server = e.calls_of("server", 0)
         latency_ns = e.parameters["latency_s"] * 1e9
-        assert client["duration_ns"].median() > 0.8 * latency_ns, "client spans are long"
+        # of several pods one is slow
+        assert client["duration_ns"].quantile(1 - 0.5 / e.replicas) > 0.8 * latency_ns, "client spans are long"
         if not e.app.services[e.target].calls and not e.app.services[e.target].stores:
             assert server["duration_ns"].median() < 0.2 * latency_ns, "server spans are short"
 
@@ -49,19 +50,22 @@ def test_what_network_delay_shows(recorded: Recorded) -> None:
 def test_what_network_partition_shows(recorded: Recorded) -> None:
     for e in recorded("network-partition"):
         runs_on(e)
-        assert e.calls_of("server", 5)[1].empty
+        assert e.of_pod(e.calls_of("server", 5)[1]).empty
         hanging = e.after(e.requests, 0, "scheduled")["outcome"].isin(["unfinished", "timeout"])
         # a program that gives up on its cache panics
         ended = [c for c in e.consumers if e.most_restarts(c) and "timeout" in e.messages(c)]
-        assert hanging.any() or ended
+        # of several pods one is cut off, and its callers ask the others
+        assert hanging.any() or ended or e.replicas > 1
 
 
 def test_what_http_abort_shows(recorded: Recorded) -> None:
     for e in recorded("http-abort"):
         assert_untouched(e)
-        assert e.errors_at_client() > 0
+        # a call in the background may be repeated before anybody misses it
+        assert e.errors_at_client() > 0 or e.label.verdict != "manifest"
         if e.spans_tell_outcome:
-            assert e.is_error(calls_of_caller(e)).any()
+            calls = calls_of_caller(e)
+            assert e.is_error(calls).any() or (calls.empty and e.label.verdict != "manifest")
             _, others = e.calls_of("client", 0)
             assert not e.is_error(others[others["service"] != e.parameters["caller"]]).any()
 
@@ -85,7 +89,11 @@ def test_what_bandwidth_limit_shows(recorded: Recorded) -> None:
     for e in recorded("bandwidth-limit"):
         assert_untouched(e)
         _, sent = e.series(e.target, "container_network_transmit_bytes_total")
-        assert sent.median() <= 1.3 * e.parameters["bytes_per_s"]
+        if e.replicas == 1:
+            assert sent.median() <= 1.3 * e.parameters["bytes_per_s"]
+        else:
+            before, after = (e.of_pod(calls) for calls in e.calls_of("server"))
+            assert len(after) < len(before), "the pod serves less"
 
 
 def test_what_network_jitter_shows(recorded: Recorded) -> None:
