@@ -1,9 +1,9 @@
 """What an episode takes beyond its phases: start, deploy, snapshot, write, teardown.
 
-    python benchmarks/collection/episode_overhead.py [--profile quick|standard]
+    python benchmarks/collection/episode_overhead.py [--profile quick|standard] [--platform kubernetes] [--normal 0]
 
-Runs one episode without a fault and one with target-port, one after the other, and prints one JSON object. The
-recovery after the undo is a phase: how long it takes is the application's matter.
+Runs one episode without a fault (`--normal`) and one with target-port, one after the other, and prints one JSON
+object. The recovery after the undo is a phase: how long it takes is the application's matter.
 """
 
 from __future__ import annotations
@@ -27,11 +27,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", choices=("quick", "standard"), default="quick")
     parser.add_argument("--platform", choices=platform_names(), default="local")
+    parser.add_argument("--normal", type=int, default=1, help="episodes without a fault")
     arguments = parser.parse_args()
     profile, platform = arguments.profile, arguments.platform
     phases = profile_phases(profile, platform)
     request = make_request(
-        faults=["target-port"], apps=["hotel"], targets=["geo"], platform=platform, seed=1, normal=1, profile=profile
+        faults=["target-port"],
+        apps=["hotel"],
+        targets=["geo"],
+        platform=platform,
+        seed=1,
+        normal=arguments.normal,
+        profile=profile,
     )
     rows = []
     for plan in plan_campaign(request):
