@@ -114,11 +114,11 @@ class RecordedEpisode:
         return found
 
     @property
-    def rolled_out(self) -> frozenset[str]:
+    def rolled_out_services(self) -> frozenset[str]:
         """Services of which a healthy build was rolled out beside the fault; their new pods start under it."""
         return rolled_out_services(self.evidence)
 
-    def of_pod(self, spans: pd.DataFrame) -> pd.DataFrame:
+    def spans_of_hit_pod(self, spans: pd.DataFrame) -> pd.DataFrame:
         """Those of the target's own spans that come from the pod that the fault hit, which may have siblings."""
         return spans[spans["pod"].astype(str) == self.parameters["pod"]]
 

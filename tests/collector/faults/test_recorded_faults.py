@@ -36,9 +36,9 @@ def test_injection_and_recovery_are_proved(name: str, recorded: Recorded) -> Non
 @pytest.mark.parametrize("name", [name for name, spec in faults().items() if spec.gray])
 def test_a_gray_fault_restarts_no_container_of_the_application(name: str, recorded: Recorded) -> None:
     for episode in recorded(name):
-        services = set(episode.view.objects()["service"].dropna().astype(str)) - episode.rolled_out
+        services = set(episode.view.objects()["service"].dropna().astype(str)) - episode.rolled_out_services
         # whoever waits two seconds for its cache panics
-        services -= {name for name in episode.consumers if "timeout" in episode.messages(name)}
+        services -= {user for user in episode.consumers if "timeout" in episode.messages(user)}
         assert {service: count for service in services if (count := episode.most_restarts(service))} == {}
 
 

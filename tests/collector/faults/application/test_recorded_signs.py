@@ -28,7 +28,7 @@ def assert_program_cannot_start(e: RecordedEpisode, service: str, exit_code: int
     assert "Started" in e.reasons(service)
 
 
-def refusal(e: RecordedEpisode, database: str) -> tuple[int, str]:
+def login_refusal(e: RecordedEpisode, database: str) -> tuple[int, str]:
     """How a program ends whose password a database refuses, and what it says."""
     is_postgresql = "postgresql" in e.app.services[database].program
     return (1, "password authentication failed") if is_postgresql else (2, "Authentication failed")
@@ -46,18 +46,18 @@ def test_what_revoke_auth_shows(recorded: Recorded) -> None:
 
 def test_what_user_unregistered_shows(recorded: Recorded) -> None:
     for e in recorded("user-unregistered"):
-        assert_program_cannot_start(e, e.consumers[0], *refusal(e, e.target))
+        assert_program_cannot_start(e, e.consumers[0], *login_refusal(e, e.target))
 
 
 def test_what_auth_missing_shows(recorded: Recorded) -> None:
     for e in recorded("auth-missing"):
-        assert_program_cannot_start(e, e.consumers[0], *refusal(e, e.target))
+        assert_program_cannot_start(e, e.consumers[0], *login_refusal(e, e.target))
 
 
 def test_what_wrong_secret_shows(recorded: Recorded) -> None:
     for e in recorded("wrong-secret"):
         (database,) = [name for name in e.app.stores(e.target) if e.app.services[name].kind == "database"]
-        assert_program_cannot_start(e, e.target, *refusal(e, database))
+        assert_program_cannot_start(e, e.target, *login_refusal(e, database))
         assert "ScalingReplicaSet" in e.reasons(e.target)
         assert e.errors_at_client() > 0 or not e.app.services[e.target].port
 
@@ -138,7 +138,9 @@ def test_what_retry_storm_shows(recorded: Recorded) -> None:
             calls = served[served["trace_id"].isin(requests)]
         before, after = e.before(calls), e.after(calls, 7)
         per_request = [len(part) / max(1, part["trace_id"].nunique()) for part in (before, after)]
-        assert per_request[1] > 1.02 * per_request[0], "a request makes more calls than before"
+        # a timeout above what calls usually take is met by few of them
+        factor = 1.1 if e.parameters["share_of_usual"] < 1 else 1.02
+        assert per_request[1] > factor * per_request[0], "a request makes more calls than before"
 
 
 def test_what_short_timeout_shows(recorded: Recorded) -> None:

@@ -50,7 +50,7 @@ def test_what_network_delay_shows(recorded: Recorded) -> None:
 def test_what_network_partition_shows(recorded: Recorded) -> None:
     for e in recorded("network-partition"):
         runs_on(e)
-        assert e.of_pod(e.calls_of("server", 5)[1]).empty
+        assert e.spans_of_hit_pod(e.calls_of("server", 5)[1]).empty
         hanging = e.after(e.requests, 0, "scheduled")["outcome"].isin(["unfinished", "timeout"])
         # a program that gives up on its cache panics
         ended = [c for c in e.consumers if e.most_restarts(c) and "timeout" in e.messages(c)]
@@ -92,7 +92,7 @@ def test_what_bandwidth_limit_shows(recorded: Recorded) -> None:
         if e.replicas == 1:
             assert sent.median() <= 1.3 * e.parameters["bytes_per_s"]
         else:
-            before, after = (e.of_pod(calls) for calls in e.calls_of("server"))
+            before, after = (e.spans_of_hit_pod(calls) for calls in e.calls_of("server"))
             assert len(after) < len(before), "the pod serves less"
 
 

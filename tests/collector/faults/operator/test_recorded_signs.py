@@ -16,7 +16,7 @@ _NO_ROOM = "Insufficient cpu|Insufficient memory|Too many pods|pod topology spre
 def assert_clients_feel_nothing(e: RecordedEpisode) -> None:
     assert e.errors_at_client() == 0
     # a rollout beside the fault may be felt, and nobody can tell then what was
-    assert e.label.verdict != "manifest" or e.rolled_out
+    assert e.label.verdict != "manifest" or e.rolled_out_services
 
 
 def assert_resource_is_the_cause(e: RecordedEpisode) -> None:
@@ -66,7 +66,7 @@ def test_unknown_update_strategy_shows_nothing(recorded: Recorded) -> None:
         assert_clients_feel_nothing(e)
         assert_untouched(e)
         warnings = e.events[e.events["type"] == "Warning"]
-        assert set(warnings["service"].dropna().astype(str)) <= e.rolled_out
+        assert set(warnings["service"].dropna().astype(str)) <= e.rolled_out_services
 
 
 def test_what_nonexistent_storage_class_shows(recorded: Recorded) -> None:
