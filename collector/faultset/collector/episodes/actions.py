@@ -20,7 +20,7 @@ from faultset.collector.episodes.health import (
 )
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.live_faults import live_fault
-from faultset.collector.episodes.recording.contexts import LiveRecording
+from faultset.collector.episodes.recording.contexts import LiveRecording, read_early
 from faultset.collector.episodes.recording.writer import write_episode
 from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.episodes.state_machine import EpisodeMachine, Phase
@@ -231,6 +231,8 @@ class EpisodeActions:
         record, was_injected = self.record, self.record.inject_start_ns is not None
         record.recover_start_ns = self._clock.time_ns()
         if self.machine.phase is Phase.RECOVER:
+            if self._attempt is None:
+                read_early(self.platform, self._bounds(self.machine.view_end_ns), record.inject_start_ns)
             self.confirm()
             for one in record.unconfirmed:
                 record.add_evidence("injection", one.target, False, "nothing showed that the fault took effect")

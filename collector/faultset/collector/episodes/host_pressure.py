@@ -16,8 +16,8 @@ BUSY_SHARE = 0.8
 """Share of the time in which some process waits for a processor, from which on the machine counts as busy."""
 LEAST_FREE_CORES = 0.1
 """How much of one core is free at least on a machine that does not count as busy."""
-CORES_OF_AN_EPISODE = 0.7
-"""What has to be free for one more episode beside others: it needs up to a third of a core, and more in bursts."""
+CORES_OF_AN_EPISODE = 0.5
+"""What has to be free for one more episode beside others: it needs a quarter of a core, and more in bursts."""
 ROOM_WINDOW_S = 30.0
 """For how long that has to be free: episodes that have begun without load yet count by what their deployment took."""
 START_WINDOW_S = 5.0

@@ -48,6 +48,19 @@ class SeriesReader(Protocol):
         ...
 
 
+@runtime_checkable
+class EarlyReader(Protocol):
+    """A source that takes long to read, and may begin while the application recovers."""
+
+    def read_early(self, start_ns: int, end_ns: int, healthy_until_ns: int) -> None:
+        """Begin to read `[start_ns, healthy_until_ns)` of a window that has passed, without waiting for it.
+
+        The snapshot of `[start_ns, end_ns)` that follows is the same as without. No fault acted before
+        `healthy_until_ns`, so that telemetry from then was not held back.
+        """
+        ...
+
+
 class ObjectReader(Protocol):
     """What an added source sees of the platform."""
 

@@ -64,7 +64,8 @@ class JsonServer:
                 outer.headers.append(dict(self.headers.items()))
                 status, missing = 200, 0
                 try:
-                    data = json.dumps(outer.answer(self.command, parts.path, params, body)).encode()
+                    answer = outer.answer(self.command, parts.path, params, body)
+                    data = json.dumps(answer, separators=(",", ":")).encode()
                 except Refused as error:
                     status = error.status
                     data = error.body if isinstance(error.body, bytes) else json.dumps(error.body).encode()
@@ -202,17 +203,21 @@ class Jaeger:
             return {"data": None, "errors": self.errors}
         service, tags = params["service"][0], json.loads(params.get("tags", ["{}"])[0])
         start, end, limit = (int(params[name][0]) for name in ("start", "end", "limit"))
-        chosen = [trace for trace in self.traces if _matches(trace, service, start, end, tags)]
+        least_us = 1e6 * float(params.get("minDuration", ["0s"])[0].removesuffix("s"))
+        chosen = [trace for trace in self.traces if _matches(trace, service, start, end, tags, least_us)]
         chosen.sort(key=lambda trace: -min(span["startTime"] for span in trace["spans"]))
         return {"data": chosen[:limit], "total": 0, "limit": 0, "offset": 0, "errors": None}
 
 
-def _matches(trace: Mapping[str, Any], service: str, start: int, end: int, tags: Mapping[str, str]) -> bool:
+def _matches(
+    trace: Mapping[str, Any], service: str, start: int, end: int, tags: Mapping[str, str], least_us: float
+) -> bool:
     for span in trace["spans"]:
         process = trace["processes"][span["processID"]]
         found = {tag["key"]: tag["value"] for tag in [*span["tags"], *process["tags"]]}
         is_tagged = all(found.get(key) == value for key, value in tags.items())
-        if process["serviceName"] == service and start <= span["startTime"] <= end and is_tagged:
+        is_within = start <= span["startTime"] <= end and span["duration"] >= least_us
+        if process["serviceName"] == service and is_within and is_tagged:
             return True
     return False
 

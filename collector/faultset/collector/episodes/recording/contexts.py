@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.sources.contract import EarlyReader
 from faultset.collector.sources.recorder import SourceRows
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
@@ -57,6 +58,13 @@ def recorded_rows(platform: EpisodePlatform, table: str, start_ns: int, end_ns: 
     """Yield the rows of a table that were known at the end of a window."""
     for batch in platform.sources[table].snapshot(start_ns, end_ns) if table in platform.sources else ():
         yield finished(batch, end_ns) if table == "spans" else batch
+
+
+def read_early(platform: EpisodePlatform, bounds: ViewBounds, fault_ns: int | None) -> None:
+    """Begin to read what was recorded before the fault; within the view nothing else may use the platform."""
+    for source in platform.sources.values():
+        if isinstance(source, EarlyReader):
+            source.read_early(bounds.start_ns, bounds.end_ns, fault_ns or bounds.end_ns)
 
 
 def finished(batch: pa.RecordBatch, end_ns: int) -> pa.RecordBatch:

@@ -15,12 +15,12 @@ from faultset.core.errors import PlatformError
 
 LEAST_MEMORY_MIB = 700
 LEAST_DISK_MIB = 500
-EPISODES_PER_CORE = 2
+EPISODES_PER_CORE = 4
 MEMORY_PER_EPISODE = 600 * 2**20
 
 
 def episode_capacity() -> int:
-    """Return how many episodes this machine runs at a time without disturbing each other."""
+    """Return how many episodes run at a time at most; fewer do while the machine is short of CPU."""
     cores = len(os.sched_getaffinity(0))
     fit_in_memory = int(psutil.virtual_memory().available * 0.8 / MEMORY_PER_EPISODE)
     return max(1, min(cores * EPISODES_PER_CORE, fit_in_memory))
@@ -84,7 +84,7 @@ def _disk() -> Requirement:
 
 def _cores() -> Requirement:
     cores = len(os.sched_getaffinity(0))
-    return Requirement("cores", True, f"{cores}; collect runs {episode_capacity()} episodes at a time", "")
+    return Requirement("cores", True, f"{cores}; collect runs up to {episode_capacity()} episodes at a time", "")
 
 
 def _load() -> Requirement:

@@ -33,8 +33,8 @@ class Endpoint(Protocol):
     name: str
     """For messages: Prometheus at service observe/prometheus-server:80."""
 
-    def get(self, path: str, params: Parameters | None = None) -> Any:
-        """Return the parsed answer.
+    def body(self, path: str, params: Parameters | None = None) -> bytes:
+        """Return the answer as it was sent.
 
         Raises
         ------
@@ -45,8 +45,12 @@ class Endpoint(Protocol):
         """
         ...
 
+    def get(self, path: str, params: Parameters | None = None) -> Any:
+        """Return the parsed answer; raise CutAnswer or PlatformError as `body` does."""
+        return parsed(self.body(path, params), self.name, path)
 
-class ProxiedEndpoint:
+
+class ProxiedEndpoint(Endpoint):
     """A Service of the cluster, reached through the API server, so that a kubeconfig is enough.
 
     Parameters
@@ -76,10 +80,10 @@ class ProxiedEndpoint:
         reached = f"https:{service}:{port}" if scheme == "https" else f"{service}:{port}"
         self._root = f"/api/v1/namespaces/{namespace}/services/{reached}/proxy{self.prefix}"
 
-    def get(self, path: str, params: Parameters | None = None) -> Any:
-        """Return the parsed answer; raise CutAnswer or PlatformError."""
+    def body(self, path: str, params: Parameters | None = None) -> bytes:
+        """Return the answer as it was sent; raise CutAnswer or PlatformError."""
         try:
-            body = self._api.call(
+            return self._api.call(
                 "GET",
                 self._root + path,
                 query=params,
@@ -89,10 +93,9 @@ class ProxiedEndpoint:
             )
         except PlatformError as error:
             raise type(error)(f"{self.name} does not give {path}: {error}") from None
-        return _parsed(body, self.name, path)
 
 
-class UrlEndpoint:
+class UrlEndpoint(Endpoint):
     """A server at an address that the user names.
 
     Parameters
@@ -122,8 +125,8 @@ class UrlEndpoint:
         self._has_answered = False
         self._pool = urllib3.PoolManager(retries=False)
 
-    def get(self, path: str, params: Parameters | None = None) -> Any:
-        """Return the parsed answer; raise CutAnswer or PlatformError."""
+    def body(self, path: str, params: Parameters | None = None) -> bytes:
+        """Return the answer as it was sent; raise CutAnswer or PlatformError."""
         url = self._root + path + (f"?{urlencode(params, doseq=True)}" if params else "")
         # a server that has never answered is more likely misspelt than restarting
         retry_timeout_s = (
@@ -145,7 +148,7 @@ class UrlEndpoint:
             else:
                 if 200 <= response.status < 300:
                     self._has_answered = True
-                    return _parsed(response.data, self.name, path)
+                    return response.data
                 if response.status not in _BUSY or time.monotonic() + pause_s > deadline or _is_verdict(response.data):
                     raise self._refusal(response, path)
             time.sleep(pause_s)
@@ -174,7 +177,8 @@ def _is_verdict(body: bytes) -> bool:
     return isinstance(said, dict) and said.get("status") == "error"
 
 
-def _parsed(body: bytes, name: str, path: str) -> Any:
+def parsed(body: bytes, name: str, path: str) -> Any:
+    """Return what an answer's JSON says; raise CutAnswer, which names server and path, where it is not whole."""
     try:
         return json.loads(body)
     except ValueError:

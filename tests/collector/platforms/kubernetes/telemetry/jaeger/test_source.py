@@ -122,6 +122,53 @@ def test_the_window_has_its_start_but_not_its_end(source, jaeger) -> None:
     assert [row["span_id"][-2:] for row in _rows(source(), 0, 10)] == ["0a", "0b", "14"]
 
 
+def _read_early(source: JaegerSource, healthy_until_s: float) -> None:
+    source.read_early(T0 * SECOND, (T0 + 600) * SECOND, round((T0 + healthy_until_s) * SECOND))
+
+
+def test_what_was_read_early_is_not_asked_for_again(source, jaeger) -> None:
+    jaeger.traces = [_trace(number, number, MINE, k8s_namespace_name="shop") for number in range(1, 601)]
+    whole = _rows(source())
+    made = source()
+    _read_early(made, 300)
+    assert made._early.has_failed() is False
+    jaeger.traces = jaeger.traces[280:]
+    assert _rows(made) == whole
+    assert len(_rows(made)) < len(whole)
+
+
+def test_a_long_span_that_was_sent_after_the_early_reading_comes_too(source, jaeger) -> None:
+    jaeger.traces = [_trace(number, number, MINE) for number in range(1, 601)]
+    long = _trace(700, 250, MINE)
+    long["spans"][0]["duration"] = 200_000_000
+    made = source()
+    _read_early(made, 300)
+    assert made._early.has_failed() is False
+    jaeger.traces.append(long)
+    jaeger.traces[100]["spans"].append(_span(9999, 299.0, "geo", **{"span.kind": "client"}))
+    jaeger.traces[100]["spans"][-1]["traceID"] = jaeger.traces[100]["traceID"]
+    found = {row["span_id"] for row in _rows(made)}
+    assert {f"{7000:016x}", f"{7001:016x}", f"{9999:016x}"} <= found
+    assert len(found) == 2 * 599 + 3
+
+
+def test_a_snapshot_of_another_window_does_not_use_what_was_read_early(source, jaeger) -> None:
+    jaeger.traces = [_trace(number, number, MINE) for number in range(1, 101)]
+    made = source()
+    _read_early(made, 300)
+    assert len(_rows(made, 0, 50)) == 98
+
+
+def test_a_snapshot_reads_everything_itself_where_the_early_reading_failed(source, jaeger) -> None:
+    jaeger.traces = [_trace(number, number, MINE) for number in range(1, 101)]
+    jaeger.errors = ["storage is closed"]
+    made = source()
+    _read_early(made, 300)
+    assert made._early.has_failed()
+    jaeger.errors = []
+    assert len(_rows(made)) == 200
+
+
 def test_unfinished_traces_are_kept(source, jaeger) -> None:
     orphan = _trace(1, 1, MINE)
     del orphan["spans"][0]
@@ -215,7 +262,7 @@ def test_a_jaeger_that_knows_nothing_gives_no_rows(source) -> None:
 def test_what_jaeger_refuses_is_said(source, jaeger) -> None:
     jaeger.traces = [_trace(1, 1, MINE)]
     jaeger.errors = [{"code": 500, "msg": "storage is closed"}]
-    with pytest.raises(PlatformError, match=r"refuses the traces of frontend: .*storage is closed"):
+    with pytest.raises(PlatformError, match=r"refuses the traces: .*storage is closed"):
         _rows(source())
 
 

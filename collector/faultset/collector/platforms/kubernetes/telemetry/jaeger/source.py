@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
+from faultset.collector.platforms.kubernetes.telemetry.jaeger.answers import PATH, TraceAnswers, Traces, traces_of
+from faultset.collector.platforms.kubernetes.telemetry.jaeger.reading import EarlyReading, Reading
 from faultset.collector.platforms.kubernetes.telemetry.jaeger.spans import NAMESPACE_TAG, Sent, sent_spans
-from faultset.collector.sources.span_store import SpanStore
+from faultset.collector.platforms.kubernetes.telemetry.read_ahead import read_ahead
 from faultset.core.errors import PlatformError
 
 TRACES_PER_PAGE = 1_000
 _PROBE = 50
-_NOTHING = "nothing"
 _FIRST_STEP_US, _LEAST_STEP_US = 12_000_000, 1
 _TAIL_NS = 10_000_000_000
+_LONG_S = 5
+"""A span that began before the tail and ended in the second half of it, or later, takes longer."""
 _SETTLED_NS = 20_000_000_000
 _TIMEOUT_S, _PAUSE_S = 15.0, 2.0
 _US = 1_000
@@ -67,8 +70,20 @@ class JaegerSource:
         self._page = traces_per_page
         self._sleep = sleep
         self._step_us = _FIRST_STEP_US
+        self._tagged: set[str] = set()
+        self._early: EarlyReading | None = None
         self.said: tuple[str, ...] = ()
         """Sentences on the last snapshot: what could not be told apart, what Jaeger changed."""
+
+    def read_early(self, start_ns: int, end_ns: int, healthy_until_ns: int) -> None:
+        """Begin to read the spans of `[start_ns, healthy_until_ns)`, of which only long ones can still be under way.
+
+        A thread does; the next snapshot of `[start_ns, end_ns)` reads what is missing then. It reads everything itself
+        where the thread failed.
+        """
+        reading = Reading(start_ns, end_ns)
+        until_ns = max(start_ns, healthy_until_ns - _TAIL_NS)
+        self._early = EarlyReading(reading, until_ns, lambda: self._read(reading, start_ns, until_ns))
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the spans that began in `[start_ns, end_ns)` in order of their start, to the microsecond.
@@ -81,9 +96,9 @@ class JaegerSource:
         PlatformError
             The server refuses, has gone, or has more traces in a microsecond than it gives.
         """
-        reading = _Reading(start_ns, end_ns)
-        tail_ns = max(start_ns, end_ns - _TAIL_NS) if time.time_ns() < end_ns + _SETTLED_NS else end_ns
-        self._read(reading, start_ns, tail_ns)
+        reading, read_ns = self._begun(start_ns, end_ns)
+        tail_ns = max(read_ns, end_ns - _TAIL_NS) if time.time_ns() < end_ns + _SETTLED_NS else end_ns
+        self._read(reading, read_ns, tail_ns)
         deadline = time.monotonic() + _TIMEOUT_S
         before = -1
         while tail_ns < end_ns:
@@ -99,6 +114,16 @@ class JaegerSource:
     def close(self) -> None:
         """Nothing is held; may be called twice."""
 
+    def _begun(self, start_ns: int, end_ns: int) -> tuple[Reading, int]:
+        """Return what was read early of a window, and until when it is read."""
+        early, self._early = self._early, None
+        if early is None or (early.reading.start_ns, early.reading.end_ns) != (start_ns, end_ns) or early.has_failed():
+            return Reading(start_ns, end_ns), start_ns
+        # what ended later than that may have been sent after it was read
+        long = {"minDuration": f"{_LONG_S}s"}
+        self._read(early.reading, start_ns, early.until_ns, long, step_us=(early.until_ns - start_ns) // _US + 1)
+        return early.reading, early.until_ns
+
     def _with_services(self, table: pa.Table) -> pa.Table:
         """Fill in the workload that owns the pod, else the one that the process names."""
         owners = pc.call_function(
@@ -111,18 +136,23 @@ class JaegerSource:
         place = table.schema.get_field_index("service")
         return table.set_column(place, table.schema.field(place), owners.dictionary_encode())
 
-    def _read(self, reading: _Reading, start_ns: int, end_ns: int) -> None:
+    def _read(
+        self,
+        reading: Reading,
+        start_ns: int,
+        end_ns: int,
+        filters: Mapping[str, str] = MappingProxyType({}),
+        *,
+        step_us: int | None = None,
+    ) -> None:
+        """Read the traces with a span in the window that passes the filters of Jaeger's query API."""
         start_us, end_us = start_ns // _US, -(-end_ns // _US)
         if start_us >= end_us:
             return
-        for service in self._reported():
-            tags = self._tags(service, start_us, end_us)
-            if tags == _NOTHING:
-                continue
-            for page in self._pages(service, start_us, end_us, tags):
-                for sent in sent_spans(reading.news(page)):
-                    if self._is_ours(sent):
-                        reading.add(sent, self._pod(sent))
+        for page in read_ahead(self._pages(start_us, end_us, filters, reading.answers, step_us)):
+            for sent in sent_spans(reading.news(page)):
+                if self._is_ours(sent):
+                    reading.add(sent, self._pod(sent))
 
     def _is_ours(self, sent: Sent) -> bool:
         if sent.namespace is not None:
@@ -139,35 +169,52 @@ class JaegerSource:
         known = self._endpoint.get("/api/services").get("data") or []
         return list(dict.fromkeys([name for name in self._services if name in known] + sorted(known)))
 
-    def _tags(self, service: str, start_us: int, end_us: int) -> str | None:
-        """Return the tags that leave strangers out already at the server, if the service's processes name them.
+    def _filters_of(self, service: str, start_us: int, end_us: int) -> Mapping[str, str] | None:
+        """Return the filters that leave strangers out already at the server, if the service's processes name them.
 
-        A service without a span in the window needs no further question.
+        A service without a span in the window needs no further question: it has None.
         """
+        own = {"tags": json.dumps({NAMESPACE_TAG: self._namespace})}
+        if service in self._tagged:
+            return own
         try:
-            if self._traces(service, start_us, end_us, limit=1, tags=self._own_tags()):
-                return self._own_tags()
-            traces = self._traces(service, start_us, end_us, limit=_PROBE)
+            if self._probe(service, start_us, end_us, limit=1, filters=own):
+                self._tagged.add(service)
+                return own
+            traces = self._probe(service, start_us, end_us, limit=_PROBE, filters={})
         except CutAnswer:
-            return None
+            return {}
         named = [one.namespace is not None for one in sent_spans(traces) if one.row.reported_service == service]
-        return _NOTHING if all(named) else None
-
-    def _own_tags(self) -> str:
-        return json.dumps({NAMESPACE_TAG: self._namespace})
+        return None if all(named) else {}
 
     def _pages(
-        self, service: str, start_us: int, end_us: int, tags: str | None
-    ) -> Iterator[Sequence[Mapping[str, Any]]]:
-        """Yield the traces with a span of the service in the window, in pages that are not full."""
-        step_us, at_us = self._step_us, start_us
+        self, start_us: int, end_us: int, filters: Mapping[str, str], answers: TraceAnswers, step_us: int | None
+    ) -> Iterator[Traces]:
+        """Yield the new traces of the window in pages, one service after the other."""
+        for service in self._reported():
+            own = self._filters_of(service, start_us, end_us)
+            if own is not None:
+                yield from self._pages_of(service, start_us, end_us, {**own, **filters}, answers, step_us)
+
+    def _pages_of(
+        self,
+        service: str,
+        start_us: int,
+        end_us: int,
+        filters: Mapping[str, str],
+        answers: TraceAnswers,
+        first_step_us: int | None,
+    ) -> Iterator[Traces]:
+        """Yield the new traces with a span of the service in the window, from pages that are not full."""
+        step_us, at_us = first_step_us or self._step_us, start_us
         while at_us < end_us:
             until_us = min(at_us + step_us, end_us)
             try:
-                found = self._traces(service, at_us, until_us, limit=self._page, tags=tags)
+                body = self._body(service, at_us, until_us, limit=self._page, filters=filters)
+                count, found = answers.new_traces(body, self._endpoint.name, fewer_than=self._page)
             except CutAnswer:
-                found = None
-            if found is None or len(found) >= self._page:
+                count, found = self._page, ()
+            if count >= self._page:
                 if until_us - at_us <= _LEAST_STEP_US:
                     raise PlatformError(
                         f"{self._endpoint.name} has {self._page} traces of {service} within a microsecond or cannot "
@@ -176,21 +223,18 @@ class JaegerSource:
                 step_us = max(_LEAST_STEP_US, (until_us - at_us) // 2)
                 continue
             yield found
-            if len(found) < self._page // 4:
+            if count < self._page // 4:
                 step_us *= 2
             at_us = until_us
-        self._step_us = min(step_us, _FIRST_STEP_US)
+        if first_step_us is None:
+            self._step_us = min(step_us, _FIRST_STEP_US)
 
-    def _traces(
-        self, service: str, start_us: int, end_us: int, *, limit: int, tags: str | None = None
-    ) -> list[Mapping[str, Any]]:
-        params = {"service": service, "start": str(start_us), "end": str(end_us), "limit": str(limit), "raw": "true"}
-        if tags is not None:
-            params["tags"] = tags
-        answer = self._endpoint.get("/api/traces", params)
-        if answer.get("errors"):
-            raise PlatformError(f"{self._endpoint.name} refuses the traces of {service}: {answer['errors'][0]}")
-        return answer.get("data") or []
+    def _probe(self, service: str, start_us: int, end_us: int, *, limit: int, filters: Mapping[str, str]) -> Traces:
+        return traces_of(self._body(service, start_us, end_us, limit=limit, filters=filters), self._endpoint.name)
+
+    def _body(self, service: str, start_us: int, end_us: int, *, limit: int, filters: Mapping[str, str]) -> bytes:
+        window = {"service": service, "start": str(start_us), "end": str(end_us)}
+        return self._endpoint.body(PATH, {**window, "limit": str(limit), "raw": "true", **filters})
 
 
 def _mapped(column: pa.ChunkedArray, service_of: Callable[[str], str | None]) -> pa.Array:
@@ -198,47 +242,3 @@ def _mapped(column: pa.ChunkedArray, service_of: Callable[[str], str | None]) ->
     names = column.combine_chunks()
     services = pa.array([service_of(name) for name in names.dictionary.to_pylist()], pa.string())
     return services.take(names.indices)
-
-
-class _Reading:
-    """What one snapshot has read so far; a trace comes again with every service in it."""
-
-    def __init__(self, start_ns: int, end_ns: int):
-        self.store = SpanStore()
-        self._start_ns, self._end_ns = start_ns, end_ns
-        self._sizes: dict[str, int] = {}
-        self._seen: set[tuple[bytes, bytes]] = set()
-        self._nameless: set[str] = set()
-        self._shifted = 0
-
-    def news(self, traces: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-        """Yield the traces that are new or have grown."""
-        for trace in traces:
-            name, size = trace.get("traceID", ""), len(trace.get("spans") or ())
-            if self._sizes.get(name, 0) < size:
-                self._sizes[name] = size
-                yield trace
-
-    def add(self, sent: Sent, pod: str | None) -> None:
-        """Keep a span that belongs to the application, once."""
-        row = sent.row
-        key = (row.trace_id, row.span_id)
-        if key in self._seen or not self._start_ns <= row.start_ns < self._end_ns:
-            return
-        self._seen.add(key)
-        self.store.add(row._replace(pod=pod))
-        if pod is None and sent.namespace is None:
-            self._nameless.add(row.reported_service)
-        self._shifted += sent.is_shifted
-
-    def sentences(self) -> tuple[str, ...]:
-        """Return what could not be told apart, and what Jaeger changed."""
-        made = []
-        if self._nameless:
-            made.append(
-                f"spans of {', '.join(sorted(self._nameless))} name neither pod nor namespace and were told apart by "
-                "their service's name only; set the resource attribute k8s.pod.name"
-            )
-        if self._shifted:
-            made.append(f"Jaeger has moved the times of {self._shifted} spans (query.max-clock-skew-adjustment)")
-        return tuple(made)
