@@ -29,7 +29,7 @@ from faultset.baselines.methods.localization.multimodal.torai import shares
 from faultset.baselines.methods.rules.deviation_rankings import published_scores
 from faultset.baselines.methods.rules.ksigma import KSigma
 from faultset.baselines.stats.change_points import run_lengths
-from faultset.baselines.stats.energy_distances import permutation_p_values
+from faultset.baselines.stats.energy_distances import permutation_p_values, ranked_samples
 from faultset.baselines.stats.independence_tests import chi_square
 from faultset.baselines.stats.lagged_links import lagged_links
 from faultset.baselines.stats.scaling import mean_and_sd
@@ -222,9 +222,8 @@ def compare_regression(case: Case, answer: Any) -> str:
 def compare_epsilon(case: Case, answer: Any) -> str:
     """Show what each statistic makes of the shifted series."""
     mean, sd = mean_and_sd(case["reference"])
-    distance, p = permutation_p_values(
-        (case["reference"] - mean) / sd, (case["values"] - mean) / sd, rng=np.random.default_rng(0)
-    )
+    samples = ranked_samples((case["reference"] - mean) / sd, (case["values"] - mean) / sd)
+    distance, p = samples.distances, permutation_p_values(samples, rng=np.random.default_rng(0))
     root = str(case["columns"][ROOT])
     named = answer["named"]
     return (

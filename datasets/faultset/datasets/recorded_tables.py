@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from faultset.core.errors import DataError
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 
-def read_table(episode: EpisodeView, name: str, columns: Sequence[str]) -> pa.Table:
-    """Read columns of a table; an episode without the table has it with no rows.
+def read_table(episode: EpisodeView, name: str, columns: Sequence[str], filters: Any = None) -> pa.Table:
+    """Read columns of a table, all rows or those of a filter; an episode without the table has it with no rows.
 
     Imported episodes lack what their source did not record. A damaged file is an error all the same.
     """
     try:
-        return episode.table(name, columns)
+        return episode.table(name, columns, filters)
     except DataError as error:
         if not isinstance(error.__context__, FileNotFoundError):
             raise
@@ -30,7 +30,7 @@ def read_table(episode: EpisodeView, name: str, columns: Sequence[str]) -> pa.Ta
     return schema.empty_table().select(list(columns))
 
 
-def read_frame(episode: EpisodeView, name: str, columns: Sequence[str]) -> pd.DataFrame:
+def read_frame(episode: EpisodeView, name: str, columns: Sequence[str], filters: Any = None) -> pd.DataFrame:
     """Read columns of a table as a frame with times in UTC nanoseconds, in order of time.
 
     Parameters
@@ -41,8 +41,10 @@ def read_frame(episode: EpisodeView, name: str, columns: Sequence[str]) -> pd.Da
         Name of the table; one that the episode lacks has no rows.
     columns
         Columns to read; `time` and `scheduled` become integers.
+    filters
+        Rows to read, as `EpisodeView.table` takes them; all by default.
     """
-    table = read_table(episode, name, columns)
+    table = read_table(episode, name, columns, filters)
     frame = table.unify_dictionaries().to_pandas()
     for column in ("time", "scheduled"):
         if column in frame:

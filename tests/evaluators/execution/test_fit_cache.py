@@ -86,29 +86,34 @@ def batch(example_dataset: Path) -> tuple[FitBatch, BaselineRun]:
     return batch, next(run for run in plan.context.runs if run.name == METHOD)
 
 
+def key_of(fit: FitBatch, run: BaselineRun) -> str:
+    """Name under which another evaluation would look for a fit."""
+    return fit._key(run, fit_cache.FitCache(1))
+
+
 def test_whatever_a_fit_can_depend_on_is_in_its_key(
     batch: tuple[FitBatch, BaselineRun], monkeypatch: pytest.MonkeyPatch
 ):
     fit, run = batch
-    key = fit._key(run)
+    key = key_of(fit, run)
     assert len(key) == 64
-    assert fit._key(run) == key
+    assert key_of(fit, run) == key
     moved = tuple(replace(one, folder=f"/elsewhere/{Path(one.folder).name}") for one in fit.faulty)
-    assert replace(fit, faulty=moved, fold=7, runs=())._key(run) == key
+    assert key_of(replace(fit, faulty=moved, fold=7, runs=()), run) == key
     others = {
-        "seed": fit._key(replace(run, seed=1)),
-        "code or parameters": fit._key(replace(run, fit_code="other")),
-        "a file": replace(fit, faulty=(replace(fit.faulty[0], content="other"), *fit.faulty[1:]))._key(run),
-        "fewer episodes": replace(fit, healthy=fit.healthy[1:])._key(run),
-        "labels": replace(fit, labels=(fit.labels[0]._replace(service="other"), *fit.labels[1:]))._key(run),
-        "references": fit._key(replace(run, learns_from_references=True)),
-        "what is installed": fit._key(replace(run, built_in=False)),
+        "seed": key_of(fit, replace(run, seed=1)),
+        "code or parameters": key_of(fit, replace(run, fit_code="other")),
+        "a file": key_of(replace(fit, faulty=(replace(fit.faulty[0], content="other"), *fit.faulty[1:])), run),
+        "fewer episodes": key_of(replace(fit, healthy=fit.healthy[1:]), run),
+        "labels": key_of(replace(fit, labels=(fit.labels[0]._replace(service="other"), *fit.labels[1:])), run),
+        "references": key_of(fit, replace(run, learns_from_references=True)),
+        "what is installed": key_of(fit, replace(run, built_in=False)),
     }
     monkeypatch.setattr(fit_cache, "own_digest", lambda: "edited")
-    others["faultset"] = fit._key(run)
+    others["faultset"] = key_of(fit, run)
     monkeypatch.undo()
     monkeypatch.setattr(fit_cache, "library_versions", lambda: "newer")
-    others["libraries"] = fit._key(run)
+    others["libraries"] = key_of(fit, run)
     assert len({key, *others.values()}) == 1 + len(others)
     assert "" not in others.values()
 
@@ -118,7 +123,7 @@ def test_labels_of_other_episodes_are_no_matter_to_a_method_that_is_not_given_th
 ):
     fit, run = batch
     unlabelled = replace(run, needs=())
-    assert replace(fit, labels=(), faulty=())._key(unlabelled) == fit._key(unlabelled)
+    assert key_of(replace(fit, labels=(), faulty=()), unlabelled) == key_of(fit, unlabelled)
 
 
 @pytest.mark.parametrize("changes", [{"learns": False}, {"fit_code": ""}])
@@ -126,12 +131,12 @@ def test_what_learns_nothing_or_belongs_to_no_distribution_is_not_kept(
     batch: tuple[FitBatch, BaselineRun], changes: dict[str, object]
 ):
     fit, run = batch
-    assert fit._key(replace(run, **changes)) == ""  # type: ignore[arg-type]
+    assert key_of(fit, replace(run, **changes)) == ""  # type: ignore[arg-type]
 
 
 def test_data_without_checksums_is_not_kept(batch: tuple[FitBatch, BaselineRun]):
     fit, run = batch
-    assert replace(fit, healthy=(*fit.healthy, replace(fit.faulty[0], content="")))._key(run) == ""
+    assert key_of(replace(fit, healthy=(*fit.healthy, replace(fit.faulty[0], content=""))), run) == ""
 
 
 def test_a_fit_comes_back_as_it_was_made(folder: Path):

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.evidence.metric_evidence import ServiceEvidence
 from faultset.baselines.features.step_counts import Ints
-from faultset.baselines.logs.keywords import BAD_LEVELS, KEYWORDS
+from faultset.baselines.logs.keywords import BAD_LEVELS, with_keyword
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.scaling import Matrix
 from faultset.datasets.log_masks import masked_column
 
@@ -56,13 +57,13 @@ def _term(seen: Matrix, expected: Matrix) -> Matrix:
 
 
 def _complaints(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
-    lines = _error_lines(episode)
+    lines = episode.once("lines that complain", lambda: _error_lines(episode))
     if not len(lines):
         return []
     names = sorted(episode.services)
     owner = _codes(lines["service"], names)
     texts = masked_column(lines["message"]).combine_chunks().dictionary_encode()
-    kinds, kind = np.unique(owner * len(texts.dictionary) + texts.indices.to_numpy(), return_inverse=True)
+    kinds, _, kind = distinct(owner * len(texts.dictionary) + texts.indices.to_numpy())
     before, since, before_s, since_s = _counts(lines["time"], kind, len(kinds), episode, alarm_ns)
     strength = count_evidence(before, since, before_s, since_s)
     owners = kinds // len(texts.dictionary)
@@ -122,8 +123,7 @@ def _error_lines(episode: EpisodeView) -> pa.Table:
     level = table["level"].cast(pa.string())
     bad = pc.is_in(level, value_set=pa.array(BAD_LEVELS, pa.string()))  # type: ignore[attr-defined]
     vague = pc.or_(pc.is_null(level), pc.equal(level, "warning")).fill_null(True)  # type: ignore[attr-defined]
-    word = pc.match_substring_regex(table["message"], KEYWORDS, ignore_case=True)  # type: ignore[attr-defined]
-    return table.filter(pc.or_(bad, pc.and_(vague, word)))  # type: ignore[attr-defined]
+    return table.filter(pc.or_(bad, pc.and_(vague, with_keyword(episode))))  # type: ignore[attr-defined]
 
 
 def _fewest(table: pa.Table, names: list[str], episode: EpisodeView, since_s: float) -> Matrix:

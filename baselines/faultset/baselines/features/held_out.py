@@ -134,13 +134,16 @@ class HeldOut:
 
 def read_held_out(episode: EpisodeView) -> HeldOut | None:
     """Read an episode's deviations; None when there are too few samples to hold any out."""
-    windows = detection_windows(episode)
+    return episode.once("held out", lambda: _held_out(detection_windows(episode)))
+
+
+def _held_out(windows: Windows) -> HeldOut | None:
     if windows.empty or len(windows.reference) < LEAST_SAMPLES:
         return None
     mean, sd = mean_and_sd(windows.reference)
     z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
-    return HeldOut(
-        windows=windows,
-        normal=held_out_deviations(windows.reference, windows.series),
-        z=np.clip(z, -CLIP, CLIP),
-    )
+    z = np.clip(z, -CLIP, CLIP)
+    normal = held_out_deviations(windows.reference, windows.series)
+    for matrix in (normal, z):
+        matrix.flags.writeable = False
+    return HeldOut(windows=windows, normal=normal, z=z)

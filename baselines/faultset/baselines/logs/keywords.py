@@ -39,7 +39,7 @@ def error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
 
     def make() -> pa.Table:
         logs = read_table(episode, "logs", (*columns, "level") if levels else columns)
-        hit = pc.match_substring_regex(logs["message"], KEYWORDS, ignore_case=True)  # type: ignore[attr-defined]
+        hit = with_keyword(episode)
         if levels:
             level = logs["level"].cast("string")
             for bad in BAD_LEVELS:
@@ -47,6 +47,16 @@ def error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
         return logs.select(list(columns)).filter(hit)
 
     return episode.once(("error lines", levels), make)
+
+
+def with_keyword(episode: EpisodeView) -> pa.ChunkedArray:
+    """Tell which lines of an episode have a keyword in their text."""
+
+    def make() -> pa.ChunkedArray:
+        messages = read_table(episode, "logs", ("message",))["message"]
+        return pc.match_substring_regex(messages, KEYWORDS, ignore_case=True)  # type: ignore[attr-defined]
+
+    return episode.once("lines with a keyword", make)
 
 
 def error_line_excess(lines: pa.Table, time_window: TimeWindow) -> dict[str, float]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import read_table
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.scaling import Matrix
 from faultset.core.times import SECOND_NS
 from faultset.datasets.log_masks import masked
@@ -66,7 +67,8 @@ def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     shape = code[coded.indices.to_numpy(zero_copy_only=False)] if len(texts) else np.empty(0, dtype=np.int64)
     kept = (time >= start_ns) & (time < end_ns) & (owner >= 0)
     column = owner[kept] * max(1, len(texts)) + shape[kept]
-    columns, place, lines = np.unique(column, return_inverse=True, return_counts=True)
+    columns, _, place = distinct(column)
+    lines = np.bincount(place, minlength=len(columns))
     row = (time[kept] - start_ns) // step_ns
     counts = np.bincount(row * len(columns) + place, minlength=steps * len(columns)).reshape(steps, -1)
     frequent = np.sort(np.argsort(-lines, kind="stable")[:MOST_SHAPES])

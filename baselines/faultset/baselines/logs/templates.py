@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.features.step_counts import Ints
 from faultset.baselines.logs.drain import Drain
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.datasets.log_masks import masked_column
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def template_lines(table: pa.Table, services: tuple[str, ...]) -> TemplateLines:
     # Lines of one instant keep the order in which the table holds them, service by service.
     chosen = chosen[np.lexsort([chosen, code[chosen], times[chosen]])]
     texts = encoded.indices.to_numpy()[chosen].astype(np.int64)
-    found, first, place = np.unique(texts, return_index=True, return_inverse=True)
+    found, first, place = distinct(texts)
     order = np.argsort(first)
     drain = Drain()
     words = encoded.dictionary.take(pa.array(found[order])).to_pylist()
@@ -63,6 +64,6 @@ def template_lines(table: pa.Table, services: tuple[str, ...]) -> TemplateLines:
     return TemplateLines(
         times_ns=times[chosen],
         services=code[chosen],
-        templates=group[place] if len(place) else np.zeros(0, dtype=np.int64),
+        templates=group[place],
         texts=tuple(template.text for template in drain.templates),
     )

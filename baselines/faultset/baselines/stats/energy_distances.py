@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from faultset.baselines.stats.scaling import Matrix
@@ -25,38 +27,45 @@ def energy_distances(first: Matrix, second: Matrix) -> Matrix:
     >>> energy_distances(np.zeros((3, 1)), np.ones((2, 1)))
     array([2.])
     """
-    gaps, labels = _sorted_gaps(first, second)
-    return 2 * (_balance(labels, len(first), len(second))[:-1] ** 2 * gaps).sum(axis=0)
+    return ranked_samples(first, second).distances
 
 
-def permutation_p_values(
-    first: Matrix, second: Matrix, *, draws: int = 499, rng: np.random.Generator
-) -> tuple[Matrix, Matrix]:
-    """Energy distance of each column and the share of random labellings that reach it.
+@dataclass(frozen=True, kw_only=True)
+class RankedSamples:
+    """Two samples of many series, with the values of both in one order."""
 
-    Returns
-    -------
-    distance, p
-        [d] each; p is at least 1 / (draws + 1).
+    first: int
+    second: int
+    """Values of each series in either sample."""
+    gaps: Matrix
+    """[first + second - 1, d] from each value to the next."""
+    distances: Matrix
+    """[d] energy distance of each series."""
+
+
+def ranked_samples(first: Matrix, second: Matrix) -> RankedSamples:
+    """Sort two samples together, series by series."""
+    pooled = np.vstack([first, second])
+    order = np.argsort(pooled, axis=0, kind="stable")
+    gaps = np.diff(np.take_along_axis(pooled, order, axis=0), axis=0)
+    n, m = len(first), len(second)
+    distances = 2 * (_balance(order < n, n, m)[:-1] ** 2 * gaps).sum(axis=0)
+    return RankedSamples(first=n, second=m, gaps=gaps, distances=distances)
+
+
+def permutation_p_values(samples: RankedSamples, *, draws: int = 499, rng: np.random.Generator) -> Matrix:
+    """Share of random labellings that reach the energy distance of each column, at least 1 / (draws + 1).
 
     Notes
     -----
     Whichever sample is the k-th smallest, a random labelling gives it either label with the same probability. So
     labels are drawn for ranks, once for all series, and the permuted distances are one matrix product.
     """
-    gaps, labels = _sorted_gaps(first, second)
-    n, m = len(first), len(second)
-    observed = 2 * (_balance(labels, n, m)[:-1] ** 2 * gaps).sum(axis=0)
+    n, m = samples.first, samples.second
     drawn = rng.permuted(np.tile(np.arange(n + m) < n, (draws, 1)), axis=1)
-    permuted = 2 * (_balance(drawn.T, n, m)[:-1].T ** 2 @ gaps)
-    reached = (permuted >= observed * (1 - 1e-12)).sum(axis=0)
-    return observed, (1 + reached) / (draws + 1)
-
-
-def _sorted_gaps(first: Matrix, second: Matrix) -> tuple[Matrix, np.ndarray]:
-    pooled = np.vstack([first, second])
-    order = np.argsort(pooled, axis=0, kind="stable")
-    return np.diff(np.take_along_axis(pooled, order, axis=0), axis=0), order < len(first)
+    permuted = 2 * (_balance(drawn.T, n, m)[:-1].T ** 2 @ samples.gaps)
+    reached = (permuted >= samples.distances * (1 - 1e-12)).sum(axis=0)
+    return (1 + reached) / (draws + 1)
 
 
 def _balance(labels: np.ndarray, n: int, m: int) -> Matrix:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import warnings
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from faultset.baselines.stats.scaling import Matrix
+from faultset.baselines.stats.trusted_input import trusted_input
+
+if TYPE_CHECKING:
+    from sklearn.covariance import MinCovDet
 
 STILL = 0.05
+_LARGEST = np.iinfo(np.int32).max
 
 
 def ecod_scores(normal: Matrix, points: Matrix) -> Matrix:
@@ -75,31 +82,42 @@ def forest_scores(
     Each tree is grown from a share of the normal rows, and a normal row is scored by the trees that did not see
     it; by all of them if none is left.
     """
-    from sklearn.ensemble import IsolationForest
-
     size = max(2, min(256, round(share * len(normal))))
-    parameters: dict[str, Any] = {"n_estimators": trees, "max_samples": size, "random_state": seed}
-    with _trusted_input():
-        forest = IsolationForest(**parameters).fit(normal)
     rows = np.vstack([normal, points]).astype(np.float32)
     depths = np.empty((trees, len(rows)))
     seen = np.zeros((trees, len(normal)), dtype=bool)
-    for number, (tree, sample) in enumerate(zip(forest.estimators_, forest.estimators_samples_, strict=True)):
-        grown = tree.tree_
-        leaves = grown.apply(rows)
-        depths[number] = _node_depths(grown)[leaves] + mean_path(grown.n_node_samples[leaves])
-        seen[number, sample] = True
+    with trusted_input():
+        for number, (grown, sample) in enumerate(_isolation_trees(rows[: len(normal)], trees, size, seed)):
+            ends = grown.compute_node_depths() - 1 + mean_path(grown.n_node_samples)
+            depths[number] = ends[grown.apply(rows)]
+            seen[number, sample] = True
     weight = np.where(seen.all(axis=0), 1.0, ~seen)
     mean_depths = (depths[:, : len(normal)] * weight).sum(axis=0) / weight.sum(axis=0)
     scale = float(mean_path(np.array([size]))[0])
     return 2 ** (-mean_depths / scale), 2 ** (-depths[:, len(normal) :].mean(axis=0) / scale)
 
 
-def _trusted_input() -> AbstractContextManager[None]:
-    """Let scikit-learn leave out checks that it makes again for every tree and every start."""
-    from sklearn import config_context
+def _isolation_trees(rows: np.ndarray, trees: int, size: int, seed: int) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield each tree that scikit-learn's `IsolationForest` grows from a seed, with the rows that it saw.
 
-    return config_context(skip_parameter_validation=True, assume_finite=True)
+    Its bagging copies, configures and checks an estimator for every tree, which takes longer than to grow the tree.
+    """
+    from sklearn.tree import ExtraTreeRegressor
+    from sklearn.utils.random import sample_without_replacement
+
+    samples, features = rows.shape
+    noise = np.random.RandomState(seed).uniform(size=samples)
+    of_tree = np.random.RandomState(0)
+    depth = math.ceil(math.log2(size))
+    model = ExtraTreeRegressor(max_features=1, splitter="random", max_depth=depth, random_state=of_tree)
+    for number in np.random.RandomState(seed).randint(_LARGEST, size=trees):
+        # the same seed serves twice: for the tree, and for what it sees
+        of_tree.seed(number)
+        sample_without_replacement(features, features, random_state=of_tree)
+        sample = np.sort(sample_without_replacement(samples, size, random_state=of_tree))
+        of_tree.seed(number)
+        of_tree.seed(of_tree.randint(_LARGEST))
+        yield model.fit(rows[sample], noise[sample], check_input=False).tree_, sample
 
 
 def mean_path(rows: np.ndarray) -> Matrix:
@@ -112,15 +130,6 @@ def mean_path(rows: np.ndarray) -> Matrix:
     harmonic = np.log(np.maximum(rows - 1, 1)) + np.euler_gamma
     path = 2 * harmonic - 2 * (rows - 1) / np.maximum(rows, 1)
     return np.where(rows <= 1, 0.0, np.where(rows == 2, 1.0, path))
-
-
-def _node_depths(tree: Any) -> Matrix:
-    """Depth of every node of a scikit-learn tree; children have larger numbers than their parents."""
-    left, right = tree.children_left, tree.children_right
-    depths = np.zeros(len(left))
-    for node in np.flatnonzero(left >= 0):
-        depths[left[node]] = depths[right[node]] = depths[node] + 1
-    return depths
 
 
 def local_outlier_factors(normal: Matrix, points: Matrix, *, neighbours: int = 20) -> Matrix:
@@ -151,17 +160,33 @@ def robust_mahalanobis(normal: Matrix, points: Matrix, *, seed: int = 0) -> Matr
     Dimensions in which most normal rows agree would make every determinant zero; they are measured apart, in units
     of `STILL`.
     """
-    from sklearn.covariance import MinCovDet
-
     middle = np.median(normal, axis=0)
     moving = (np.abs(normal - middle) < STILL).mean(axis=0) < 0.4
     squared = (((points - middle) / STILL)[:, ~moving] ** 2).sum(axis=1)
     if moving.any() and len(normal) > 2 * moving.sum():
-        with warnings.catch_warnings(), _trusted_input():
+        with warnings.catch_warnings(), trusted_input():
             # Of a singular subset it says so and goes on with a pseudo-inverse, which is what is wanted.
             warnings.simplefilter("ignore")
-            model = MinCovDet(random_state=seed).fit(normal[:, moving])
+            model = _determinant_estimator()(random_state=seed).fit(normal[:, moving])
         squared = squared + model.mahalanobis(points[:, moving])
     elif moving.any():
         squared = squared + shrunk_mahalanobis(normal[:, moving], points[:, moving]) ** 2
     return np.sqrt(squared)
+
+
+@functools.cache
+def _determinant_estimator() -> type[MinCovDet]:
+    """Return scikit-learn's estimator, without the checks that its own covariance makes of every subset."""
+    from sklearn.covariance import MinCovDet
+
+    class TrustingMinCovDet(MinCovDet):
+        _nonrobust_covariance = staticmethod(_covariance)
+
+    return TrustingMinCovDet
+
+
+def _covariance(rows: Matrix, *, assume_centered: bool = False) -> Matrix:
+    """Covariance of rows, by their number and not one less."""
+    columns = rows.T
+    moved = columns if assume_centered else columns - columns.mean(axis=1)[:, None]
+    return moved @ moved.T * (1 / len(rows))

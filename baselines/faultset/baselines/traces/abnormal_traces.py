@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.slow_spans import SD_FLOOR, Ints
 from faultset.baselines.traces.spans import Flags, Spans
@@ -42,8 +43,7 @@ def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: fl
     ended = np.full(count, np.iinfo(np.int64).min)
     np.maximum.at(ended, spans.trace, spans.end_ns)
     known = spans.end_ns < healthy_end_ns
-    group = spans.service * len(spans.operations) + spans.operation
-    _, group = np.unique(group, return_inverse=True)
+    group = distinct(spans.service * len(spans.operations) + spans.operation).code
     own = spans.own_ns
     limit = span_limits(group, own, known, sigmas=sigmas)
     allowed = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own), minlength=count)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.logs.drain import Drain
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.traces.slow_spans import Ints
 from faultset.baselines.traces.spans import Flags, Spans, called_operations
 
@@ -79,7 +80,7 @@ def log_statements(messages: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
         ids, _ = drain.add_all(text or "" for text in first.take(rows).to_pylist())
         code[rows] = len(names) + np.asarray(ids)
         names += [template.text for template in drain.templates]
-    words = sorted({names[number] for number in np.unique(code).tolist()})
+    words = sorted({names[number] for number in distinct(code).values.tolist()})
     position = {word: number for number, word in enumerate(words)}
     return np.array([position.get(name, -1) for name in names], dtype=np.int64)[code], tuple(words)
 
@@ -151,7 +152,7 @@ def client_spans(spans: Spans, logs: LogEvents) -> Clients:
     answer[spans.parent[foreign[::-1]]] = foreign[::-1]
     only = (children == 1) & (answer >= 0) & ~logged
     silent = (children == 0) & ~logged
-    group = np.unique(spans.service * (len(spans.operations) + 1) + spans.operation, return_inverse=True)[1]
+    group = distinct(spans.service * (len(spans.operations) + 1) + spans.operation).code
     not_silent = np.bincount(group, weights=~silent)
     mostly_client = np.bincount(group, weights=only) > 0.5 * not_silent
     named = (spans.peer >= 0) & (spans.peer != spans.service) & (children <= 1)

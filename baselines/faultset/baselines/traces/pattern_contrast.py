@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.slow_spans import Ints
 from faultset.baselines.traces.spans import Flags
@@ -103,9 +104,9 @@ def contrast(
     least_support
         Sources seen less often in the healthy time are not judged.
     """
-    _, source = np.unique(seen.source, return_inverse=True)
+    source = distinct(seen.source).code
     width = int(seen.target.max(initial=0)) + 1
-    _, example, code = np.unique(source * width + seen.target, return_index=True, return_inverse=True)
+    _, example, code = distinct(source * width + seen.target)
     of_source = source[example]
     before, before_all = _counted(code, source, healthy, of_source)
     most = np.zeros(int(of_source.max(initial=0)) + 1, dtype=np.int64)
@@ -126,7 +127,7 @@ def contrast(
         surprise = np.where(better & (g > least_g), rise, surprise)
         counts[better] = np.stack([before, before_all, now, now_all], axis=1)[better]
     return Contrast(
-        code=code.astype(np.int64),
+        code=code,
         example=example,
         expected_row=example[most[of_source]],
         g=best,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.events import (
     LOG,
@@ -70,12 +71,12 @@ def _successions(spans: Spans, events: Events, kept: Ints) -> Sort:
     above = spans.parent[span]
     caller = np.where(above >= 0, spans.operation[above], -1) + 1
     key = events.key
-    place = np.unique(owner * (len(spans.operations) + 1) + caller, return_inverse=True)[1]
+    place = distinct(owner * (len(spans.operations) + 1) + caller).code
     failed_answer = (events.kind[target] == RETURN) & events.failed[target] & (events.service[target] >= 0)
     # What a service does after an answer depends on what the answer was.
     after_answer = (events.kind[source] == RETURN) & (events.service[source] != owner)
     # Numbered anew, so that their product with the number of places fits.
-    kinds = np.unique(key, return_inverse=True)[1]
+    kinds = distinct(key).code
     seen = Observations(
         source=place * (int(kinds.max(initial=0)) + 1) + kinds[source],
         target=kinds[target],
@@ -154,7 +155,7 @@ def _pace(
 
 def slow_limits(group: Ints, spent_ns: Matrix, known: Flags, *, least: int = 3) -> Matrix:
     """Some times what nearly all known rows of each row's group spent; infinite for groups of fewer than `least`."""
-    group = np.unique(group, return_inverse=True)[1]
+    group = distinct(group).code
     size = int(group.max()) + 1 if len(group) else 0
     order = np.lexsort([spent_ns[known], group[known]])
     sorted_groups, spent = group[known][order], spent_ns[known][order]

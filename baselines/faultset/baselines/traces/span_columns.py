@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.traces.spans import Flags, Ints, Spans, read_spans
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def ended_spans(spans: Spans) -> EndedSpans:
     """Choose the spans of candidates and number their operations."""
     rows = np.flatnonzero(spans.service >= 0)
     width = max(1, len(spans.operations))
-    kinds, operation = np.unique(spans.service[rows] * width + spans.operation[rows], return_inverse=True)
+    kinds, _, operation = distinct(spans.service[rows] * width + spans.operation[rows])
     return EndedSpans(
         ends_ns=spans.end_ns[rows],
         durations_ns=spans.duration_ns[rows],

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import read_table
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.slow_spans import Ints, exclusive_durations
 
@@ -181,7 +182,7 @@ def only_pods(spans: Spans) -> Ints:
     """
     there = np.flatnonzero((spans.service >= 0) & (spans.pod >= 0))
     width = len(spans.pods) + 1
-    owner, pod = np.divmod(np.unique(spans.service[there] * width + spans.pod[there]), width)
+    owner, pod = np.divmod(distinct(spans.service[there] * width + spans.pod[there]).values, width)
     only = np.full(len(spans.names), -1)
     only[owner] = pod
     only[np.bincount(owner, minlength=len(only)) > 1] = -1
@@ -216,8 +217,8 @@ def _invocations(spans: Spans) -> Invocations:
     callee = np.concatenate([spans.service[entering], spans.peer[lost]])
     asked = np.where(entering[row], operation_of_parent(spans)[row], spans.operation[row])
     operation, _ = called_operations(caller, callee, asked, spans.operation[row], entering[row])
-    _, kind = np.unique(callee * (len(spans.operations) + 1) + operation, return_inverse=True)
-    return Invocations(row=row, caller=caller, callee=callee, operation=operation, kind=kind.astype(np.int64))
+    kind = distinct(callee * (len(spans.operations) + 1) + operation).code
+    return Invocations(row=row, caller=caller, callee=callee, operation=operation, kind=kind)
 
 
 def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answered: Flags) -> tuple[Ints, Flags]:
@@ -240,9 +241,9 @@ def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answ
     """
     services = int(max(caller.max(initial=0), callee.max(initial=0))) + 2
     names = int(max(asked.max(initial=0), shown.max(initial=0))) + 2
-    way = np.unique(((caller + 1) * services + callee + 1) * names + asked + 1, return_inverse=True)[1]
-    pairs, count = np.unique(way[answered] * names + shown[answered] + 1, return_counts=True)
-    order = np.argsort(count, kind="stable")
+    way = distinct(((caller + 1) * services + callee + 1) * names + asked + 1).code
+    pairs, _, pair = distinct(way[answered] * names + shown[answered] + 1)
+    order = np.argsort(np.bincount(pair, minlength=len(pairs)), kind="stable")
     most_frequent = np.full(int(way.max(initial=-1)) + 1, -1)
     most_frequent[pairs[order] // names] = pairs[order] % names - 1
     known = most_frequent[way] >= 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -118,7 +119,7 @@ def missing_evidence(view: EpisodeView, tables: Collection[str]) -> str | None:
             reasons.append(f"{name} are empty")
         elif name == "metrics" and _is_coarse(view):
             reasons.append("the step of metrics is longer than the reference")
-        elif any(_any_within(times, view.reference) for (times,) in view.pieces(name, column)):
+        elif view.once(("any in the reference", name), partial(_any_in_reference, view, name)):
             return None
         else:
             reasons.append(f"no {name} in the reference")
@@ -128,6 +129,10 @@ def missing_evidence(view: EpisodeView, tables: Collection[str]) -> str | None:
 def _is_coarse(view: EpisodeView) -> bool:
     start_ns, end_ns = view.reference
     return view.context.sampling_step_s * SECOND_NS > end_ns - start_ns
+
+
+def _any_in_reference(view: EpisodeView, table: str) -> bool:
+    return any(_any_within(times, view.reference) for (times,) in view.pieces(table, time_column(table)))
 
 
 def _any_within(times: pa.ChunkedArray, window: tuple[int, int]) -> bool:

@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -60,22 +61,6 @@ def fits_limit() -> int:
     return int(text)
 
 
-def fit_key(content: Mapping[str, Any], *, built_in: bool) -> str:
-    """Return the name of a fit: a hash of everything that it can depend on.
-
-    Parameters
-    ----------
-    content
-        The method's code and parameters, its seed, and what it is fitted on, as JSON can hold it. To this come the code
-        of faultset and the versions of libraries; for a method of another distribution those of all that is installed.
-    """
-    about = {"layout": _LAYOUT, "faultset": own_digest(), "libraries": library_versions(), **content}
-    if not built_in:
-        about["installed"] = sorted(f"{one.name} {one.version}" for one in metadata.distributions())
-    text = json.dumps(about, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 class FitCache:
     """The folder of kept fits; whatever is wrong with it or with a file in it means that there is no fit.
 
@@ -87,6 +72,26 @@ class FitCache:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
+
+    def key(self, content: Mapping[str, Any], *, built_in: bool) -> str:
+        """Return the name of a fit: a hash of everything that it can depend on.
+
+        Parameters
+        ----------
+        content
+            The method's code and parameters, its seed, and what it is fitted on, as JSON can hold it. To this come the
+            code of faultset and the versions of libraries; for a method of another distribution those of all that is
+            installed.
+        """
+        about = {**self._installed, **content}
+        if not built_in:
+            about["installed"] = sorted(f"{one.name} {one.version}" for one in metadata.distributions())
+        text = json.dumps(about, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def _installed(self) -> dict[str, Any]:
+        return {"layout": _LAYOUT, "faultset": own_digest(), "libraries": library_versions()}
 
     def find(self, key: str) -> FittedModel | None:
         """Return the fit of a key as it was made; None where there is none. Its bytes are not looked into."""

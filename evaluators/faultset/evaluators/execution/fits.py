@@ -17,7 +17,7 @@ from faultset.evaluators.execution.baseline_runs import (
 )
 from faultset.evaluators.execution.batches import refuse_damage
 from faultset.evaluators.execution.cut_episodes import healthy_references
-from faultset.evaluators.execution.fit_cache import FitCache, fit_key
+from faultset.evaluators.execution.fit_cache import FitCache
 from faultset.evaluators.execution.progress import report_progress
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, local_folders
 from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, Blob, FitRequest, TrainingLabel
@@ -47,7 +47,7 @@ class FitBatch:
         models: dict[ModelKey, FittedModel] = {}
         wanted: dict[BaselineRun, str] = {}
         for run in (context.runs[number] for number in self.runs):
-            key = self._key(run) if context.fits_bytes else ""
+            key = self._key(run, kept) if context.fits_bytes else ""
             found = kept.find(key) if key and not context.fresh else None
             if found is None:
                 wanted[run] = key
@@ -87,7 +87,7 @@ class FitBatch:
                 report_progress(1)
         return models
 
-    def _key(self, run: BaselineRun) -> str:
+    def _key(self, run: BaselineRun, kept: FitCache) -> str:
         """Return the name under which a fit is kept; empty where it is not."""
         labelled = "labels" in run.needs
         read = (*self.healthy, *(self.faulty if labelled or run.learns_from_references else ()))
@@ -102,7 +102,7 @@ class FitBatch:
             "references": run.learns_from_references,
             "labels": self.labels if labelled else (),
         }
-        return fit_key(about, built_in=run.built_in)
+        return kept.key(about, built_in=run.built_in)
 
     def _request(
         self, run: BaselineRun, folders: tuple[str, ...], references: tuple[str, ...], context: RunContext

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
+from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.runners.cache import Cache
 from faultset.evaluators.execution.runners.views import SharedView
 
@@ -60,3 +62,25 @@ def test_frames_count_with_the_size_that_pandas_gives_them_and_objects_with_more
     words = pd.DataFrame({"word": pd.Series(["a"] * 500, dtype=object)})
     cache.get_or_compute("words", lambda: words)
     assert cache.used_bytes > frame.memory_usage().sum() + words.memory_usage(index=True).sum()
+
+
+def test_a_column_is_read_once_whichever_others_methods_ask_for(
+    example_dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = next(iter(sorted((Path(example_dataset) / "episodes").iterdir())))
+    wanted = [["time", "message"], [], ["level", "message"], ["message", "time"], None]
+    plain = [EpisodeView(folder).table("logs", columns) for columns in wanted]
+    read: list[str] = []
+    original = EpisodeView.table
+
+    def noted(view: EpisodeView, name: str, columns: list[str], filters: object = None) -> object:
+        read.extend(columns)
+        return original(view, name, columns, filters)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(EpisodeView, "table", noted)
+    cache = Cache()
+    for columns, expected in zip(wanted, plain, strict=True):
+        found = SharedView(str(folder), cache, tables=frozenset({"logs"})).table("logs", columns)
+        assert found.schema == expected.schema
+        assert found.equals(expected)
+    assert sorted(read) == sorted(plain[-1].column_names)

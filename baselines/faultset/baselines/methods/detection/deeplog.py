@@ -13,6 +13,7 @@ from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import LEAST_SAMPLES
 from faultset.baselines.features.step_counts import RECENT, Ints, excess_surprise, recent_sums, steps_of
 from faultset.baselines.logs.templates import TemplateLines, read_template_lines
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.limits import LEVEL, reference_limit
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def unexpected_lines(
     context = owner
     for length in range(1, min(order, count - 1) + 1):
         before = np.concatenate([np.zeros(length, dtype=np.int64), token[:-length]])
-        context = np.unique(context * kinds + before, return_inverse=True)[1]
+        context = distinct(context * kinds + before).code
         rows = np.flatnonzero(place >= length)
         seen, likely = _judge(context[rows], token[rows], known[rows], kinds, most[rows], leave_out)
         # A longer context, where it was seen, overrules the shorter ones.
@@ -62,7 +63,7 @@ def unexpected_lines(
 
 def _most_likely(owner: Ints, token: Ints, known: Verdicts, kinds: int, top: int) -> Ints:
     """Successors that count as likely, for each line: half of the templates of its group's healthy lines."""
-    pairs = np.unique(owner[known] * kinds + token[known])
+    pairs = distinct(owner[known] * kinds + token[known]).values
     vocabulary = np.bincount(pairs // kinds, minlength=int(owner.max()) + 1 if len(owner) else 1)
     return np.minimum(top, np.maximum(1, vocabulary // 2))[owner]
 
@@ -71,7 +72,7 @@ def _judge(
     context: Ints, token: Ints, known: Verdicts, kinds: int, most: Ints, leave_out: bool
 ) -> tuple[Verdicts, Verdicts]:
     """Whether each line's context was seen, and whether the line is a likely successor of it."""
-    pairs, pair = np.unique(context * kinds + token, return_inverse=True)
+    pairs, _, pair = distinct(context * kinds + token)
     times = np.bincount(pair[known], minlength=len(pairs))
     place = pairs // kinds
     # Rank of each pair within its context; ties by the template that came first.

@@ -13,6 +13,7 @@ from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import LEAST_SAMPLES, Rows, folds
 from faultset.baselines.features.step_counts import RECENT, Ints, Steps, idle_share, recent_sums, silences, steps_of
 from faultset.baselines.logs.templates import TemplateLines, read_template_lines
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.limits import LEVEL, reference_limit
 from faultset.baselines.stats.scaling import Matrix
 
@@ -92,7 +93,7 @@ class LogRateDetector(Untrained):
         least = -np.log10(self.rare)
         if steps.healthy < LEAST_SAMPLES or not (steps.of(lines.times_ns) < steps.healthy).any():
             return Detection.silent(least)
-        kinds, keys = np.unique(lines.services * len(lines.texts) + lines.templates, return_inverse=True)
+        kinds, _, keys = distinct(lines.services * len(lines.texts) + lines.templates)
         counts = steps.counts(lines.times_ns, keys, len(kinds))
         windows, quiet = recent_sums(counts), silences(counts)
 

@@ -61,6 +61,13 @@ def classify_requests(requests: pd.DataFrame, healthy_end_ns: int) -> Classified
     return ClassifiedRequests(known_ns=known, bad=~ok | slow, endpoints=endpoints)
 
 
+def _classified(episode: EpisodeView, healthy_end_ns: int) -> ClassifiedRequests:
+    return episode.once(
+        ("classified requests", healthy_end_ns),
+        lambda: classify_requests(read_frame(episode, "requests", _COLUMNS), healthy_end_ns),
+    )
+
+
 @baseline(
     "sli-rule-detector",
     title="SLI rule",
@@ -93,9 +100,8 @@ class SLIRuleDetector(Untrained):
         threshold = -np.log10(self.level)
         times = step_ends(episode)
         scores = np.zeros(len(times))
-        requests = read_frame(episode, "requests", _COLUMNS)
         _, healthy_end_ns = episode.reference
-        classified = classify_requests(requests, healthy_end_ns)
+        classified = _classified(episode, healthy_end_ns)
         healthy = classified.known_ns < healthy_end_ns
         healthy_share = (classified.bad[healthy].sum() + 1) / (healthy.sum() + 2)
         step_ns = round(episode.context.resolution_s * SECOND_NS)
@@ -174,16 +180,18 @@ class SLIRule(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by which endpoints fail."""
-        requests = read_frame(episode, "requests", _COLUMNS)
         step_ns = round(episode.context.resolution_s * SECOND_NS)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
-        classified = classify_requests(requests, healthy_end_ns)
+        classified = _classified(episode, healthy_end_ns)
         since = classified.known_ns >= alarm_ns - 2 * step_ns
         bad, good = classified.endpoints[since & classified.bad], classified.endpoints[since & ~classified.bad]
         if len(bad) == 0:
             return Ranking.abstain()
         deep = depths(episode.calls, episode.context.workload_entry)
-        uses = endpoint_services(episode, np.unique(classified.endpoints.astype(str)).tolist(), healthy_end_ns)
+        uses = episode.once(
+            ("services of endpoints", healthy_end_ns),
+            lambda: endpoint_services(episode, np.unique(classified.endpoints.astype(str)).tolist(), healthy_end_ns),
+        )
         scores: dict[str, float] = {}
         evidence: list[Evidence] = []
         for service in episode.services:

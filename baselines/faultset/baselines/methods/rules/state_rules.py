@@ -178,8 +178,9 @@ def _restarts(frame: pd.DataFrame, since_ns: int) -> dict[tuple[str, str], float
 
 
 def _restart_counts(episode: EpisodeView) -> pd.DataFrame:
-    frame = read_frame(episode, "metrics", ("time", "service", "pod", "container", "metric", "value"))
-    return frame[(frame["metric"] == "kube_pod_container_status_restarts_total") & frame["service"].notna()]
+    columns = ("time", "service", "pod", "container", "value")
+    frame = read_frame(episode, "metrics", columns, [("metric", "==", "kube_pod_container_status_restarts_total")])
+    return frame[frame["service"].notna()]
 
 
 def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[tuple[str, str], float]:

@@ -20,6 +20,7 @@ from faultset.baselines.features.step_counts import (
     silences,
     steps_of,
 )
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.limits import LEVEL, reference_limit
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.span_columns import EndedSpans, read_calls, read_ended_spans
@@ -185,7 +186,7 @@ class MissingEdgeDetector(Untrained):
         calls, steps = read_calls(episode), steps_of(episode)
         names = sorted(episode.services)
         step = steps.of(calls.known_ns)
-        known = np.unique(calls.edges[(step >= 0) & (step < steps.healthy)])
+        known = distinct(calls.edges[(step >= 0) & (step < steps.healthy)]).values
         if steps.healthy < LEAST_SAMPLES or not len(known):
             return Detection.silent(1.0)
         place = np.searchsorted(known, calls.edges).clip(0, len(known) - 1)

@@ -54,7 +54,9 @@ def serve_requests(requests_fd: int, replies_fd: int, about: MethodProcess, scra
         if os.getpid() != me:
             # a baseline forked and its child came back here as well; only one of them may go on
             os._exit(0)
-        replies.send_bytes(reply_header(reply, sys.modules.keys() - imported if about.built_in else ()))
+        added = sys.modules.keys() - imported if about.built_in else set[str]()
+        imported |= added
+        replies.send_bytes(reply_header(reply, added))
         replies.send_bytes(reply.model)
 
 

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import threading
 import time
 import uuid
 from dataclasses import replace
@@ -21,6 +20,7 @@ from faultset.evaluators.execution.runners.launch import MARK, start_guard
 from faultset.evaluators.execution.runners.messages import AnswerRequest, Blob, FitRequest
 from faultset.evaluators.execution.runners.outcomes import RunLimits, RunnerOutcome, RunnerStopped
 from faultset.evaluators.execution.runners.replies import HEADER_BYTES, MODEL_BYTES, UnreadableReply, read_reply
+from faultset.evaluators.execution.runners.watchdog import Watchdog
 from faultset.evaluators.results.rows import Status
 
 _LOOK_EVERY_S = 0.05
@@ -50,6 +50,7 @@ class RunnerProcess:
         self._sent: set[str] = set()
         self._idle: tuple[int, ...] = ()
         self._mark = uuid.uuid4().hex
+        self._watchdog = Watchdog(_TRANSFER_TIMEOUT_S, self._kill)
 
     def start(self) -> None:
         """Start the process without waiting for its imports."""
@@ -100,6 +101,7 @@ class RunnerProcess:
         """End the process and release its pipes."""
         self.stop()
         self._forget()
+        self._watchdog.close()
 
     def _await_ready(self) -> RunnerOutcome | None:
         started = time.monotonic()
@@ -129,7 +131,8 @@ class RunnerProcess:
                 return self._method_ended(message["code"], started, peak)
             if over or self._gone():
                 return self._ended(started, peak)
-            peak = max(peak, self._memory(limits.memory_bytes))
+            if message is None:
+                peak = max(peak, self._memory(limits.memory_bytes))
             if peak > limits.memory_bytes:
                 reason = f"used {peak / 2**20:.0f} MiB, the limit is {limits.memory_bytes / 2**20:.0f} MiB"
                 return self._give_up("memory", reason, started, peak)
@@ -235,15 +238,12 @@ class RunnerProcess:
     def _received(self, most: int) -> bytes | None:
         """Return the next bytes of the fork server; None when it is gone."""
         assert self._replies is not None
-        # a process that stops in the middle of a reply is ended, which ends the wait for the rest
-        watchdog = threading.Timer(_TRANSFER_TIMEOUT_S, self._kill)
-        watchdog.start()
         try:
-            return self._replies.recv_bytes(most)
+            # a process that stops in the middle of a reply is ended, which ends the wait for the rest
+            with self._watchdog:
+                return self._replies.recv_bytes(most)
         except (EOFError, OSError):
             return None
-        finally:
-            watchdog.cancel()
 
     def _gone(self) -> bool:
         return self._process is None or self._process.poll() is not None

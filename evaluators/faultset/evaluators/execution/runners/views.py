@@ -61,8 +61,16 @@ class SharedView(EpisodeView):
         self._check(name)
         if filters is not None:
             return super().table(name, columns, filters)
-        key = ("table", name, None if columns is None else tuple(columns))
-        return self._shared(key, lambda: super(SharedView, self).table(name, columns))
+        chosen = self._schema(name).names if columns is None else list(columns)
+        key = (self._path, "table", name)
+        known = self._cache.get(key)
+        lacking = chosen if known is None else [column for column in chosen if column not in known.column_names]
+        if known is None or lacking:
+            # methods ask for different columns, and the same ones are long to unpack
+            read = super().table(name, [*dict.fromkeys(lacking)])
+            known = read if known is None else _beside(known, read)
+            self._cache.keep(key, known)
+        return known.select(chosen)
 
     def pieces(self, name: str, *columns: str) -> Iterator[tuple[pa.ChunkedArray, ...]]:
         self._check(name)
@@ -89,6 +97,13 @@ class SharedView(EpisodeView):
 
     def _shared(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         return self._cache.get_or_compute((self._path, *key), make)
+
+
+def _beside(left: pa.Table, right: pa.Table) -> pa.Table:
+    """Join columns of the same rows."""
+    for field, column in zip(right.schema, right.columns, strict=True):
+        left = left.append_column(field, column)
+    return left
 
 
 class TrainingSet(Sequence[SharedView]):

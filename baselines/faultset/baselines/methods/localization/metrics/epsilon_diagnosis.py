@@ -12,7 +12,7 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.healthy_spreads import healthy_spreads
 from faultset.baselines.features.windows import localization_windows
-from faultset.baselines.stats.energy_distances import permutation_p_values
+from faultset.baselines.stats.energy_distances import permutation_p_values, ranked_samples
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -61,9 +61,9 @@ class EpsilonDiagnosis(Untrained):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        healthy, since = healthy_spreads(windows)
+        samples = episode.once(("ranked samples", alarm_ns), lambda: ranked_samples(*healthy_spreads(windows)))
         rng = episode_rng(self.seed, episode.episode)
-        distance, p = permutation_p_values(healthy, since, draws=self.draws, rng=rng)
+        distance, p = samples.distances, permutation_p_values(samples, draws=self.draws, rng=rng)
         # The integer part counts beaten permutations, the rest orders series that beat equally many.
         score = np.where(p <= self.level, np.round((1 - p) * (self.draws + 1)) + distance / (1 + distance), 0.0)
         order = sorted(np.flatnonzero(score).tolist(), key=lambda column: (-score[column], windows.series[column]))

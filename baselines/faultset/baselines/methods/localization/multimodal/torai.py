@@ -20,6 +20,7 @@ from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.logs.line_shapes import shape_counts
 from faultset.baselines.methods.localization.metrics.rcd import RUNS, FNodeTests, mean_reciprocal_ranks
 from faultset.baselines.stats.scaling import Matrix
+from faultset.baselines.stats.trusted_input import trusted_input
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
@@ -67,12 +68,12 @@ def clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> npt.NDA
     distinct = len(np.unique(points, axis=0))
     for size in range(1, min(most, distinct) + 1 if len(points) > 1 else 1):
         mixture = GaussianMixture(n_components=size, covariance_type="diag", max_iter=50, random_state=seed)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), trusted_input():
             warnings.simplefilter("ignore", ConvergenceWarning)
             mixture.fit(points)
-        found = mixture.bic(points)
-        if found < best:
-            best, labels = found, np.asarray(mixture.predict(points), dtype=np.int64)
+            found = mixture.bic(points)
+            if found < best:
+                best, labels = found, np.asarray(mixture.predict(points), dtype=np.int64)
     return labels
 
 

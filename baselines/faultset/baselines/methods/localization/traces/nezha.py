@@ -11,6 +11,7 @@ from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import metric_alarms
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.abnormal_traces import trace_start_ns
 from faultset.baselines.traces.events import BEGIN, Events, read_own_events
@@ -173,7 +174,7 @@ class Nezha(Untrained):
     ) -> Patterns:
         key = events.key
         source, target = key[edges.source], key[edges.target]
-        _, number, code = np.unique(source * (int(key.max()) + 1) + target, return_index=True, return_inverse=True)
+        _, number, code = distinct(source * (int(key.max()) + 1) + target)
         row_of = edges.source
         trace = spans.trace[events.span[row_of]]
         service = spans.service[events.span[row_of]]

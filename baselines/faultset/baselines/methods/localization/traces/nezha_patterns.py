@@ -14,6 +14,7 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import MetricAlarm, metric_alarms
 from faultset.baselines.methods.localization.traces.nezha import PAPER
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.pattern_contrast import (
     LEAST_G,
@@ -200,7 +201,7 @@ def _by_pod(
     width = len(spans.pods) + 1
     place = seen.blamed[known] * width + seen.pod[known]
     part = worth[found.code[known]] / total[found.code[known]]
-    owners, number = np.unique(place, return_inverse=True)
+    owners, _, number = distinct(place)
     scores = np.bincount(number, weights=part, minlength=len(owners))
     return {
         (spans.names[owner // width], spans.pods[owner % width]): score

@@ -11,6 +11,7 @@ from scipy import sparse
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
+from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.abnormal_traces import TraceHealth, trace_health
 from faultset.baselines.traces.slow_spans import Ints
@@ -49,7 +50,7 @@ def coverage(spans: Spans, *, by_pod: bool = False) -> Coverage:
     calls = invocations(spans)
     trace = spans.trace[calls.row]
     pod = called_pods(spans, calls) if by_pod else np.full(len(trace), -1)
-    _, first, kind = np.unique(calls.kind * (len(spans.pods) + 1) + pod + 1, return_index=True, return_inverse=True)
+    _, first, kind = distinct(calls.kind * (len(spans.pods) + 1) + pod + 1)
     matrix = sparse.csr_matrix((np.ones(len(trace)), (trace, kind)), shape=(spans.traces, len(first)), dtype=float)
     matrix.data[:] = 1.0
     return Coverage(
@@ -58,7 +59,7 @@ def coverage(spans: Spans, *, by_pod: bool = False) -> Coverage:
             for callee, operation in zip(calls.callee[first], calls.operation[first], strict=True)
         ),
         pods=tuple(spans.pods[code] if code >= 0 else None for code in pod[first].tolist()),
-        kind=kind.astype(np.int64),
+        kind=kind,
         matrix=matrix,
     )
 
@@ -134,11 +135,15 @@ class _Spectrum(Untrained):
         if not len(spans):
             return Ranking.abstain()
         start_ns = alarm_ns - round(self.before * episode.context.resolution_s * SECOND_NS)
-        health = trace_health(spans, min(episode.reference[1], alarm_ns), start_ns, sigmas=self.sigmas)
+        healthy_end_ns = min(episode.reference[1], alarm_ns)
+        health = episode.once(
+            ("trace health", healthy_end_ns, start_ns, self.sigmas),
+            lambda: trace_health(spans, healthy_end_ns, start_ns, sigmas=self.sigmas),
+        )
         normal = health.healthy | (health.in_test_window & ~health.abnormal)
         if not health.abnormal.any():
             return Ranking.abstain()
-        found = coverage(spans)
+        found = episode.once("coverage", lambda: coverage(spans))
         scores = self._scores(spans, found, health, normal)
         best: dict[str, float] = {}
         for (service, _), score in zip(found.operations, scores.tolist(), strict=True):
@@ -154,10 +159,12 @@ class _Spectrum(Untrained):
             for column in order
             if scores[column] > 0
         ]
-        return Ranking.of(best, episode.services, evidence, pods=self._pods(spans, health, normal))
+        return Ranking.of(best, episode.services, evidence, pods=self._pods(episode, spans, health, normal))
 
-    def _pods(self, spans: Spans, health: TraceHealth, normal: Flags) -> dict[tuple[str, str], float]:
-        found = coverage(spans, by_pod=True)
+    def _pods(
+        self, episode: EpisodeView, spans: Spans, health: TraceHealth, normal: Flags
+    ) -> dict[tuple[str, str], float]:
+        found = episode.once("coverage of pods", lambda: coverage(spans, by_pod=True))
         best: dict[tuple[str, str], float] = {}
         scores = self._scores(spans, found, health, normal).tolist()
         for (service, _), pod, score in zip(found.operations, found.pods, scores, strict=True):
@@ -260,8 +267,8 @@ def _shares(values: Matrix) -> Matrix:
 
 def _rare(kinds: Ints) -> Matrix:
     """Preference for traces of rare kinds."""
-    _, code, count = np.unique(kinds, return_inverse=True, return_counts=True)
-    return _shares(1.0 / count[code])
+    code = distinct(kinds).code
+    return _shares(1.0 / np.bincount(code)[code])
 
 
 def _trace_kinds(matrix: sparse.csr_matrix) -> Ints:
