@@ -84,11 +84,13 @@ def test_episodes_follow_quickly_only_until_one_of_them_records(phases: tuple[st
     assert room_window_s(phases) == window_s
 
 
-def test_episodes_that_have_no_load_yet_keep_their_share_of_the_host_free(host: HostLimit) -> None:
+def test_episodes_that_have_no_load_yet_keep_their_share_of_the_host_free() -> None:
+    host = HostLimit(4)
     free = CpuUse(waiting_share=0.1, free_cores=1.0)
     assert host.reason_to_wait(["warm-up"], free) == ""
     assert "1.0 cores are free" in host.reason_to_wait(["deploy", "warm-up"], free)
     assert host.reason_to_wait(["warm-up", "baseline"], free) == ""
+    assert "1.0 cores are free" in host.reason_to_wait(["baseline", "warm-up", "deploy"], free)
 
 
 def test_the_first_begins_at_once_and_the_next_when_the_host_was_measured(host: HostLimit) -> None:

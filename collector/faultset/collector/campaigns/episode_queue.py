@@ -99,7 +99,7 @@ class HostLimit:
             return f"the host was too busy for more than {self._limit} at a time"
         if running and use is None:
             return "how busy the host is has not been measured yet"
-        if running and use and not use.has_room(running if are_all_starting(phases) else 0):
+        if running and use and not use.has_room(sum(phase in _STARTING for phase in phases)):
             return f"the host is short of CPU: {use}"
         return ""
 

@@ -15,7 +15,7 @@ from faultset.core.errors import PlatformError
 
 LEAST_MEMORY_MIB = 700
 LEAST_DISK_MIB = 500
-EPISODES_PER_CORE = 4
+EPISODES_PER_CORE = 3
 MEMORY_PER_EPISODE = 600 * 2**20
 
 
