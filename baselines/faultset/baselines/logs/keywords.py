@@ -39,7 +39,7 @@ def error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
 
     def make() -> pa.Table:
         logs = read_table(episode, "logs", (*columns, "level") if levels else columns)
-        hit = with_keyword(episode)
+        hit = keyword_mask(episode)
         if levels:
             level = logs["level"].cast("string")
             for bad in BAD_LEVELS:
@@ -49,7 +49,7 @@ def error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
     return episode.once(("error lines", levels), make)
 
 
-def with_keyword(episode: EpisodeView) -> pa.ChunkedArray:
+def keyword_mask(episode: EpisodeView) -> pa.ChunkedArray:
     """Tell which lines of an episode have a keyword in their text."""
 
     def make() -> pa.ChunkedArray:

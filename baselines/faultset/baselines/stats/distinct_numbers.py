@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
+import pandas as pd
 
 Ints = npt.NDArray[np.int64]
 _LEAST_TABLE = 1 << 12
@@ -42,12 +42,8 @@ def distinct(numbers: Ints) -> Distinct:
         place = np.empty(width, dtype=np.int64)
         place[present] = np.arange(len(present))
         return Distinct(present + lowest, first[present], place[key])
-    encoded = pa.array(numbers).dictionary_encode()
-    found, key = encoded.dictionary.to_numpy(), encoded.indices.to_numpy()
-    order = np.argsort(found)
-    place = np.empty(len(found), dtype=np.int64)
-    place[order] = np.arange(len(found))
-    return Distinct(found[order], _first_rows(key, len(found))[order], place[key])
+    code, values = pd.factorize(numbers, sort=True)
+    return Distinct(values, _first_rows(code, len(values)), code)
 
 
 def _first_rows(key: npt.NDArray[np.integer], width: int) -> Ints:

@@ -179,10 +179,10 @@ def _determinant_estimator() -> type[MinCovDet]:
     """Return scikit-learn's estimator, without the checks that its own covariance makes of every subset."""
     from sklearn.covariance import MinCovDet
 
-    class TrustingMinCovDet(MinCovDet):
+    class UncheckedMinCovDet(MinCovDet):
         _nonrobust_covariance = staticmethod(_covariance)
 
-    return TrustingMinCovDet
+    return UncheckedMinCovDet
 
 
 def _covariance(rows: Matrix, *, assume_centered: bool = False) -> Matrix:

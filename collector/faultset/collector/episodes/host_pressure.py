@@ -19,11 +19,11 @@ LEAST_FREE_CORES = 0.1
 CORES_OF_AN_EPISODE = 0.5
 """What has to be free for one more episode beside others: it needs a quarter of a core, and more in bursts."""
 ROOM_WINDOW_S = 30.0
-"""For how long that has to be free: episodes that have begun without load yet count by what their deployment took."""
+"""For how long that has to be free."""
 START_WINDOW_S = 5.0
 """For how long while all episodes still start: what slows them down then is over before their baselines begin."""
 CORES_OF_A_STARTING_EPISODE = 0.3
-"""What must be free besides for each of those, whose load is not felt yet."""
+"""What must be free besides for each that starts, whose load is not felt yet."""
 LONGEST_FACTOR = 4.0
 """How many times as long as planned a deadline becomes at most."""
 

@@ -38,14 +38,14 @@ class Cache:
         if key in self._values:
             return self._values[key]
         value = compute()
-        self.keep(key, value)
+        self.put(key, value)
         return value
 
     def get(self, key: Hashable) -> Any:
         """Return the value kept under a key; None where there is none."""
         return self._values.get(key)
 
-    def keep(self, key: Hashable, value: Any) -> None:
+    def put(self, key: Hashable, value: Any) -> None:
         """Keep a value in place of the one that was kept under the key."""
         self._values[key] = value
 

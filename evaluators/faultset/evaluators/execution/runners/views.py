@@ -69,7 +69,7 @@ class SharedView(EpisodeView):
             # methods ask for different columns, and the same ones are long to unpack
             read = super().table(name, [*dict.fromkeys(lacking)])
             known = read if known is None else _beside(known, read)
-            self._cache.keep(key, known)
+            self._cache.put(key, known)
         return known.select(chosen)
 
     def pieces(self, name: str, *columns: str) -> Iterator[tuple[pa.ChunkedArray, ...]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer
-from faultset.collector.platforms.kubernetes.telemetry.jaeger.answers import TraceAnswers
+from faultset.collector.platforms.kubernetes.telemetry.jaeger.answers import KnownTraces
 from faultset.core.errors import PlatformError
 
 MOST = 100
@@ -29,7 +29,7 @@ def _body(*traces: dict[str, Any], **rest: Any) -> bytes:
 
 
 def test_traces_that_came_before_are_left_out_except_the_last_of_an_answer() -> None:
-    answers = TraceAnswers()
+    answers = KnownTraces()
     first = [_trace(number) for number in range(5)]
     assert answers.new_traces(_body(*first), "Jaeger", fewer_than=MOST) == (5, first)
     count, found = answers.new_traces(_body(*first[:3], _trace(7), first[3]), "Jaeger", fewer_than=MOST)
@@ -38,14 +38,14 @@ def test_traces_that_came_before_are_left_out_except_the_last_of_an_answer() -> 
 
 
 def test_a_trace_that_has_grown_is_new() -> None:
-    answers = TraceAnswers()
+    answers = KnownTraces()
     answers.new_traces(_body(_trace(1), _trace(2)), "Jaeger", fewer_than=MOST)
     grown = _trace(1, spans=3)
     assert answers.new_traces(_body(grown, _trace(2)), "Jaeger", fewer_than=MOST) == (2, [grown, _trace(2)])
 
 
 def test_traces_of_an_answer_that_was_too_full_or_cut_are_still_new() -> None:
-    answers = TraceAnswers()
+    answers = KnownTraces()
     traces = [_trace(number) for number in range(4)]
     body = _body(*traces)
     assert answers.new_traces(body, "Jaeger", fewer_than=4) == (4, [])
@@ -55,7 +55,7 @@ def test_traces_of_an_answer_that_was_too_full_or_cut_are_still_new() -> None:
 
 
 def test_an_answer_in_another_format_is_parsed_whole_each_time() -> None:
-    answers = TraceAnswers()
+    answers = KnownTraces()
     traces = [_trace(number) for number in range(3)]
     body = json.dumps({"data": traces}, indent=1).encode()
     for _ in range(2):
@@ -64,13 +64,13 @@ def test_an_answer_in_another_format_is_parsed_whole_each_time() -> None:
 
 
 def test_text_of_a_span_that_looks_like_a_trace_is_no_trace() -> None:
-    answers = TraceAnswers()
+    answers = KnownTraces()
     hostile = _trace(1, text='{"traceID":"00","spans":[')
     assert answers.new_traces(_body(hostile, _trace(2)), "Jaeger", fewer_than=MOST) == (2, [hostile, _trace(2)])
     assert answers.new_traces(_body(hostile, _trace(3)), "Jaeger", fewer_than=MOST) == (2, [_trace(3)])
 
 
 def test_an_empty_answer_holds_no_trace_and_a_refusal_is_said() -> None:
-    assert TraceAnswers().new_traces(_body(), "Jaeger", fewer_than=MOST) == (0, [])
+    assert KnownTraces().new_traces(_body(), "Jaeger", fewer_than=MOST) == (0, [])
     with pytest.raises(PlatformError, match=r"Jaeger refuses the traces: .*closed"):
-        TraceAnswers().new_traces(_body(errors=[{"code": 500, "msg": "closed"}]), "Jaeger", fewer_than=MOST)
+        KnownTraces().new_traces(_body(errors=[{"code": 500, "msg": "closed"}]), "Jaeger", fewer_than=MOST)

@@ -21,7 +21,7 @@ _BEGIN = re.compile(rb'\{"traceID":"[0-9a-fA-F]+","spans":\[')
 Traces = Sequence[Mapping[str, Any]]
 
 
-class TraceAnswers:
+class KnownTraces:
     """Tells traces that are new from those that came in an earlier answer."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class TraceAnswers:
 
 
 def traces_of(body: bytes, name: str) -> Traces:
-    """Return the traces of an answer; raise CutAnswer or PlatformError as `TraceAnswers.new_traces` does."""
+    """Return the traces of an answer; raise CutAnswer or PlatformError as `KnownTraces.new_traces` does."""
     answer = parsed(body, name, PATH)
     if answer.get("errors"):
         raise PlatformError(f"{name} refuses the traces: {answer['errors'][0]}")

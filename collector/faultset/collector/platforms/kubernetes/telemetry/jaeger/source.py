@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
-from faultset.collector.platforms.kubernetes.telemetry.jaeger.answers import PATH, TraceAnswers, Traces, traces_of
-from faultset.collector.platforms.kubernetes.telemetry.jaeger.reading import EarlyReading, Reading
+from faultset.collector.platforms.kubernetes.telemetry.jaeger.answers import PATH, KnownTraces, Traces, traces_of
+from faultset.collector.platforms.kubernetes.telemetry.jaeger.collected_spans import CollectedSpans, EarlyReading
 from faultset.collector.platforms.kubernetes.telemetry.jaeger.spans import NAMESPACE_TAG, Sent, sent_spans
 from faultset.collector.platforms.kubernetes.telemetry.read_ahead import read_ahead
 from faultset.core.errors import PlatformError
@@ -81,7 +81,7 @@ class JaegerSource:
         A thread does; the next snapshot of `[start_ns, end_ns)` reads what is missing then. It reads everything itself
         where the thread failed.
         """
-        reading = Reading(start_ns, end_ns)
+        reading = CollectedSpans(start_ns, end_ns)
         until_ns = max(start_ns, healthy_until_ns - _TAIL_NS)
         self._early = EarlyReading(reading, until_ns, lambda: self._read(reading, start_ns, until_ns))
 
@@ -114,11 +114,11 @@ class JaegerSource:
     def close(self) -> None:
         """Nothing is held; may be called twice."""
 
-    def _begun(self, start_ns: int, end_ns: int) -> tuple[Reading, int]:
+    def _begun(self, start_ns: int, end_ns: int) -> tuple[CollectedSpans, int]:
         """Return what was read early of a window, and until when it is read."""
         early, self._early = self._early, None
-        if early is None or (early.reading.start_ns, early.reading.end_ns) != (start_ns, end_ns) or early.has_failed():
-            return Reading(start_ns, end_ns), start_ns
+        if early is None or (early.reading.start_ns, early.reading.end_ns) != (start_ns, end_ns) or not early.wait():
+            return CollectedSpans(start_ns, end_ns), start_ns
         # what ended later than that may have been sent after it was read
         long = {"minDuration": f"{_LONG_S}s"}
         self._read(early.reading, start_ns, early.until_ns, long, step_us=(early.until_ns - start_ns) // _US + 1)
@@ -138,7 +138,7 @@ class JaegerSource:
 
     def _read(
         self,
-        reading: Reading,
+        reading: CollectedSpans,
         start_ns: int,
         end_ns: int,
         filters: Mapping[str, str] = MappingProxyType({}),
@@ -149,8 +149,8 @@ class JaegerSource:
         start_us, end_us = start_ns // _US, -(-end_ns // _US)
         if start_us >= end_us:
             return
-        for page in read_ahead(self._pages(start_us, end_us, filters, reading.answers, step_us)):
-            for sent in sent_spans(reading.news(page)):
+        for page in read_ahead(self._pages(start_us, end_us, filters, reading.known, step_us)):
+            for sent in sent_spans(reading.new_or_grown(page)):
                 if self._is_ours(sent):
                     reading.add(sent, self._pod(sent))
 
@@ -188,13 +188,13 @@ class JaegerSource:
         return None if all(named) else {}
 
     def _pages(
-        self, start_us: int, end_us: int, filters: Mapping[str, str], answers: TraceAnswers, step_us: int | None
+        self, start_us: int, end_us: int, filters: Mapping[str, str], known: KnownTraces, step_us: int | None
     ) -> Iterator[Traces]:
         """Yield the new traces of the window in pages, one service after the other."""
         for service in self._reported():
             own = self._filters_of(service, start_us, end_us)
             if own is not None:
-                yield from self._pages_of(service, start_us, end_us, {**own, **filters}, answers, step_us)
+                yield from self._pages_of(service, start_us, end_us, {**own, **filters}, known, step_us)
 
     def _pages_of(
         self,
@@ -202,7 +202,7 @@ class JaegerSource:
         start_us: int,
         end_us: int,
         filters: Mapping[str, str],
-        answers: TraceAnswers,
+        known: KnownTraces,
         first_step_us: int | None,
     ) -> Iterator[Traces]:
         """Yield the new traces with a span of the service in the window, from pages that are not full."""
@@ -211,7 +211,7 @@ class JaegerSource:
             until_us = min(at_us + step_us, end_us)
             try:
                 body = self._body(service, at_us, until_us, limit=self._page, filters=filters)
-                count, found = answers.new_traces(body, self._endpoint.name, fewer_than=self._page)
+                count, found = known.new_traces(body, self._endpoint.name, fewer_than=self._page)
             except CutAnswer:
                 count, found = self._page, ()
             if count >= self._page:

@@ -7,26 +7,26 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from faultset.collector.platforms.kubernetes.telemetry.jaeger.answers import TraceAnswers, Traces
+from faultset.collector.platforms.kubernetes.telemetry.jaeger.answers import KnownTraces, Traces
 from faultset.collector.platforms.kubernetes.telemetry.jaeger.spans import Sent
 from faultset.collector.sources.span_store import SpanStore
 
 _log = logging.getLogger(__name__)
 
 
-class Reading:
+class CollectedSpans:
     """What one snapshot has read so far; a trace comes again when a span was added to it."""
 
     def __init__(self, start_ns: int, end_ns: int):
         self.store = SpanStore()
-        self.answers = TraceAnswers()
+        self.known = KnownTraces()
         self.start_ns, self.end_ns = start_ns, end_ns
         self._sizes: dict[str, int] = {}
         self._seen: set[tuple[bytes, bytes]] = set()
         self._nameless: set[str] = set()
         self._shifted = 0
 
-    def news(self, traces: Traces) -> Iterator[Mapping[str, Any]]:
+    def new_or_grown(self, traces: Traces) -> Iterator[Mapping[str, Any]]:
         """Yield the traces that are new or have grown."""
         for trace in traces:
             name, size = trace.get("traceID", ""), len(trace.get("spans") or ())
@@ -62,7 +62,7 @@ class Reading:
 class EarlyReading:
     """A part of a snapshot that a thread reads beforehand."""
 
-    def __init__(self, reading: Reading, until_ns: int, read: Callable[[], None]):
+    def __init__(self, reading: CollectedSpans, until_ns: int, read: Callable[[], None]):
         self.reading, self.until_ns = reading, until_ns
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, args=[read], name="early-reading", daemon=True)
@@ -75,7 +75,7 @@ class EarlyReading:
             self._error = error
             _log.info("spans could not be read early: %s", error)
 
-    def has_failed(self) -> bool:
-        """Wait for the end of the reading and say whether it failed."""
+    def wait(self) -> bool:
+        """Wait for the end of the reading; return whether everything was read."""
         self._thread.join()
-        return self._error is not None
+        return self._error is None
