@@ -140,7 +140,7 @@ def test_what_spoils_all_that_run_beside_each_other_lowers_the_limit_once(clock:
     assert host.reason_to_wait(recording_phases(6), FREE) == "the host was too busy for more than 6 at a time"
     assert host.reason_to_wait(recording_phases(5), FREE) == ""
     run_episode(host, clock, SPOILED)
-    assert host.reason_to_wait(recording_phases(4), FREE) == "the host was too busy for more than 4 at a time"
+    assert host.reason_to_wait(recording_phases(5), FREE) == "the host was too busy for more than 5 at a time"
 
 
 def runs(queue: EpisodeQueue, clock: Clock, outcome: EpisodeOutcome) -> int:

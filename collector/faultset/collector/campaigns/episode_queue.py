@@ -66,9 +66,9 @@ class WaitingEpisode:
 class HostLimit:
     """How many episodes may run at a time on one host.
 
-    A quarter less run at a time after the host has spoiled one, and one more after as many that succeed as run at a
-    time, two at least, so that few of them are spoiled in the long run. What spoils several that run beside each other
-    is one event, and counts once.
+    A quarter less run at a time after the host has spoiled one, one less at least, and one more after as many that
+    succeed as run at a time, two at least, so that few of them are spoiled in the long run. What spoils several that
+    run beside each other is one event, and counts once.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class HostLimit:
         if outcome.spoiled_by_host:
             self._succeeded = 0
             if started_s > self._lowered_s:
-                self._limit, self._lowered_s = max(1, self._limit - math.ceil(self._limit / 4)), self._clock()
+                self._limit, self._lowered_s = max(1, self._limit - max(1, self._limit // 4)), self._clock()
         elif not outcome.failure:
             self._succeeded += 1
             if self._succeeded >= max(self._limit, _LEAST_SUCCESSES_FOR_ONE_MORE):

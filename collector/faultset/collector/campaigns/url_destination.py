@@ -24,7 +24,7 @@ from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.format.cards import CARD
 from faultset.datasets.format.context import CONTEXT_FILE, read_context
-from faultset.datasets.format.episodes import EPISODES, TELEMETRY, TRUTH
+from faultset.datasets.format.episodes import EPISODES, TELEMETRY, table_file
 from faultset.datasets.format.manifests import VERSIONS, FileRecord
 from faultset.datasets.format.summaries import EpisodeSummary, sha256_of
 from faultset.datasets.format.truth import read_label
@@ -34,7 +34,7 @@ from faultset.datasets.remote.finished_episodes import ARRIVING, FINISHED, Finis
 from faultset.datasets.remote.writing import RemoteFolder
 
 _CONTENT = (ARRIVING, CAMPAIGNS, CARD, EPISODES, FINISHED, VERSIONS)
-_READ = (CONTEXT_FILE, f"{TRUTH}/label.parquet", f"{TRUTH}/evidence.parquet")
+_READ = (CONTEXT_FILE, table_file("label"), table_file("evidence"))
 _DOCUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.json")
 _TOGETHER = 500
 PAUSES_S = (5.0, 30.0)

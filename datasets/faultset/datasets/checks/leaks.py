@@ -26,7 +26,7 @@ import pyarrow.compute
 from faultset.datasets.checks.coincidences import is_coincidence
 from faultset.datasets.checks.findings import Finding, Severity
 from faultset.datasets.format.context import CONTEXT_FILE, IMPORTED
-from faultset.datasets.format.episodes import EPISODES, TELEMETRY
+from faultset.datasets.format.episodes import EPISODES, table_file
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
@@ -259,7 +259,7 @@ def _finding(
     if table == "context":
         name, where = CONTEXT_FILE, "it"
     else:
-        name, where = f"{TELEMETRY}/{table}.parquet", f"column {column}"
+        name, where = table_file(table), f"column {column}"
     match = re.search(needle.pattern, example)
     start = max(0, match.start() - 40) if match else 0
     excerpt = example[start : start + 120].replace("\n", " ")

@@ -19,7 +19,7 @@ from faultset.datasets.checks.references import reference_findings
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.episode import Episode
 from faultset.datasets.format.context import CONTEXT_FILE, read_context
-from faultset.datasets.format.episodes import EPISODES, TELEMETRY, TRUTH
+from faultset.datasets.format.episodes import EPISODES, TRUTH, table_file
 from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, time_column
 from faultset.datasets.format.summaries import file_names
@@ -172,7 +172,7 @@ def _declaration_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]
             other, schema = first.setdefault(added.name, (episode, added.schema))
             if not added.schema.equals(schema, check_metadata=True):
                 message = f"table {added.name} is declared otherwise than in episode {other}; read them apart"
-                yield _finding("warning", "schema", message, episode, f"{TELEMETRY}/{added.name}.parquet")
+                yield _finding("warning", "schema", message, episode, table_file(added.name))
 
 
 def _source_findings(episode: str, evidence: pd.DataFrame) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import ExportOptions
+from faultset.datasets.format.episodes import table_file
 
 _KEYS = ["service", "pod", "container", "labels"]
 
@@ -29,7 +30,7 @@ class OpenMetricsExport:
 
     def unavailable_reason(self, episode: str) -> str | None:
         """Refuse an episode without metrics."""
-        if not self._dataset.files[episode].get("telemetry/metrics.parquet"):
+        if not self._dataset.files[episode].get(table_file("metrics")):
             return "OpenMetrics has no place for an episode without metrics"
         return None
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import ExportOptions
+from faultset.datasets.format.episodes import table_file
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.recorded_tables import read_table
 from faultset.datasets.views import EpisodeView
@@ -33,7 +34,7 @@ class OTLPExport:
     def unavailable_reason(self, episode: str) -> str | None:
         """Refuse an episode that has neither spans nor log lines."""
         files = self._dataset.files[episode]
-        rows = [files[name].rows for name in ("telemetry/spans.parquet", "telemetry/logs.parquet") if name in files]
+        rows = [files[name].rows for name in (table_file("spans"), table_file("logs")) if name in files]
         return None if any(rows) else "OTLP in JSON has no place for an episode without spans and log lines"
 
     def write(self, episode: str) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import ExportOptions
-from faultset.datasets.format.schemas import TRUTH_TABLES, AddedTable
+from faultset.datasets.format.episodes import table_file
+from faultset.datasets.format.schemas import AddedTable
 
 SPLIT = "by-episode"
 SIDES = ("train", "test")
@@ -58,4 +59,4 @@ class TablesBySplit:
 
     def glob(self, table: str, side: str) -> str:
         """Return the pattern that the files of a table match."""
-        return f"{side}/*/{'truth' if table in TRUTH_TABLES else 'telemetry'}/{table}.parquet"
+        return f"{side}/*/{table_file(table)}"

@@ -23,6 +23,7 @@ from faultset.datasets.format.schemas import (
     LABEL_JSON_FIELDS,
     LATER_COLUMNS,
     TABLES,
+    TRUTH_TABLES,
     AddedTable,
     without_episode,
 )
@@ -41,6 +42,11 @@ EPISODES = "episodes"
 TELEMETRY = "telemetry"
 TRUTH = "truth"
 INCOMPLETE = ".incomplete"
+
+
+def table_file(table: str) -> str:
+    """Return the path of a table below the folder of its episode."""
+    return f"{TRUTH if table in TRUTH_TABLES else TELEMETRY}/{table}.parquet"
 
 
 class EpisodeWriter:
@@ -113,7 +119,7 @@ class EpisodeWriter:
         if order is not None:
             rows = rows.take(pa.array(order))
         with self._guarded():
-            path = self._folder / TELEMETRY / f"{table}.parquet"
+            path = self._folder / table_file(table)
             write_parquet(path, rows, compression=self._compression(table))
         self._written.add(table)
         return rows
@@ -145,11 +151,12 @@ class EpisodeWriter:
         }
         if label.get("faults"):
             label["faults"] = [{**one, "parameters": canonical_json(one["parameters"])} for one in label["faults"]]
-        folder = self._folder / TRUTH
         with self._guarded():
             compression = SMALLEST if self._smallest else SMALL
             for name, schema, rows in (("label", LABEL, [label]), ("evidence", EVIDENCE, evidence)):
-                write_parquet(folder / f"{name}.parquet", self._truth_rows(name, schema, rows), compression=compression)
+                path = self._folder / table_file(name)
+                write_parquet(path, self._truth_rows(name, schema, rows), compression=compression)
+            folder = self._folder / TRUTH
             if journal is not None:
                 write_text(folder / "journal.jsonl", Path(journal).read_text(encoding="utf-8"))
             else:

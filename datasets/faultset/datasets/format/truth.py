@@ -11,7 +11,7 @@ from faultset.core.errors import DataError
 from faultset.core.printable import printable
 from faultset.core.reading.documents import json_lines, parse_object
 from faultset.core.reading.regular_files import read_regular
-from faultset.datasets.format.episodes import TRUTH
+from faultset.datasets.format.episodes import TRUTH, table_file
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import EVIDENCE, LABEL, LABEL_JSON_FIELDS
 from faultset.datasets.format.storage import TRUTH_LIMITS, open_table, translate_damage
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def read_label(episode_path: Path | str) -> Label:
     """Return what really happened in an episode; raise DataError when the file is missing or damaged."""
-    path = Path(episode_path) / TRUTH / "label.parquet"
+    path = Path(episode_path) / table_file("label")
     with open_table(path, "label", LABEL) as file, translate_damage(path):
         rows = file.metadata.num_rows
         if rows != 1:
@@ -52,7 +52,7 @@ def _times_as_numbers(kind: pa.DataType) -> pa.DataType:
 
 def read_evidence(episode_path: Path | str) -> pd.DataFrame:
     """Return the checks that were made on an episode and what they saw."""
-    path = Path(episode_path) / TRUTH / "evidence.parquet"
+    path = Path(episode_path) / table_file("evidence")
     with open_table(path, "evidence", EVIDENCE) as file, translate_damage(path):
         table = file.read(use_threads=False)
         table.validate(full=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.datasets.format.context import CONTEXT_FILE, IMPORTED, EpisodeContext
-from faultset.datasets.format.episodes import TRUTH, EpisodeWriter
+from faultset.datasets.format.episodes import EpisodeWriter, table_file
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.summaries import EpisodeSummary, summary_of
 from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat
@@ -21,7 +21,7 @@ from faultset.datasets.validation.episodes import check_content
 if TYPE_CHECKING:
     import pandas as pd
 
-_NAMES_OF_DATA = (CONTEXT_FILE, f"{TRUTH}/label.parquet", f"{TRUTH}/evidence.parquet")
+_NAMES_OF_DATA = (CONTEXT_FILE, table_file("label"), table_file("evidence"))
 
 
 def episode_id(name: str, key: str) -> str:

@@ -20,7 +20,7 @@ from faultset.core.errors import DataError
 from faultset.core.reading.regular_files import FileStamp, regular_stat
 from faultset.datasets.cache.folder import cached_path, keep_file
 from faultset.datasets.format.context import EpisodeContext
-from faultset.datasets.format.episodes import TELEMETRY
+from faultset.datasets.format.episodes import table_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ def keep_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataF
 def _path(episode: Path, facts: dict[str, Any]) -> Path | None:
     """Return where a frame is kept; None for what is too small, or is not there."""
     try:
-        stamp = FileStamp.of(episode / TELEMETRY / "metrics.parquet", episode)
+        stamp = FileStamp.of(episode / table_file("metrics"), episode)
     except DataError:
         return None
     if stamp.bytes < FEWEST_BYTES:

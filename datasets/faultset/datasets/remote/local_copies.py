@@ -10,7 +10,7 @@ from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.scratch import scratch
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE
-from faultset.datasets.format.episodes import EPISODES, TRUTH
+from faultset.datasets.format.episodes import EPISODES, table_file
 from faultset.datasets.format.manifests import VERSIONS, Manifest
 from faultset.datasets.format.versions import list_versions, read_manifest
 from faultset.datasets.remote.file_systems import (
@@ -22,7 +22,7 @@ from faultset.datasets.remote.file_systems import (
     remote_versions,
 )
 
-LABEL_FILE = f"{TRUTH}/label.parquet"
+LABEL_FILE = table_file("label")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from faultset.core.errors import DataError
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import FileStamp
 from faultset.datasets.format.context import CONTEXT_FILE, read_context
-from faultset.datasets.format.episodes import TELEMETRY, TRUTH
+from faultset.datasets.format.episodes import TRUTH, table_file
 from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.schemas import TRUTH_TABLES
 from faultset.datasets.format.storage import open_table
@@ -27,9 +27,7 @@ REVISION = 1
 
 def episode_files(tables: Iterable[str]) -> list[str]:
     """Return the paths of all files of an episode with these telemetry tables, below its folder."""
-    telemetry = [f"{TELEMETRY}/{table}.parquet" for table in tables]
-    truth = [f"{TRUTH}/{table}.parquet" for table in TRUTH_TABLES]
-    return [CONTEXT_FILE, *telemetry, *truth, f"{TRUTH}/journal.jsonl"]
+    return [CONTEXT_FILE, *map(table_file, (*tables, *TRUTH_TABLES)), f"{TRUTH}/journal.jsonl"]
 
 
 def check_episode_files(
@@ -107,15 +105,15 @@ def content_problems(folder: Path, episode: str, names: Collection[str] | None =
     catalogue_with(context.metric_roles)
     names = episode_files(context.tables) if names is None else names
     for table in context.tables:
-        name = f"{TELEMETRY}/{table}.parquet"
+        name = table_file(table)
         if name in names:
             for problem in table_problems(folder / name, table, context):
                 yield name, problem
-    name = f"{TRUTH}/label.parquet"
+    name = table_file("label")
     if name in names:
         for problem in label_problems(context, read_label(folder)):
             yield name, problem
-    if f"{TRUTH}/evidence.parquet" in names:
+    if table_file("evidence") in names:
         read_evidence(folder)
     if f"{TRUTH}/journal.jsonl" in names:
         read_journal(folder)

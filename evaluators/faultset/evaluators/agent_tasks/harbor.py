@@ -13,7 +13,7 @@ import pyarrow as pa
 from faultset.agents.interface.session import task_instructions
 from faultset.datasets import Dataset
 from faultset.datasets.format.context import CONTEXT_FILE
-from faultset.datasets.format.episodes import TELEMETRY
+from faultset.datasets.format.episodes import TELEMETRY, table_file
 from faultset.datasets.format.storage import write_parquet
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.agent_tasks.episodes import EpisodeTask
@@ -122,4 +122,4 @@ def _write_recording(folder: Path, view: EpisodeView, name: str) -> None:
         rows = rows.set_column(
             place, rows.schema.field(place), names.dictionary_encode() if pa.types.is_dictionary(kind) else names
         )
-        write_parquet(folder / TELEMETRY / f"{table}.parquet", rows)
+        write_parquet(folder / table_file(table), rows)

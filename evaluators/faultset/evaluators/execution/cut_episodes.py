@@ -13,7 +13,7 @@ import pyarrow.compute as arrow_compute
 
 from faultset.core.scratch import scratch
 from faultset.datasets.format.context import CONTEXT_FILE
-from faultset.datasets.format.episodes import EPISODES, TELEMETRY
+from faultset.datasets.format.episodes import EPISODES, TELEMETRY, table_file
 from faultset.datasets.format.schemas import TIME, time_column
 from faultset.datasets.format.storage import QUICK, write_parquet
 from faultset.datasets.views import EpisodeView
@@ -68,9 +68,9 @@ def cut_episode(episode: Path, end_ns: int, root: Path) -> Path:
     cut = dataclasses.replace(context, view_end_ns=end_ns)
     (folder / CONTEXT_FILE).write_text(cut.to_json(), encoding="utf-8")
     for name in view.tables:
-        if (episode / TELEMETRY / f"{name}.parquet").exists():
+        if (episode / table_file(name)).exists():
             known = known_at(name, view.table(name), end_ns)
-            write_parquet(folder / TELEMETRY / f"{name}.parquet", known, compression=QUICK)
+            write_parquet(folder / table_file(name), known, compression=QUICK)
     return folder
 
 

@@ -13,7 +13,7 @@ from faultset.core.errors import DataError
 from faultset.datasets.checks.references import ReferenceGaps, gap_messages, reference_gaps
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import read_context
-from faultset.datasets.format.episodes import EPISODES, TELEMETRY, TRUTH
+from faultset.datasets.format.episodes import EPISODES, TRUTH, table_file
 from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.format.truth import read_label
 from faultset.datasets.remote.file_systems import is_url, local_path
@@ -23,7 +23,7 @@ from faultset.evaluators.execution.remote_episodes import EpisodeLocation
 from faultset.evaluators.results.truth import Truth, truth_of
 
 _READERS = 4
-_SPANS = f"{TELEMETRY}/spans.parquet"
+_SPANS = table_file("spans")
 
 
 @dataclass(frozen=True, kw_only=True)

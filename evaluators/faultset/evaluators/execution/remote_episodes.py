@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from faultset.core.files import replacing
 from faultset.core.scratch import make_scratch
 from faultset.datasets.format.context import CONTEXT_FILE
-from faultset.datasets.format.episodes import TELEMETRY
+from faultset.datasets.format.episodes import table_file
 from faultset.datasets.remote.file_systems import fetch
 from faultset.datasets.validation.episodes import check_content
 
@@ -81,7 +81,7 @@ class _FetchedEpisodes:
                 self._shrink()
 
     def _complete(self, location: EpisodeLocation, folder: Path, tables: set[str], key: str) -> None:
-        wanted = [CONTEXT_FILE, *(f"{TELEMETRY}/{table}.parquet" for table in sorted(tables))]
+        wanted = [CONTEXT_FILE, *(table_file(table) for table in sorted(tables))]
         missing = [name for name in wanted if name in location.files and not (folder / name).exists()]
         size = 0
         if missing:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 import redis
 from store_server import CREDENTIALS, StoreServer, running
 
+from faultset.collector.runtime.administration import file_limits
 from faultset.collector.runtime.administration.access import StoreAccess
 from faultset.collector.runtime.administration.file_limits import free_files, limit_files
 from faultset.collector.runtime.administration.long_queries import begin_locking, begin_reporting
@@ -97,8 +100,30 @@ def test_files_that_may_not_grow_make_writes_fail_until_they_may(store: StoreAcc
     client.close()
 
 
+def test_files_that_a_server_opens_and_closes_meanwhile_do_not_disturb_a_limit(tmp_path: Path) -> None:
+    """This process stands for the server."""
+    appended, over = tmp_path / "data.aof", threading.Event()
+    appended.write_bytes(b"x" * 1000)
+
+    def open_and_close() -> None:
+        while not over.is_set():
+            (tmp_path / "other.aof").write_bytes(b"x")
+            with (tmp_path / "other.aof").open("rb"):
+                (tmp_path / "other.aof").unlink()
+
+    thread = threading.Thread(target=open_and_close)
+    with appended.open("rb"):
+        thread.start()
+        try:
+            for _ in range(300):
+                assert max(file_limits._appended_bytes(os.getpid())) == 1000
+        finally:
+            over.set()
+            thread.join()
+
+
 def test_only_a_store_with_files_can_have_them_limited(store: StoreAccess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("faultset.collector.runtime.administration.file_limits._appended", lambda pid: [])
+    monkeypatch.setattr("faultset.collector.runtime.administration.file_limits._appended_bytes", lambda pid: [])
     with pytest.raises(PlatformError, match="the store writes no file"):
         limit_files(store, 100)
 

@@ -15,7 +15,7 @@ from faultset.core.errors import PlatformError
 
 LEAST_MEMORY_MIB = 700
 LEAST_DISK_MIB = 500
-EPISODES_PER_CORE = 3
+RECORDING_PER_CORE = 3
 MEMORY_PER_EPISODE = 600 * 2**20
 
 
@@ -23,7 +23,8 @@ def episode_capacity() -> int:
     """Return how many episodes run at a time at most; fewer do while the machine is short of CPU."""
     cores = len(os.sched_getaffinity(0))
     fit_in_memory = int(psutil.virtual_memory().available * 0.8 / MEMORY_PER_EPISODE)
-    return max(1, min(cores * EPISODES_PER_CORE, fit_in_memory))
+    # beside those that record, one begins or ends
+    return max(1, min(cores * RECORDING_PER_CORE + 1, fit_in_memory))
 
 
 def check_machine() -> list[Requirement]:

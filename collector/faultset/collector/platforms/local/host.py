@@ -42,7 +42,7 @@ class LocalHost:
         return []
 
     def episode_capacity(self) -> int:
-        """Return three for each core, as far as there is memory; the scheduler begins as many as find CPU."""
+        """Return three for each core and one, as far as there is memory; the scheduler begins as many as find CPU."""
         from faultset.collector.platforms.local.checks import episode_capacity
 
         return episode_capacity()
