@@ -13,11 +13,11 @@ import pytest
 import redis
 from store_server import CREDENTIALS, StoreServer, running
 
-from faultset.collector.runtime.administration import file_limits
 from faultset.collector.runtime.administration.access import StoreAccess
 from faultset.collector.runtime.administration.file_limits import free_files, limit_files
 from faultset.collector.runtime.administration.long_queries import begin_locking, begin_reporting
 from faultset.collector.runtime.administration.messages import publish_unreadable, remove_unreadable
+from faultset.collector.runtime.administration.open_files import open_file_sizes
 from faultset.collector.runtime.administration.state import store_state
 from faultset.collector.runtime.background.processes import end_work, running_work
 from faultset.collector.runtime.stores.driver import REVOKE_CONSUMING, REVOKE_WRITING, AdminChange, StoreClient
@@ -116,14 +116,16 @@ def test_files_that_a_server_opens_and_closes_meanwhile_do_not_disturb_a_limit(t
         thread.start()
         try:
             for _ in range(300):
-                assert max(file_limits._appended_bytes(os.getpid())) == 1000
+                assert max(open_file_sizes(os.getpid(), (".aof",))) == 1000
         finally:
             over.set()
             thread.join()
 
 
 def test_only_a_store_with_files_can_have_them_limited(store: StoreAccess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("faultset.collector.runtime.administration.file_limits._appended_bytes", lambda pid: [])
+    monkeypatch.setattr(
+        "faultset.collector.runtime.administration.file_limits.open_file_sizes", lambda pid, endings: []
+    )
     with pytest.raises(PlatformError, match="the store writes no file"):
         limit_files(store, 100)
 

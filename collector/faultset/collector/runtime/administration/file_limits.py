@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import resource
-from contextlib import suppress
-
-import psutil
 
 from faultset.collector.runtime.administration.access import StoreAccess
+from faultset.collector.runtime.administration.open_files import open_file_sizes
 from faultset.core.errors import PlatformError
 
 
 def limit_files(access: StoreAccess, leave: int) -> None:
     """Let the files that the server appends to grow by so many bytes and no more; raise PlatformError without one."""
     pid = _server(access)
-    sizes = _appended_bytes(pid)
+    sizes = open_file_sizes(pid, (".aof",))
     if not sizes:
         raise PlatformError("the store writes no file; limit one that keeps its data on a volume")
     _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -41,17 +38,3 @@ def _server(access: StoreAccess) -> int:
         return int(client.info("server")["process_id"])
     finally:
         client.close()
-
-
-def _appended_bytes(pid: int) -> list[int]:
-    """Return the sizes of the append-only files that a process has open; it opens and closes others meanwhile."""
-    sizes = []
-    try:
-        files = psutil.Process(pid).open_files()
-    except psutil.Error as error:
-        raise PlatformError(f"the store's server cannot be looked at ({error}); see its log") from error
-    for file in files:
-        if file.path.endswith(".aof"):
-            with suppress(FileNotFoundError):
-                sizes.append(os.stat(file.path).st_size)
-    return sizes

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.collector.runtime.administration.access import StoreAccess
+from faultset.collector.runtime.administration.open_files import open_file_sizes
 from faultset.collector.runtime.administration.process_limits import file_size_limits, limit_file_size
 from faultset.collector.runtime.administration.server_processes import listening_process
 from faultset.collector.runtime.administration.store_administration import StoreAdministration
@@ -49,7 +47,7 @@ class MongoAdministration(StoreAdministration):
         when neither may grow are writes refused for good.
         """
         pid = self._process()
-        sizes = [os.stat(path).st_size for path in _files(pid)]
+        sizes = open_file_sizes(pid, (".sqlite", ".sqlite-wal"))
         if not sizes:
             raise PlatformError("the store has no file of SQLite, whose size could be limited; choose another store")
         limit_file_size(pid, str(max(sizes) + leave), SERVER_USER)
@@ -128,13 +126,3 @@ def _is_refused(write: Callable[[], Any], times: int) -> bool:
         except OperationFailure:
             return True
     return False
-
-
-def _files(pid: int) -> list[Path]:
-    """Return the files of SQLite that a process has open."""
-    targets: list[Path] = []
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        # files and connections may be closed meanwhile
-        with contextlib.suppress(FileNotFoundError):
-            targets.append(Path(os.readlink(link)))
-    return [target for target in targets if target.name.endswith((".sqlite", ".sqlite-wal")) and target.exists()]
