@@ -15,7 +15,7 @@ from faultset.core.reading.regular_files import FileStamp
 from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.context import EpisodeContext, read_context
-from faultset.datasets.format.episodes import TELEMETRY
+from faultset.datasets.format.episodes import TELEMETRY, table_file
 from faultset.datasets.format.schemas import TABLES, dictionary_columns
 from faultset.datasets.format.storage import open_table, translate_damage, with_missing_columns
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, known_roles
@@ -44,10 +44,9 @@ class EpisodeView:
     _alarm_place: AlarmPlace | None = None
 
     def __init__(self, path: Path | str, *, alarm_place: AlarmPlace | None = None) -> None:
-        folder = Path(path)
+        self._folder = Path(path)
         self._alarm_place = alarm_place
-        self._context = read_context(folder)
-        self._telemetry = folder / TELEMETRY
+        self._context = read_context(self._folder)
 
     def __repr__(self) -> str:
         return f"EpisodeView({self.episode!r})"
@@ -98,7 +97,7 @@ class EpisodeView:
         DataError
             A file is missing.
         """
-        folder = self._telemetry
+        folder = self._folder / TELEMETRY
         stamps = tuple(FileStamp.of(folder / f"{name}.parquet", folder) for name in self.tables)
         place = folder.stat()
         return type(self), place.st_dev, place.st_ino, stamps
@@ -149,7 +148,7 @@ class EpisodeView:
         for column in columns or ():
             if column not in schema.names:
                 raise unknown_name(f"column of table {name}", column, schema.names)
-        path = self._telemetry / f"{name}.parquet"
+        path = self._folder / table_file(name)
         chosen = list(columns) if columns is not None else schema.names
         dictionaries = [column for column in dictionary_columns(schema) if filters is not None or column in chosen]
         if filters is None:
@@ -168,7 +167,7 @@ class EpisodeView:
     def pieces(self, name: str, *columns: str) -> Iterator[tuple[pa.ChunkedArray, ...]]:
         """Yield some columns of a table piece by piece, for readers that may stop before its end."""
         schema = self._schema(name)
-        path = self._telemetry / f"{name}.parquet"
+        path = self._folder / table_file(name)
         file = open_table(path, name, schema, [c for c in dictionary_columns(schema) if c in columns])
         with translate_damage(path), file:
             for number in range(file.num_row_groups):
@@ -228,7 +227,7 @@ class EpisodeView:
 
         chosen = None if roles is None else known_roles(roles)
         facts = frame_facts(self._context, step_s, chosen)
-        return kept_frame(self._telemetry.parent, facts, lambda: self._made_wide(step_s, chosen))
+        return kept_frame(self._folder, facts, lambda: self._made_wide(step_s, chosen))
 
     def _made_wide(self, step_s: float, chosen: frozenset[str] | None) -> pd.DataFrame:
         from faultset.datasets.metrics.frames import wide_frame
@@ -242,7 +241,7 @@ class EpisodeView:
 
     def _samples(self, roles: frozenset[str] | None, catalogue: Catalogue) -> pa.Table:
         """Read the samples that wide columns of the roles are made of; buckets never are."""
-        path = self._telemetry / "metrics.parquet"
+        path = self._folder / table_file("metrics")
         file = open_table(path, "metrics", TABLES["metrics"], dictionary_columns(TABLES["metrics"]))
         with translate_damage(path), file:
             metric = file.read(columns=["metric"])["metric"].unify_dictionaries()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.datasets.format.context import read_context
-from faultset.datasets.format.episodes import TELEMETRY
 from faultset.datasets.metrics.roles import Catalogue, MetricRole, builtin_catalogue
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.runners.cache import Cache
@@ -44,7 +43,7 @@ class SharedView(EpisodeView):
     ) -> None:
         # the parent would read the context again for every method
         self._context = cache.get_or_compute((path, "context"), lambda: read_context(Path(path)))
-        self._telemetry = Path(path) / TELEMETRY
+        self._folder = Path(path)
         self._alarm_place = alarm_place
         self._path = path
         self._cache = cache
