@@ -71,6 +71,7 @@ def alter(example: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Alter:
             table = edit(pq.read_table(path))
             if table is not None:
                 pq.write_table(table, target / "telemetry" / path.name)
+        assert sorted(path.name for path in target.iterdir()) == ["context.json", "telemetry"]
         return EpisodeView(target)
 
     return copy
