@@ -86,11 +86,11 @@ def test_episodes_follow_quickly_only_until_one_of_them_records(phases: tuple[st
 
 def test_episodes_that_have_no_load_yet_keep_their_share_of_the_host_free() -> None:
     host = HostLimit(4)
-    free = CpuUse(waiting_share=0.1, free_cores=1.0)
+    free = CpuUse(waiting_share=0.1, free_cores=0.9)
     assert host.reason_to_wait(["warm-up"], free) == ""
-    assert "1.0 cores are free" in host.reason_to_wait(["deploy", "warm-up"], free)
+    assert "0.9 cores are free" in host.reason_to_wait(["deploy", "warm-up"], free)
     assert host.reason_to_wait(["warm-up", "baseline"], free) == ""
-    assert "1.0 cores are free" in host.reason_to_wait(["baseline", "warm-up", "deploy"], free)
+    assert "0.9 cores are free" in host.reason_to_wait(["baseline", "warm-up", "deploy"], free)
 
 
 def test_the_first_begins_at_once_and_the_next_when_the_host_was_measured(host: HostLimit) -> None:
@@ -105,7 +105,7 @@ def test_only_one_runs_while_the_host_is_short_of_cpu(host: HostLimit) -> None:
         == "the host is short of CPU: 0.0 cores are free, processes wait 99% of the time"
     )
     assert "0.0 cores are free" in host.reason_to_wait(recording_phases(1), USED_BY_OTHERS)
-    assert "0.4 cores are free" in host.reason_to_wait(recording_phases(2), CpuUse(waiting_share=0.2, free_cores=0.4))
+    assert "0.3 cores are free" in host.reason_to_wait(recording_phases(2), CpuUse(waiting_share=0.2, free_cores=0.3))
     assert host.reason_to_wait(recording_phases(1), FREE) == ""
 
 

@@ -16,9 +16,9 @@ BUSY_SHARE = 0.8
 """Share of the time in which some process waits for a processor, from which on the machine counts as busy."""
 LEAST_FREE_CORES = 0.1
 """How much of one core is free at least on a machine that does not count as busy."""
-CORES_OF_AN_EPISODE = 0.5
+CORES_OF_AN_EPISODE = 0.4
 """What has to be free for one more episode beside others: it needs a quarter of a core, and more in bursts."""
-ROOM_WINDOW_S = 30.0
+ROOM_WINDOW_S = 15.0
 """For how long that has to be free."""
 START_WINDOW_S = 5.0
 """For how long while all episodes still start: what slows them down then is over before their baselines begin."""
