@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from faultset.core.files import write_text
 from faultset.datasets.episode import Episode
-from faultset.datasets.format.episodes import TRUTH, EpisodeWriter
+from faultset.datasets.format.episodes import JOURNAL_FILE, EpisodeWriter
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.run_digests import run_digest
 from faultset.datasets.format.schemas import time_column
@@ -57,13 +57,13 @@ def write_again(
         truth = label or episode.label
         row = truth.as_row()
         del row["episode"]
-        journal = episode.path / TRUTH / "journal.jsonl"
+        journal = episode.path / JOURNAL_FILE
         writer.write_truth(row, evidence_rows, journal)
         old, new = (
             run_digest(times, view_start_ns=truth.view_start_ns, inject_start_ns=truth.inject_start_ns)
             for times in (before, after)
         )
-        write_text(writer.folder / TRUTH / journal.name, journal.read_text(encoding="utf-8").replace(old, new))
+        write_text(writer.folder / JOURNAL_FILE, journal.read_text(encoding="utf-8").replace(old, new))
         writer.commit()
 
 

@@ -86,7 +86,10 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(step, monkeypatch, write
     if step == "write_table":
         monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     elif step == "write_text":
-        monkeypatch.setattr("faultset.datasets.format.episodes.write_text", full)
+        written = Path.write_text
+        monkeypatch.setattr(
+            Path, "write_text", lambda path, text, **options: ("e1" in str(path) and full()) or written(path, text)
+        )
     else:
         monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(DataError, match=r"no space left on the disk of .*; free some") as caught:
@@ -104,6 +107,22 @@ def test_arrow_reports_a_full_device_in_a_way_that_we_recognize():
         storage.translate_disk_full(Path("here")),
     ):
         pq.write_table(table, device)  # given a path, Arrow would remove the device
+
+
+def test_an_episode_has_its_name_once_all_of_it_is_on_the_disk(monkeypatch, write_episode, tmp_path):
+    flushed: set[int] = set()
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.add(os.fstat(descriptor).st_ino))
+    needed: list[int] = []
+
+    def rename(folder: Path, target: Path) -> None:
+        needed.extend(entry.stat().st_ino for entry in (folder, *folder.rglob("*")))
+        assert flushed.issuperset(needed)
+        os.rename(folder, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    path = write_episode("e1", logs=[{"time": 0, "pod": "p", "container": "c", "message": "m"}])
+    assert len(needed) > len(list((path / "telemetry").iterdir()))
+    assert path.parent.stat().st_ino in flushed
 
 
 def test_other_errors_of_the_disk_keep_their_traceback(monkeypatch, write_episode, tmp_path):

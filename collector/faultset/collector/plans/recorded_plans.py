@@ -9,9 +9,8 @@ from faultset.core.errors import DataError
 from faultset.core.reading.documents import parse_object
 from faultset.core.reading.json_lines import read_json_lines
 from faultset.core.reading.regular_files import read_regular
-from faultset.datasets.format.episodes import TRUTH
+from faultset.datasets.format.episodes import JOURNAL_FILE
 
-JOURNAL = "journal.jsonl"
 LIMIT_BYTES = 2**16
 
 
@@ -26,9 +25,9 @@ def read_plan(path: Path) -> Plan:
     if not path.is_dir():
         text = read_regular(path, limit_bytes=LIMIT_BYTES).decode(errors="replace")
         return Plan.from_json(parse_object(text, str(path)))
-    journal = path / TRUTH / JOURNAL
+    journal = path / JOURNAL_FILE
     if not journal.exists():
-        raise DataError(f"{path} is no episode that was collected here: it has no {TRUTH}/{JOURNAL}; give another")
+        raise DataError(f"{path} is no episode that was collected here: it has no {JOURNAL_FILE}; give another")
     for record in read_json_lines(journal):
         if record.get("state") == "note" and record.get("verb") == "plan":
             return Plan.from_json(record.get("args") or {})

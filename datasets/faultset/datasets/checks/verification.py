@@ -19,7 +19,7 @@ from faultset.datasets.checks.references import reference_findings
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.episode import Episode
 from faultset.datasets.format.context import CONTEXT_FILE, read_context
-from faultset.datasets.format.episodes import EPISODES, TRUTH, table_file
+from faultset.datasets.format.episodes import EPISODES, JOURNAL_FILE, TRUTH, table_file
 from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, time_column
 from faultset.datasets.format.summaries import file_names
@@ -161,7 +161,7 @@ def _journal_findings(episode: str, opened: Episode) -> Iterator[Finding]:
     times = {table: view.table(table, [time_column(table)])[time_column(table)] for table in view.tables}
     objects = view.table("objects", ["time", "kind", "name"])
     for message in journal_messages(opened.journal, opened.label, times, objects):
-        yield _finding("error", "journal", message, episode, f"{TRUTH}/journal.jsonl")
+        yield _finding("error", "journal", message, episode, JOURNAL_FILE)
 
 
 def _declaration_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:

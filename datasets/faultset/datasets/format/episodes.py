@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.core.errors import DataError
-from faultset.core.files import flush, write_text
+from faultset.core.files import flush, flush_below
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.format.names import check_episode_id
@@ -42,6 +42,8 @@ EPISODES = "episodes"
 TELEMETRY = "telemetry"
 TRUTH = "truth"
 INCOMPLETE = ".incomplete"
+JOURNAL_FILE = f"{TRUTH}/journal.jsonl"
+"""What was done to the platform; path below the folder of an episode."""
 
 
 def table_file(table: str) -> str:
@@ -134,7 +136,7 @@ class EpisodeWriter:
                 f"{', '.join(self._schemas)}"
             )
         with self._guarded():
-            write_text(self._folder / CONTEXT_FILE, context.to_json())
+            (self._folder / CONTEXT_FILE).write_text(context.to_json(), encoding="utf-8")
         self._written.add(CONTEXT_FILE)
 
     def write_truth(
@@ -156,11 +158,8 @@ class EpisodeWriter:
             for name, schema, rows in (("label", LABEL, [label]), ("evidence", EVIDENCE, evidence)):
                 path = self._folder / table_file(name)
                 write_parquet(path, self._truth_rows(name, schema, rows), compression=compression)
-            folder = self._folder / TRUTH
-            if journal is not None:
-                write_text(folder / "journal.jsonl", Path(journal).read_text(encoding="utf-8"))
-            else:
-                write_text(folder / "journal.jsonl", "")
+            done = "" if journal is None else Path(journal).read_text(encoding="utf-8")
+            (self._folder / JOURNAL_FILE).write_text(done, encoding="utf-8")
         self._written.add(TRUTH)
 
     def commit(self) -> Path:
@@ -174,8 +173,7 @@ class EpisodeWriter:
         for table in self._schemas.keys() - self._written:
             self.write_table(table, ())
         with self._guarded():
-            for folder in (self._folder / TELEMETRY, self._folder / TRUTH, self._folder):
-                flush(folder)
+            flush_below(self._folder)
             if self._final.exists():
                 raise DataError(f"episode {self._id} appeared in {self._parent}; episodes are never overwritten")
             self._folder.rename(self._final)

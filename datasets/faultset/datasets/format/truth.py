@@ -11,7 +11,7 @@ from faultset.core.errors import DataError
 from faultset.core.printable import printable
 from faultset.core.reading.documents import json_lines, parse_object
 from faultset.core.reading.regular_files import read_regular
-from faultset.datasets.format.episodes import TRUTH, table_file
+from faultset.datasets.format.episodes import JOURNAL_FILE, table_file
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import EVIDENCE, LABEL, LABEL_JSON_FIELDS
 from faultset.datasets.format.storage import TRUTH_LIMITS, open_table, translate_damage
@@ -61,6 +61,6 @@ def read_evidence(episode_path: Path | str) -> pd.DataFrame:
 
 def read_journal(episode_path: Path | str) -> list[dict[str, Any]]:
     """Return the records of what was done to the platform, in order; lines torn by a crash are left out."""
-    path = Path(episode_path) / TRUTH / "journal.jsonl"
+    path = Path(episode_path) / JOURNAL_FILE
     content = read_regular(path, limit_bytes=TRUTH_LIMITS.file_bytes, below=path.parents[1])
     return list(json_lines(content, str(path)))

@@ -11,7 +11,7 @@ from faultset.core.errors import DataError
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import FileStamp
 from faultset.datasets.format.context import CONTEXT_FILE, read_context
-from faultset.datasets.format.episodes import TRUTH, table_file
+from faultset.datasets.format.episodes import JOURNAL_FILE, table_file
 from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.schemas import TRUTH_TABLES
 from faultset.datasets.format.storage import open_table
@@ -27,7 +27,7 @@ REVISION = 1
 
 def episode_files(tables: Iterable[str]) -> list[str]:
     """Return the paths of all files of an episode with these telemetry tables, below its folder."""
-    return [CONTEXT_FILE, *map(table_file, (*tables, *TRUTH_TABLES)), f"{TRUTH}/journal.jsonl"]
+    return [CONTEXT_FILE, *map(table_file, (*tables, *TRUTH_TABLES)), JOURNAL_FILE]
 
 
 def check_episode_files(
@@ -115,7 +115,7 @@ def content_problems(folder: Path, episode: str, names: Collection[str] | None =
             yield name, problem
     if table_file("evidence") in names:
         read_evidence(folder)
-    if f"{TRUTH}/journal.jsonl" in names:
+    if JOURNAL_FILE in names:
         read_journal(folder)
 
 
