@@ -6,7 +6,6 @@ import errno
 import os
 import secrets
 import stat
-from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -109,7 +108,7 @@ def write_text(path: Path, text: str) -> None:
     flush(path)
 
 
-def flush_below(folder: Path) -> None:
+def flush_tree(folder: Path) -> None:
     """Force a folder and all below it to disk; a file system needs fewer writes for files that are flushed together."""
     files, folders = [], []
     for parent, _, names in os.walk(folder):
@@ -118,7 +117,7 @@ def flush_below(folder: Path) -> None:
     with ThreadPoolExecutor(_FLUSHED_AT_A_TIME) as pool:
         for paths in (files, folders):
             # going through the results raises what a flush has raised
-            deque(pool.map(flush, paths), maxlen=0)
+            list(pool.map(flush, paths))
 
 
 def flush(path: Path) -> None:

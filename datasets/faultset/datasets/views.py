@@ -98,7 +98,7 @@ class EpisodeView:
             A file is missing.
         """
         folder = self._folder / TELEMETRY
-        stamps = tuple(FileStamp.of(folder / f"{name}.parquet", folder) for name in self.tables)
+        stamps = tuple(FileStamp.of(self._folder / table_file(name), folder) for name in self.tables)
         place = folder.stat()
         return type(self), place.st_dev, place.st_ino, stamps
 

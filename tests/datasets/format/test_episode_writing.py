@@ -80,18 +80,22 @@ def test_a_writer_killed_in_the_middle_leaves_no_episode(tmp_path, write_episode
 
 @pytest.mark.parametrize("step", ["write_table", "write_text", "flush"])
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(step, monkeypatch, write_episode, tmp_path):
-    def full(*arguments, **options):
+    write_text = Path.write_text
+
+    def raise_disk_full(*arguments, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    def refuse_in_episode(path, *arguments, **options):
+        if path.is_relative_to(tmp_path / "episodes"):
+            raise_disk_full()
+        return write_text(path, *arguments, **options)
+
     if step == "write_table":
-        monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+        monkeypatch.setattr(pq.ParquetWriter, "write_table", raise_disk_full)
     elif step == "write_text":
-        written = Path.write_text
-        monkeypatch.setattr(
-            Path, "write_text", lambda path, text, **options: ("e1" in str(path) and full()) or written(path, text)
-        )
+        monkeypatch.setattr(Path, "write_text", refuse_in_episode)
     else:
-        monkeypatch.setattr(os, "fsync", full)
+        monkeypatch.setattr(os, "fsync", raise_disk_full)
     with pytest.raises(DataError, match=r"no space left on the disk of .*; free some") as caught:
         write_episode("e1", logs=[{"time": 0, "pod": "p", "container": "c", "message": "m"}])
     assert "\n" not in str(caught.value)
@@ -114,12 +118,12 @@ def test_an_episode_has_its_name_once_all_of_it_is_on_the_disk(monkeypatch, writ
     monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.add(os.fstat(descriptor).st_ino))
     needed: list[int] = []
 
-    def rename(folder: Path, target: Path) -> None:
+    def check_and_rename(folder: Path, target: Path) -> None:
         needed.extend(entry.stat().st_ino for entry in (folder, *folder.rglob("*")))
         assert flushed.issuperset(needed)
         os.rename(folder, target)
 
-    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(Path, "rename", check_and_rename)
     path = write_episode("e1", logs=[{"time": 0, "pod": "p", "container": "c", "message": "m"}])
     assert len(needed) > len(list((path / "telemetry").iterdir()))
     assert path.parent.stat().st_ino in flushed

@@ -89,7 +89,9 @@ def test_an_interrupted_import_writes_only_what_is_missing(source, out, monkeypa
 
 
 def test_kill_nine_leaves_whole_episodes_or_none_and_no_process(tmp_path, out):
-    source = write_cases(tmp_path / "many", 30, rows=1_200, series=60)
+    # more than two workers finish until they notice that the import is gone
+    cases = 90
+    source = write_cases(tmp_path / "many", cases, rows=1_200, series=60)
     code = f"""
 import sys
 from faultset.datasets.imports.importer import import_dataset
@@ -107,10 +109,10 @@ if __name__ == "__main__":
     while time.monotonic() < deadline and _group_lives(process.pid):
         time.sleep(0.05)
     assert not _group_lives(process.pid)
-    assert 0 < len(complete_episodes(out)) < 30
+    assert 0 < len(complete_episodes(out)) < cases
     done = import_dataset("rcaeval", source, out, workers=1)
-    assert done.episodes == 30
-    assert len(open_dataset(out).episodes) == 30
+    assert done.episodes == cases
+    assert len(open_dataset(out).episodes) == cases
     assert not list((out / "episodes").glob("*.incomplete"))
 
 

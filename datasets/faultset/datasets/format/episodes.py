@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.core.errors import DataError
-from faultset.core.files import flush, flush_below
+from faultset.core.files import flush, flush_tree
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.format.names import check_episode_id
@@ -173,7 +173,7 @@ class EpisodeWriter:
         for table in self._schemas.keys() - self._written:
             self.write_table(table, ())
         with self._guarded():
-            flush_below(self._folder)
+            flush_tree(self._folder)
             if self._final.exists():
                 raise DataError(f"episode {self._id} appeared in {self._parent}; episodes are never overwritten")
             self._folder.rename(self._final)

@@ -35,16 +35,8 @@ class EpisodeSummary:
     added_tables: tuple[AddedTable, ...] = ()
 
 
-def summary_of(episode_path: Path, label: Label | None = None) -> EpisodeSummary:
-    """Read an episode once, every byte of it, for the version that it will be part of.
-
-    Parameters
-    ----------
-    episode_path
-        Folder of the episode.
-    label
-        Its label, where the caller has read it already.
-    """
+def summarize_episode(episode_path: Path) -> EpisodeSummary:
+    """Read an episode once, every byte of it, for the version that it will be part of."""
     context = read_context(episode_path)
     schemas = context.tables | TRUTH_TABLES
     files, stamps = {}, {}
@@ -54,7 +46,7 @@ def summary_of(episode_path: Path, label: Label | None = None) -> EpisodeSummary
         files[name] = FileRecord(bytes=stamps[name].bytes, sha256=sha256_of(path), rows=_rows(path, schemas))
     return EpisodeSummary(
         app=context.app,
-        label=label or read_label(episode_path),
+        label=read_label(episode_path),
         files=files,
         stamps=stamps,
         added_tables=context.added_tables,

@@ -19,7 +19,7 @@ from faultset.datasets.format.names import is_episode_id
 from faultset.datasets.format.schemas import SCHEMA_VERSION
 from faultset.datasets.format.splits import make_splits
 from faultset.datasets.format.storage import translate_disk_full
-from faultset.datasets.format.summaries import EpisodeSummary, summary_of
+from faultset.datasets.format.summaries import EpisodeSummary, summarize_episode
 
 Bump = Literal["major", "minor", "patch"]
 _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
@@ -103,7 +103,7 @@ def create_version(
     if not chosen:
         raise DataError(f"{root} has no complete episode to make a version of; collect some first")
     there = summaries or {}
-    found = {episode: there.get(episode) or summary_of(root / EPISODES / episode) for episode in chosen}
+    found = {episode: there.get(episode) or summarize_episode(root / EPISODES / episode) for episode in chosen}
     labels = {episode: summary.label for episode, summary in found.items()}
     apps = {episode: summary.app for episode, summary in found.items()}
     manifest = Manifest(

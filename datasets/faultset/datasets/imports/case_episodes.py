@@ -11,20 +11,17 @@ import pyarrow as pa
 from faultset.core.errors import DataError
 from faultset.datasets.format.context import CONTEXT_FILE, IMPORTED, EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter, table_file
-from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.summaries import EpisodeSummary, summary_of
-from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.summaries import EpisodeSummary, summarize_episode
 from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat
 from faultset.datasets.metrics.frame_cache import frame_facts, keep_frame
 from faultset.datasets.metrics.roles import catalogue_with
 from faultset.datasets.validation.episodes import check_content
-from faultset.datasets.validation.labels import label_problems
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_NAMES_OF_DATA = (CONTEXT_FILE, table_file("evidence"))
+_NAMES_OF_DATA = (CONTEXT_FILE, table_file("label"), table_file("evidence"))
 
 
 def episode_id(name: str, key: str) -> str:
@@ -49,21 +46,17 @@ def import_case(found: ImportFormat, case: Case, out: Path) -> EpisodeSummary:
                 metrics = rows
         writer.write_context(context)
         writer.write_truth(label, foreign.evidence, None)
-        written = _sound_label(case, writer.folder, context)
+        _refuse_unsound(case, writer.folder, episode)
         folder = writer.commit()
     # Methods ask for this frame first, and here its samples are at hand.
     keep_frame(folder, frame_facts(context, context.resolution_s, None), lambda: _usual_frame(metrics, context))
-    return summary_of(folder, written)
+    return summarize_episode(folder)
 
 
-def _sound_label(case: Case, folder: Path, context: EpisodeContext) -> Label:
+def _refuse_unsound(case: Case, folder: Path, episode: str) -> None:
     """Read context and truth as a dataset is read: names that came from the data may be what no dataset may hold."""
     try:
-        check_content(folder, context.episode, _NAMES_OF_DATA)
-        label = read_label(folder)
-        for problem in label_problems(context, label):
-            raise DataError(f"{table_file('label')}: {problem}; restore the file")
-        return label
+        check_content(folder, episode, _NAMES_OF_DATA)
     except DataError as error:
         reason = str(error).removeprefix(f"{folder}/")
         raise DataError(f"{case.key} cannot become an episode: {reason}") from error

@@ -23,7 +23,7 @@ from faultset.core.reading.documents import STRICT, checked, parse_object
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.names import EpisodeFile, EpisodeId, Name, is_episode_id
-from faultset.datasets.format.summaries import summary_of
+from faultset.datasets.format.summaries import summarize_episode
 from faultset.datasets.remote.file_systems import fetch_present
 from faultset.datasets.remote.writing import RemoteFolder
 
@@ -96,7 +96,7 @@ class FinishedEpisodes:
         PlatformError
             The place cannot be written to. Nothing is there then that readers see.
         """
-        summary = summary_of(path)
+        summary = summarize_episode(path)
         record = FinishedEpisode(
             episode=episode,
             run=f"{episode}-{secrets.token_hex(8)}",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -120,6 +122,13 @@ def test_files_that_a_server_opens_and_closes_meanwhile_do_not_disturb_a_limit(t
         finally:
             over.set()
             thread.join()
+
+
+def test_a_server_that_is_gone_is_one_sentence() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as server:
+        server.wait()
+    with pytest.raises(PlatformError, match="the store's server cannot be looked at"):
+        open_file_sizes(server.pid, (".aof",))
 
 
 def test_only_a_store_with_files_can_have_them_limited(store: StoreAccess, monkeypatch: pytest.MonkeyPatch) -> None:
