@@ -7,7 +7,6 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +14,6 @@ from types import TracebackType
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import printable
 
-_FLUSHED_AT_A_TIME = 8
 _FREE = "free some space or name another folder, then run the same command again"
 _PERMIT = "let this user write there or name another folder, then run the same command again"
 _REMEDIES = {
@@ -106,18 +104,6 @@ def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 text file in place and flush it to disk."""
     path.write_text(text, encoding="utf-8")
     flush(path)
-
-
-def flush_tree(folder: Path) -> None:
-    """Force a folder and all below it to disk; a file system needs fewer writes for files that are flushed together."""
-    files, folders = [], []
-    for parent, _, names in os.walk(folder):
-        files += [Path(parent, name) for name in names]
-        folders.append(Path(parent))
-    with ThreadPoolExecutor(_FLUSHED_AT_A_TIME) as pool:
-        for paths in (files, folders):
-            # going through the results raises what a flush has raised
-            list(pool.map(flush, paths))
 
 
 def flush(path: Path) -> None:

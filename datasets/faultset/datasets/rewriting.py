@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from faultset.core.files import write_text
 from faultset.datasets.episode import Episode
 from faultset.datasets.format.episodes import JOURNAL_FILE, EpisodeWriter
 from faultset.datasets.format.labels import Label
@@ -62,8 +63,7 @@ def write_again(
             run_digest(times, view_start_ns=truth.view_start_ns, inject_start_ns=truth.inject_start_ns)
             for times in (before, after)
         )
-        new_journal = journal.read_text(encoding="utf-8").replace(old, new)
-        (writer.folder / JOURNAL_FILE).write_text(new_journal, encoding="utf-8")
+        write_text(writer.folder / JOURNAL_FILE, journal.read_text(encoding="utf-8").replace(old, new))
         writer.commit()
 
 

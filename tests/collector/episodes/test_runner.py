@@ -388,10 +388,10 @@ def test_each_stage_of_an_episode_is_one_line_of_the_log(tmp_path: Path, caplog:
 def test_a_full_disk_is_no_reason_to_run_an_episode_again_even_on_a_busy_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def raise_disk_full(folder: Path) -> None:
+    def raise_disk_full(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(episodes, "flush_tree", raise_disk_full)
+    monkeypatch.setattr(episodes, "write_text", raise_disk_full)
     monkeypatch.setattr(CpuPressure, "is_busy", lambda self, window_s=10.0: True)
     outcome = runner(tmp_path).run()
     assert outcome.failure.startswith(f"no space left on the disk of {tmp_path / 'data' / 'episodes'}")

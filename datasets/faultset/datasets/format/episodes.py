@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.core.errors import DataError
-from faultset.core.files import flush, flush_tree
+from faultset.core.files import flush, write_text
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.format.names import check_episode_id
@@ -136,7 +136,7 @@ class EpisodeWriter:
                 f"{', '.join(self._schemas)}"
             )
         with self._guarded():
-            (self._folder / CONTEXT_FILE).write_text(context.to_json(), encoding="utf-8")
+            write_text(self._folder / CONTEXT_FILE, context.to_json())
         self._written.add(CONTEXT_FILE)
 
     def write_truth(
@@ -159,7 +159,7 @@ class EpisodeWriter:
                 path = self._folder / table_file(name)
                 write_parquet(path, self._truth_rows(name, schema, rows), compression=compression)
             done = "" if journal is None else Path(journal).read_text(encoding="utf-8")
-            (self._folder / JOURNAL_FILE).write_text(done, encoding="utf-8")
+            write_text(self._folder / JOURNAL_FILE, done)
         self._written.add(TRUTH)
 
     def commit(self) -> Path:
@@ -173,7 +173,8 @@ class EpisodeWriter:
         for table in self._schemas.keys() - self._written:
             self.write_table(table, ())
         with self._guarded():
-            flush_tree(self._folder)
+            for folder in (self._folder / TELEMETRY, self._folder / TRUTH, self._folder):
+                flush(folder)
             if self._final.exists():
                 raise DataError(f"episode {self._id} appeared in {self._parent}; episodes are never overwritten")
             self._folder.rename(self._final)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
-from faultset.core.files import is_disk_full
+from faultset.core.files import flush, is_disk_full
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import regular_stat, unreadable
 from faultset.datasets.format.schemas import LATER_COLUMNS, SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored
@@ -49,11 +49,12 @@ SMALLEST = Compression("zstd", 19, is_searched=True)
 
 
 def write_parquet(path: Path, table: pa.Table, *, compression: Compression = SMALL) -> None:
-    """Write one table with dictionary-encoded strings and statistics."""
+    """Write one table with dictionary-encoded strings and statistics, and flush it to disk."""
     if len(table):
         _write_rows(path, table, compression)
     else:
         path.write_bytes(_empty_file(table.schema, compression if compression.is_searched else QUICK))
+    flush(path)
 
 
 @lru_cache
