@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -352,3 +353,11 @@ def test_the_faults_of_a_hybrid_datapack_are_told_apart_where_it_says_which_is_w
     datapack(source, injection={"engine_config": leaves, "ground_truth": [{"service": ["a"]}, {"service": ["b"]}]})
     found = RCABenchImport().load(RCABenchImport().cases(source)[0]).label["faults"]
     assert expected == (found and [(one["fault"], one["target"]) for one in found])
+
+
+def test_an_archive_gives_the_episodes_of_its_folder(tmp_path: Path) -> None:
+    datapack(tmp_path / "in", raw=True)
+    packed = Path(shutil.make_archive(str(tmp_path / "packs"), "gztar", tmp_path / "in"))
+
+    assert RCABenchImport().recognises(packed)
+    assert imported(packed, tmp_path / "two").files == imported(tmp_path / "in", tmp_path / "one").files

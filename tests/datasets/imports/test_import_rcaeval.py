@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -391,3 +392,25 @@ def test_many_columns_are_read_as_each_alone_would_be():
 def test_the_importer_keeps_what_importers_promise(source: Path) -> None:
     zenodo_case(source)
     check_importer("rcaeval", source)
+
+
+def test_an_archive_gives_the_episodes_of_its_folder(source: Path, tmp_path: Path) -> None:
+    zenodo_case(source)
+    packed = Path(shutil.make_archive(str(tmp_path / "RE2-OB"), "zip", source))
+
+    assert RCAEvalImport().recognises(packed)
+    assert imported(packed, tmp_path / "two").files == imported(source, tmp_path / "one").files
+
+
+def test_a_suite_that_only_the_archive_names_is_the_same_in_every_import(tmp_path: Path) -> None:
+    zenodo_case(tmp_path / "own", "cartservice_cpu/1")
+    packed = Path(shutil.make_archive(str(tmp_path / "own-shop"), "gztar", tmp_path / "own"))
+
+    (case,) = RCAEvalImport().cases(packed)
+    assert case.key == "own-shop/cartservice_cpu/1"
+
+
+def test_an_archive_without_cases_is_not_recognised(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "data.csv").write_text("time,a\n1,2\n")
+    assert not RCAEvalImport().recognises(Path(shutil.make_archive(str(tmp_path / "other"), "zip", tmp_path)))

@@ -90,9 +90,12 @@ def names_in(path: Path) -> list[str]:
 
 @functools.cache
 def _unpacked(path: Path, _changed_ns: int, size: int) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="faultset-unpacked-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    temporary = Path(tempfile.mkdtemp(prefix="faultset-unpacked-"))
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    # Some formats read names of folders above a case: they must be the same in every import.
+    folder = temporary / _without_suffix(path.name)
     try:
+        folder.mkdir()
         with translate_disk_full(folder):
             limit = min(max(_SMALL_BYTES, _LARGEST_RATIO * size), int(0.9 * shutil.disk_usage(folder).free))
             if path.name.lower().endswith(".zip"):
@@ -116,6 +119,11 @@ def _unpacked(path: Path, _changed_ns: int, size: int) -> Path:
         reason = printable((str(error).splitlines() or [type(error).__name__])[0][:200])
         raise DataError(f"{path} cannot be unpacked ({reason.rstrip(':( ')}); restore the file") from error
     return folder
+
+
+def _without_suffix(name: str) -> str:
+    suffix = max((one for one in SUFFIXES if name.lower().endswith(one)), key=len)
+    return name[: -len(suffix)] or name
 
 
 def _batches(archive: tarfile.TarFile) -> Iterator[list[tarfile.TarInfo]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from faultset.datasets.imports.archives import is_archive, names_in, unpacked
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 
 
@@ -20,15 +21,17 @@ class RCABenchImport:
 
     def recognises(self, path: Path) -> bool:
         """Say whether there is a folder with the Parquet files of a datapack."""
-        from faultset.datasets.imports.rcabench.discovery import datapacks
+        from faultset.datasets.imports.rcabench.discovery import datapacks, is_datapack
 
+        if is_archive(path):
+            return is_datapack({Path(name).name for name in names_in(path)})
         return next(iter(datapacks(path)), None) is not None
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every datapack that is not marked invalid."""
         from faultset.datasets.imports.rcabench.discovery import found_cases
 
-        return found_cases(path)
+        return found_cases(unpacked(path))
 
     def load(self, case: Case) -> ForeignEpisode:
         """Read a datapack: the normal and the abnormal window together are the view."""
@@ -40,4 +43,4 @@ class RCABenchImport:
         """Look at every datapack's windows, labels and files."""
         from faultset.datasets.imports.rcabench.quality import data_issues
 
-        return data_issues(path)
+        return data_issues(unpacked(path))

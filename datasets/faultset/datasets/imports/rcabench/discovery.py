@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,12 +49,17 @@ def datapacks(path: Path) -> Iterator[Path]:
     # Converted datapacks are often links to the raw ones.
     for folder, inner, files in os.walk(root, followlinks=True):
         here = Path(folder)
-        if any(name in files for name in _MARKS) and (INJECTION in files or ENVIRONMENT in files):
+        if is_datapack(files):
             inner.clear()
             yield here
         inner.sort()
         if len(here.relative_to(root).parts) >= _DEEPEST:
             inner.clear()
+
+
+def is_datapack(files: Collection[str]) -> bool:
+    """Say whether the names of files are those of a datapack."""
+    return any(name in files for name in _MARKS) and (INJECTION in files or ENVIRONMENT in files)
 
 
 def found_cases(path: Path) -> Sequence[Case]:

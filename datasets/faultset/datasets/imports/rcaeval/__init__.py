@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from faultset.datasets.imports.archives import is_archive, names_in, unpacked
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 
 
@@ -24,15 +25,17 @@ class RCAEvalImport:
 
     def recognises(self, path: Path) -> bool:
         """Say whether there is a case with its service and fault in the name of its folder."""
-        from faultset.datasets.imports.rcaeval.discovery import case_folders
+        from faultset.datasets.imports.rcaeval.discovery import case_folders, is_case_file
 
+        if is_archive(path):
+            return any(is_case_file(Path(name)) for name in names_in(path))
         return next(iter(case_folders(path)), None) is not None
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every folder with metrics whose name gives service and fault."""
         from faultset.datasets.imports.rcaeval.discovery import found_cases
 
-        return found_cases(path)
+        return found_cases(unpacked(path))
 
     def load(self, case: Case) -> ForeignEpisode:
         """Read a case: the whole recording is the view."""
@@ -44,4 +47,4 @@ class RCAEvalImport:
         """Look at every case's files: units, headers, what is missing."""
         from faultset.datasets.imports.rcaeval.quality import data_issues
 
-        return data_issues(path)
+        return data_issues(unpacked(path))

@@ -43,6 +43,11 @@ def case_folders(path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
             inner.clear()
 
 
+def is_case_file(path: Path) -> bool:
+    """Say whether a path is that of the metrics of a case."""
+    return path.name in METRIC_FILES and _label(path.parent) is not None
+
+
 def found_cases(path: Path) -> Sequence[Case]:
     """Return all cases below a path, sorted by suite, service, fault and instance."""
     indices: dict[Path, dict[str, dict[str, Any]]] = {}
