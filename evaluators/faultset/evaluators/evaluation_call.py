@@ -163,7 +163,8 @@ def evaluate(
             running.callback(close_machine_pool)
             machine_pool().prestart(workers)
         specs = choose_baselines(baselines)
-        names = [*list_baselines(), *(spec.name for spec in specs)]
+        # to know all names, all methods must be imported, which takes a second
+        names = [*(list_baselines() if files or agents else ()), *(spec.name for spec in specs)]
         check_names(files, names)
         agent_settings = agent_settings or AgentSettings()
         choice = choose_agents(agents, agent_settings, [*names, *(file.name for file in files)])

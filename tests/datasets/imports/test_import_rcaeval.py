@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from faultset.datasets.imports.importer import episode_id, import_dataset
 from faultset.datasets.imports.rcaeval import RCAEvalImport
 from faultset.datasets.metrics import frame_cache
 from faultset.datasets.testing import check_importer
+from faultset.datasets.validation import datasets
 from faultset.datasets.views import EpisodeView
 
 START = 1_690_000_000
@@ -414,3 +416,22 @@ def test_an_archive_without_cases_is_not_recognised(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "data.csv").write_text("time,a\n1,2\n")
     assert not RCAEvalImport().recognises(Path(shutil.make_archive(str(tmp_path / "other"), "zip", tmp_path)))
+
+
+def test_an_imported_dataset_is_not_read_again_to_be_checked(source: Path, out: Path, monkeypatch) -> None:
+    zenodo_case(source)
+    dataset = imported(source, out)
+    monkeypatch.setattr(datasets, "check_content", lambda *given: pytest.fail("it was checked when it was written"))
+    dataset.check_files()
+
+
+def test_rows_outside_the_view_stop_an_import(source: Path, out: Path, monkeypatch) -> None:
+    zenodo_case(source)
+    real = RCAEvalImport.load
+    shorter = lambda self, case: replace(found := real(self, case), view_end_ns=found.view_end_ns - 2 * 10**9)  # noqa: E731
+    monkeypatch.setattr(RCAEvalImport, "load", shorter)
+    with pytest.raises(
+        DataError, match=r"cannot become an episode: telemetry/metrics\.parquet: \d+ of \d+ rows lie out"
+    ):
+        imported(source, out)
+    assert not list((out / "episodes").iterdir())

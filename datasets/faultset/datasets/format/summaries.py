@@ -33,6 +33,8 @@ class EpisodeSummary:
     app_title: str
     """Application and a word on its stores, for people."""
     added_tables: tuple[AddedTable, ...] = ()
+    checked_for: str = ""
+    """What the content of all files was checked for; empty when they were only hashed."""
 
 
 def summarize_episode(episode_path: Path) -> EpisodeSummary:

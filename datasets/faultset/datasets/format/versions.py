@@ -124,7 +124,9 @@ def create_version(
 
 def _seen(summaries: Mapping[str, EpisodeSummary]) -> dict[str, CheckedFile]:
     return {
-        f"{EPISODES}/{episode}/{name}": CheckedFile(stamp=summary.stamps[name], sha256=record.sha256)
+        f"{EPISODES}/{episode}/{name}": CheckedFile(
+            stamp=summary.stamps[name], sha256=record.sha256, checked_for=summary.checked_for
+        )
         for episode, summary in summaries.items()
         for name, record in summary.files.items()
         if name in summary.stamps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,9 @@ from faultset.datasets.format.summaries import EpisodeSummary, summarize_episode
 from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat
 from faultset.datasets.metrics.frame_cache import frame_facts, keep_frame
 from faultset.datasets.metrics.roles import catalogue_with
+from faultset.datasets.validation.datasets import checked_for
 from faultset.datasets.validation.episodes import check_content
+from faultset.datasets.validation.tables import written_rows_problems
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,24 +45,31 @@ def import_case(found: ImportFormat, case: Case, out: Path) -> EpisodeSummary:
     with EpisodeWriter(out, episode, quick=True) as writer:
         for table, batches in foreign.tables.items():
             rows = writer.write_table(table, batches())
+            for problem in written_rows_problems(rows, table, context):
+                raise _unsound(case, f"{table_file(table)}: {problem}")
             if table == "metrics":
                 metrics = rows
         writer.write_context(context)
         writer.write_truth(label, foreign.evidence, None)
-        _refuse_unsound(case, writer.folder, episode)
+        _refuse_unsound_texts(case, writer.folder, episode)
         folder = writer.commit()
     # Methods ask for this frame first, and here its samples are at hand.
     keep_frame(folder, frame_facts(context, context.resolution_s, None), lambda: _usual_frame(metrics, context))
-    return summarize_episode(folder)
+    summary = summarize_episode(folder)
+    return replace(summary, checked_for=checked_for(summary.files))
 
 
-def _refuse_unsound(case: Case, folder: Path, episode: str) -> None:
+def _refuse_unsound_texts(case: Case, folder: Path, episode: str) -> None:
     """Read context and truth as a dataset is read: names that came from the data may be what no dataset may hold."""
     try:
         check_content(folder, episode, _NAMES_OF_DATA)
     except DataError as error:
         reason = str(error).removeprefix(f"{folder}/")
-        raise DataError(f"{case.key} cannot become an episode: {reason}") from error
+        raise _unsound(case, reason) from error
+
+
+def _unsound(case: Case, reason: str) -> DataError:
+    return DataError(f"{case.key} cannot become an episode: {reason}")
 
 
 def _usual_frame(metrics: pa.Table, context: EpisodeContext) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
@@ -61,8 +62,10 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
             if nulls:
                 continue
             outside += _rows_outside(rows[time_column(table)], context)
-            others |= {str(one) for one in rows["episode"].unique().to_pylist()} - {context.episode}
-            unsorted += _is_unsorted(table, rows if last is None else pa.concat_tables([last, rows]))
+            others |= _words_in(rows["episode"], _words_of(rows["episode"]) - {context.episode})
+            unsorted += _is_unsorted(table, rows) or (
+                last is not None and _is_unsorted(table, pa.concat_tables([last, rows.slice(0, 1)]))
+            )
             last = rows.slice(len(rows) - 1)
             wrong_json = wrong_json or _wrong_json(rows, table)
     if nulls:
@@ -70,12 +73,34 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
     if others:
         yield f"has rows of another episode ({quoted(min(others))})"
     if outside:
-        yield f"{outside} of {total} rows lie outside the view"
+        yield _outside(outside, total)
     if unsorted:
         by = "series and time" if table == "metrics" else "time"
         yield f"its rows are not sorted by {by}"
     if wrong_json:
         yield wrong_json
+
+
+def written_rows_problems(rows: pa.Table, table: str, context: EpisodeContext) -> Iterator[str]:
+    """Say what is wrong with rows that were written a moment ago, as `table_problems` does for a file.
+
+    Parameters
+    ----------
+    rows
+        As `EpisodeWriter.write_table` returned them: it has sorted them and refused nulls and damaged text.
+    """
+    outside = _rows_outside(rows[time_column(table)], context)
+    if outside:
+        yield _outside(outside, len(rows))
+    wrong_json = _wrong_json(rows, table)
+    if wrong_json:
+        yield wrong_json
+    if sum(_text_bytes(rows[field.name]) for field in rows.schema if _is_text(field.type)) > _LARGEST_TEXT:
+        yield f"its texts take more than {_LARGEST_TEXT:,} bytes"
+
+
+def _outside(rows: int, total: int) -> str:
+    return f"{rows} of {total} rows lie outside the view"
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -105,11 +130,29 @@ def _is_unsorted(table: str, rows: pa.Table) -> bool:
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
     """Return the bytes that a column of texts takes when every row has its own."""
+    if not pa.types.is_dictionary(column.type):
+        return pc.sum(pc.binary_length(column)).as_py() or 0
     total = 0
     for chunk in column.chunks:
-        lengths = pc.binary_length(chunk.dictionary)
-        total += pc.sum(lengths.take(chunk.indices.drop_null()).cast(pa.int64())).as_py() or 0
+        lengths = pc.fill_null(pc.binary_length(chunk.dictionary), 0).to_numpy().astype(np.int64)
+        if len(lengths) == 1:
+            total += int(lengths[0]) * (len(chunk) - chunk.null_count)
+        elif len(lengths):
+            rows = np.bincount(chunk.indices.drop_null().to_numpy(), minlength=len(lengths))
+            total += int(rows @ lengths)
     return total
+
+
+def _words_of(column: pa.ChunkedArray) -> set[str]:
+    """Return the words of a column; of a dictionary also those that no row has."""
+    encoded = pa.types.is_dictionary(column.type)
+    found = [chunk.dictionary for chunk in column.chunks] if encoded else [column.unique()]
+    return {str(word) for words in found for word in words.drop_null().to_pylist()}
+
+
+def _words_in(column: pa.ChunkedArray, words: set[str]) -> set[str]:
+    """Return those of some words that rows of a column have."""
+    return words & {str(word) for word in column.unique().to_pylist()} if words else words
 
 
 def _rows_outside(times: pa.ChunkedArray, context: EpisodeContext) -> int:
@@ -119,9 +162,16 @@ def _rows_outside(times: pa.ChunkedArray, context: EpisodeContext) -> int:
 
 def _wrong_json(rows: pa.Table, table: str) -> str | None:
     for name in JSON_COLUMNS.get(table, ()):
-        for text in rows[name].unique().drop_null().to_pylist():
-            try:
-                parse_object(text, f"column {name}")
-            except DataError as error:
-                return printable(str(error).partition(";")[0])
+        wrong = {text: why for text in _words_of(rows[name]) if (why := _why_no_object(text, name))}
+        found = _words_in(rows[name], set(wrong))
+        if found:
+            return wrong[min(found)]
+    return None
+
+
+def _why_no_object(text: str, column: str) -> str | None:
+    try:
+        parse_object(text, f"column {column}")
+    except DataError as error:
+        return printable(str(error).partition(";")[0])
     return None

@@ -133,7 +133,7 @@ def method_process(
     episodes
         Folders of the episodes that the run is given.
     shared
-        Folders of the episodes that the batch is given, for methods that share a process.
+        Folders of the episodes that the process may be given, where methods share one.
     """
     if run.built_in:
         return MethodProcess(

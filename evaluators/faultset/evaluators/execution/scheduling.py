@@ -149,9 +149,10 @@ def _run_all(batches: Sequence[EpisodeBatch], *given: Any) -> tuple[list[ResultR
     """Return the rows, and why there are none of an episode whose data is damaged."""
     rows: list[ResultRow] = []
     damage: dict[str, DataError] = {}
+    folders = tuple(dict.fromkeys(batch.location.folder for batch in batches if not batch.location.remote))
     for batch in batches:
         try:
-            rows += batch(*given)
+            rows += batch(*given, neighbours=folders)
         except DataError as error:
             damage[batch.truth.episode] = error
     report_progress(0, now=True)

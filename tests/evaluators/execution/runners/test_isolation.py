@@ -124,10 +124,10 @@ def test_a_patched_library_does_not_reach_the_next_method(runner: RunnerProcess,
 
 def test_a_thread_that_was_left_does_not_reach_the_next_method(runner: RunnerProcess, episode: Path):
     def leave(view: Any) -> None:
-        threading.Timer(0.05, lambda: os._exit(3)).start()
+        threading.Timer(0.3, lambda: os._exit(3)).start()
 
     assert answer(runner, episode, leave, "leaves").status == "ok"
-    assert answer(runner, episode, lambda view: time.sleep(0.3), "sleeps").status == "ok"
+    assert answer(runner, episode, lambda view: time.sleep(0.6), "sleeps").status == "ok"
 
 
 def test_memory_that_was_kept_is_not_charged_to_the_next_method(runner: RunnerProcess, episode: Path):

@@ -88,6 +88,7 @@ class _BaselineWorker:
 
         self._peak = peak
         self._cache = Cache()
+        self._episode = ""
 
     def reply_to(self, request: FitRequest | AnswerRequest) -> RunnerReply:
         from faultset.evaluators.execution.runners.answers import CannotAnswer, InvalidAnswer
@@ -118,8 +119,12 @@ class _BaselineWorker:
     def _answer(self, request: AnswerRequest, spec: BaselineSpec, clock: _Clock) -> CheckedAnswer:
         from faultset.datasets.checks.references import missing_evidence
         from faultset.evaluators.execution.runners import answers
+        from faultset.evaluators.execution.runners.cache import Cache
         from faultset.evaluators.execution.runners.views import SharedView, readable_tables
 
+        if request.episode != self._episode:
+            # memory of an answer is measured, and frames of another episode are no part of it
+            self._episode, self._cache = request.episode, Cache()
         # unpickled for every answer: what a method remembers must not reach the next episode
         method = self._load(request.model)
         place = request.alarm_place if "alarm_place" in spec.needs else None

@@ -72,9 +72,7 @@ class ForkServer:
         """Carry out requests until their pipe is closed."""
         for name in _PRELOADED:
             importlib.import_module(name)
-        from faultset.evaluators.execution.runners.views import prepare_pandas
-
-        prepare_pandas()
+        _warm_up()
         self._say({"kind": "ready"})
         while True:
             try:
@@ -181,6 +179,36 @@ class ForkServer:
 
     def _say(self, message: dict[str, object]) -> None:
         self._replies.send_bytes(json.dumps(message).encode())
+
+
+def _warm_up() -> None:
+    """Do what every process would do before its first episode: the model of contexts, patterns of names, a frame."""
+    import pyarrow as pa
+
+    from faultset.core.times import SECOND_NS
+    from faultset.datasets.format.context import EpisodeContext
+    from faultset.datasets.format.schemas import TABLES
+    from faultset.datasets.metrics.frames import wide_frame
+    from faultset.evaluators.execution.runners.views import prepare_pandas
+
+    prepare_pandas()
+    context = EpisodeContext(
+        episode="none",
+        app="none",
+        platform="none",
+        view_start_ns=0,
+        view_end_ns=2 * SECOND_NS,
+        reference_end_ns=SECOND_NS,
+        source_intervals_s={"metrics": 1.0},
+        services=("none",),
+        calls=(),
+        workload_entry="none",
+        metric_roles=(),
+    )
+    EpisodeContext.from_json(context.to_json())
+    named = {"episode": "none", "service": "none", "metric": "cpu", "labels": "{}", "kind": "gauge"}
+    rows = pa.Table.from_pylist([{**named, "time": 0, "value": 0.0}], schema=TABLES["metrics"])
+    wide_frame(rows, context.view_start_ns, context.view_end_ns)
 
 
 def _reply_of(child: _Child) -> tuple[bytes, bytes] | None:

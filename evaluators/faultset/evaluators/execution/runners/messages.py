@@ -51,8 +51,8 @@ EMPTY_BLOB = Blob.of(b"")
 class MethodProcess:
     """The process that a request is carried out in, and what it can reach.
 
-    Requests of one method about one episode share a process. Methods that come with faultset share one for each
-    episode, so that its frames are made once.
+    Requests of one method about one episode share a process. Methods that come with faultset share one for all
+    episodes of a task, so that frames are made once, and a process is not made for every answer.
     """
 
     key: str
