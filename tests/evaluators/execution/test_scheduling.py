@@ -12,6 +12,7 @@ import pytest
 from faultset.baselines.api.contract import Untrained
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import DataError
+from faultset.core.landlock import landlock_version
 from faultset.evaluators.execution.baseline_runs import method_process
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation
 from faultset.evaluators.execution.runners.messages import AnswerRequest, Blob
@@ -22,7 +23,7 @@ from faultset.evaluators.execution.scheduling import _run_all
 from ..conftest import make_truth
 
 
-class Batch:
+class FakeBatch:
     def __init__(self, episode: str, *, remote: bool = False, damaged: bool = False) -> None:
         self.truth = make_truth(episode)
         self.location = EpisodeLocation(folder=f"/data/{episode}", files={"a": "b"} if remote else {})
@@ -37,26 +38,26 @@ class Batch:
 
 
 def test_batches_of_a_task_know_the_folders_of_all_its_episodes() -> None:
-    batches = [Batch("one"), Batch("far", remote=True), Batch("two")]
+    batches = [FakeBatch("one"), FakeBatch("far", remote=True), FakeBatch("two")]
     rows, damage = _run_all(batches, None)  # type: ignore[arg-type]
     assert (rows, damage) == (["one", "far", "two"], {})
     assert {batch.neighbours for batch in batches} == {("/data/one", "/data/two")}
 
 
 def test_a_damaged_episode_costs_only_its_own_rows() -> None:
-    rows, damage = _run_all([Batch("one", damaged=True), Batch("two")], None)  # type: ignore[arg-type]
+    rows, damage = _run_all([FakeBatch("one", damaged=True), FakeBatch("two")], None)  # type: ignore[arg-type]
     assert rows == ["two"]  # type: ignore[comparison-overlap]
     assert {episode: str(error) for episode, error in damage.items()} == {"one": "torn"}
 
 
-class Place(Untrained):
+class ProcessReporter(Untrained):
     """Says in which process it is asked, and which other episode it can read."""
 
     def __init__(self, others: list[str]) -> None:
         self.others = others
 
     def detect(self, episode: Any) -> Any:
-        read = sum(os.access(f"{other}/context.json", os.R_OK) and _readable(other) for other in self.others)
+        read = sum(_readable(other) for other in self.others)
         raise RuntimeError(f"{os.getpid()} {read} {len(episode.metrics())}")
 
 
@@ -68,14 +69,14 @@ def _readable(folder: str) -> bool:
     return True
 
 
-class Run:
-    name, seed, tables, places = "place", 0, ("metrics",), (__file__,)
+class FakeRun:
+    name, seed, tables, places = "process-reporter", 0, ("metrics",), (__file__,)
 
     def __init__(self, *, built_in: bool) -> None:
         self.built_in = built_in
 
 
-class Context:
+class FakeContext:
     hidden = ()
 
 
@@ -87,10 +88,10 @@ def runner():
     made.close()
 
 
-def places(runner: RunnerProcess, folders: list[str], *, built_in: bool) -> list[tuple[str, str]]:
+def process_reports(runner: RunnerProcess, folders: list[str], *, built_in: bool) -> list[tuple[str, str]]:
     spec = BaselineSpec(
-        name="place",
-        title="place",
+        name="process-reporter",
+        title="process-reporter",
         task="detection",
         paper="",
         kind="method",
@@ -99,16 +100,16 @@ def places(runner: RunnerProcess, folders: list[str], *, built_in: bool) -> list
         stochastic=False,
         speed="instant",
         departures=(),
-        factory=Place,
+        factory=ProcessReporter,
     )
     found = []
     for folder in folders:
         request = AnswerRequest(
             number=next_number(),
-            process=method_process(Run(built_in=built_in), [folder], folders, Context()),  # type: ignore[arg-type]
+            process=method_process(FakeRun(built_in=built_in), [folder], folders, FakeContext()),  # type: ignore[arg-type]
             action="detect",
             spec=Blob.of(cloudpickle.dumps(spec)),
-            model=Blob.of(cloudpickle.dumps(Place([one for one in folders if one != folder]))),
+            model=Blob.of(cloudpickle.dumps(ProcessReporter([one for one in folders if one != folder]))),
             seed=0,
             episode=folder,
         )
@@ -120,11 +121,12 @@ def places(runner: RunnerProcess, folders: list[str], *, built_in: bool) -> list
     return found
 
 
+@pytest.mark.skipif(not landlock_version(), reason="the kernel has no Landlock")
 @pytest.mark.parametrize(("built_in", "processes", "others"), [(True, 1, "2"), (False, 3, "0")])
 def test_only_methods_that_come_with_faultset_go_on_in_one_process_and_see_its_episodes(
     runner: RunnerProcess, example_dataset: Path, built_in: bool, processes: int, others: str
 ) -> None:
     folders = [str(path) for path in sorted((example_dataset / "episodes").iterdir())[:3]]
-    found = places(runner, folders, built_in=built_in)
+    found = process_reports(runner, folders, built_in=built_in)
     assert len({pid for pid, _ in found}) == processes
     assert {seen for _, seen in found} == {others}
