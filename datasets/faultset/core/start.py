@@ -9,6 +9,8 @@ import signal
 from types import FrameType
 
 _INTERRUPTED = 130
+_GARBAGE = (50_000, 20, 50)
+"""Thresholds of the garbage collection: commands keep many objects and make few cycles."""
 
 
 def faultset() -> None:
@@ -27,11 +29,13 @@ def evaluate() -> None:
 
 
 def _run(module: str, command: str, name: str) -> None:
+    import gc
     from importlib import import_module
 
     loaded = getattr(import_module(module), command)
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.set_threshold(*_GARBAGE)
     loaded.main(prog_name=name)
 
 

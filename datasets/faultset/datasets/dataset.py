@@ -140,9 +140,10 @@ def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
     dataset = Dataset(root, read_manifest(root, version))
     missing, changed, total = [], [], 0
     for episode, files in dataset.files.items():
+        folder = root / EPISODES / episode
         for name, record in files.items():
             total += 1
-            file = root / EPISODES / episode / name
+            file = folder / name
             try:
                 size = regular_stat(file, below=root).st_size
             except DataError as error:

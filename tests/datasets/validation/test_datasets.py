@@ -47,6 +47,15 @@ def test_what_made_a_version_need_not_be_hashed_for_it_again(write_episode, hash
     assert hashed == []
 
 
+def test_a_version_that_lists_less_of_a_checked_episode_is_refused(example_copy):
+    dataset = open_dataset(example_copy)
+    dataset.check_files(2)
+    episode, files = next(iter(dataset.files.items()))
+    dataset.files[episode] = {name: record for name, record in files.items() if not name.endswith("logs.parquet")}
+    with pytest.raises(DataError, match=r"the version does not list telemetry/logs\.parquet"):
+        dataset.check_files(2)
+
+
 def test_a_file_of_the_same_size_and_time_with_other_bytes_is_found(example_copy):
     dataset = open_dataset(example_copy)
     dataset.check_files(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,16 +41,14 @@ def regular_stat(
     FaultsetError
         The file is missing, no regular file, reached through a link, too large, or may not be read.
     """
-    below = path.parent if below is None else below
     try:
-        str(path).encode()
-        folder = below
-        for part in path.relative_to(below).parts[:-1]:
-            folder = folder / part
-            state = folder.lstat()
+        name = str(path)
+        name.encode()
+        for folder in _folders_between(name, str(path.parent if below is None else below)):
+            state = os.lstat(folder)
             if not stat.S_ISDIR(state.st_mode):
                 raise error(f"{printable(folder)} is {_kind(state)}, wanted is a folder; put the folder itself there")
-        state = path.lstat()
+        state = os.lstat(name)
     except FileNotFoundError:
         raise error(f"{printable(path)} is missing; restore it") from None
     except UnicodeEncodeError:
@@ -63,6 +62,17 @@ def regular_stat(
             f"{printable(path)} has {state.st_size:,} bytes, wanted are at most {limit_bytes:,}; restore the file"
         )
     return state
+
+
+def _folders_between(name: str, top: str) -> Iterator[str]:
+    """Yield the folders below `top` that a path leads through; as texts, for a dataset has many files."""
+    above = "" if top == "." else top.rstrip(os.sep) + os.sep
+    if not name.startswith(above):
+        raise ValueError(f"{name} is not below {top}")
+    end = name.find(os.sep, len(above))
+    while end >= 0:
+        yield name[:end]
+        end = name.find(os.sep, end + 1)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -56,31 +57,42 @@ def check_dataset_files(
 
 
 def checked_for(files: Mapping[str, FileRecord]) -> str:
-    """Return what stands in the cache for files that were checked together with their context."""
-    return f"{REVISION}:{files[CONTEXT_FILE].sha256}"
+    """Return what stands in the cache for files that were checked together: with this context, and none missing."""
+    names = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
+    return f"{REVISION}:{files[CONTEXT_FILE].sha256}:{names[:16]}"
 
 
 def _checked(
     root: Path, episode: str, files: Mapping[str, FileRecord], known: Mapping[str, CheckedFile]
 ) -> dict[str, CheckedFile]:
     folder = root / EPISODES / episode
+    hashed = {name: seen for name, record in files.items() if (seen := _unchanged(root, episode, name, record, known))}
+    if len(hashed) == len(files) and CONTEXT_FILE in files:
+        purpose = checked_for(files)
+        if all(seen.checked_for == purpose for seen in hashed.values()):
+            return {}
     missing = sorted({*episode_files(read_context(folder).tables)} - files.keys())
     if missing:
         raise DataError(f"{folder}: the version does not list {missing[0]}; open another version, or collect again")
-    purpose = checked_for(files)
-    keys = {name: f"{EPISODES}/{episode}/{name}" for name in files}
-    hashed = {name: known[key] for name, key in keys.items() if _is_unchanged(root, key, files[name], known)}
-    if len(hashed) == len(files) and all(seen.checked_for == purpose for seen in hashed.values()):
-        return {}
     stamps = {name: seen.stamp for name, seen in hashed.items()}
     stamps |= check_recorded(folder, {name: record for name, record in files.items() if name not in hashed})
     check_content(folder, episode, tuple(files))
+    purpose = checked_for(files)
     return {
-        keys[name]: CheckedFile(stamp=stamps[name], sha256=record.sha256, checked_for=purpose)
+        _key(episode, name): CheckedFile(stamp=stamps[name], sha256=record.sha256, checked_for=purpose)
         for name, record in files.items()
     }
 
 
-def _is_unchanged(root: Path, key: str, record: FileRecord, known: Mapping[str, CheckedFile]) -> bool:
-    seen = known.get(key)
-    return seen is not None and seen.sha256 == record.sha256 and seen.stamp == FileStamp.of(root / key, root)
+def _unchanged(
+    root: Path, episode: str, name: str, record: FileRecord, known: Mapping[str, CheckedFile]
+) -> CheckedFile | None:
+    """Return what is known of a file that has not changed since, and is the one that the version lists."""
+    seen = known.get(_key(episode, name))
+    if seen is None or seen.sha256 != record.sha256:
+        return None
+    return seen if seen.stamp == FileStamp.of(root / EPISODES / episode / name, root) else None
+
+
+def _key(episode: str, name: str) -> str:
+    return f"{EPISODES}/{episode}/{name}"
