@@ -13,8 +13,8 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llv
 # tests make many objects of few cycles: looking for those after every 700 objects took a tenth of the whole time
 gc.set_threshold(50_000, 20, 50)
 
-# what one test fits must not reach another, nor the user's own folder
-os.environ["FAULTSET_FITS_BYTES"] = "0"
+# what one test fits or reads must not reach another, nor the user's own folder
+os.environ["FAULTSET_FITS_BYTES"] = os.environ["FAULTSET_LABELS_BYTES"] = "0"
 
 # a shell that starts the tests in the background lets them, and every command they start, ignore Ctrl-C
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

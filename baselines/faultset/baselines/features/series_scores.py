@@ -37,12 +37,14 @@ def rank_by_series(
     reported: int = 10,
 ) -> Ranking:
     """Give each service the score of its highest series, plus `breadth` times the mean over its series."""
-    owner = np.array([service for service, _ in series])
-    scores = {
-        service: float(score[owner == service].max() + breadth * score[owner == service].mean())
-        for service in services
-        if (owner == service).any()
-    }
+    columns: dict[str, list[int]] = {}
+    for column, (service, _) in enumerate(series):
+        columns.setdefault(service, []).append(column)
+    scores = {}
+    for service in services:
+        if service in columns:
+            own = score[columns[service]]
+            scores[service] = float(own.max() + breadth * own.mean())
     order = sorted(range(len(series)), key=lambda column: (-score[column], series[column]))[:reported]
     evidence = [
         Evidence(service=series[column][0], subject=series[column][1], score=float(score[column]), detail=detail)

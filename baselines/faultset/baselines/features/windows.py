@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from faultset.baselines.api.tables import read_wide
 from faultset.baselines.stats.scaling import Matrix
 from faultset.core.times import SECOND_NS
-from faultset.datasets.metrics.roles import is_health_metric
+from faultset.datasets.metrics.roles import Catalogue, is_health_metric
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 FILL_STEPS = 2
 MOST_MISSING = 0.2
+_SERVICE, _METRIC = 0, 1
+"""Levels of the columns of a wide frame."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,14 +123,8 @@ def _windows(episode: EpisodeView, step_s: float, reference_end_ns: int, values_
 
 def _read_windows(episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int) -> Windows:
     wide = read_wide(episode, step_s)
-    catalogue = episode.catalogue
-    included = [
-        position
-        for position, metric in enumerate(wide.columns.get_level_values("metric"))
-        if is_health_metric(metric, catalogue.role_of(metric))
-    ]
     windows = cut(
-        wide.iloc[:, included],
+        wide.iloc[:, _health_columns(wide.columns, episode.catalogue)],
         step_ns=round(step_s * SECOND_NS),
         reference_end_ns=reference_end_ns,
         values_start_ns=values_start_ns,
@@ -139,6 +135,19 @@ def _read_windows(episode: EpisodeView, step_s: float, reference_end_ns: int, va
     for matrix in (windows.reference, windows.values, windows.absent, windows.times_ns):
         matrix.flags.writeable = False
     return windows
+
+
+def _health_columns(columns: pd.Index, catalogue: Catalogue) -> npt.NDArray[np.intp]:
+    """Return the positions of the columns that can be a sign of health; asks once for each metric, not each column."""
+    codes, metrics = _coded(columns, _METRIC)
+    healthy = [is_health_metric(metric, catalogue.role_of(metric)) for metric in metrics]
+    return np.flatnonzero(np.array(healthy, dtype=bool)[codes])
+
+
+def _coded(columns: pd.Index, level: int) -> tuple[npt.NDArray[np.intp], list[str]]:
+    """Return a code for each column, and the names that the codes stand for."""
+    index: Any = columns
+    return np.asarray(index.codes[level], dtype=np.intp), [str(name) for name in index.levels[level]]
 
 
 def cut(
@@ -159,26 +168,30 @@ def cut(
     starts = np.asarray(wide.index.as_unit("ns").asi8)  # type: ignore[attr-defined]
     healthy = starts + step_ns <= reference_end_ns
     in_test_window = starts + step_ns > values_start_ns
+    (owners, names), (of_metric, metrics) = _coded(wide.columns, _SERVICE), _coded(wide.columns, _METRIC)
     columns = sorted(
-        (str(service), str(metric), position)
-        for position, (service, metric) in enumerate(wide.columns)
-        if services is None or service in services
+        (names[owner], metrics[metric], position)
+        for position, (owner, metric) in enumerate(zip(owners.tolist(), of_metric.tolist(), strict=True))
+        if services is None or names[owner] in services
     )
     raw = wide.to_numpy(dtype=float)[:, [position for _, _, position in columns]]
     present = np.isfinite(raw)
     kept = present[healthy].mean(axis=0) >= 1 - most_missing if healthy.any() else np.zeros(len(columns), bool)
-    raw, present = raw[:, kept], present[:, kept]
-    rows = np.arange(len(present))[:, None]
-    last = np.maximum.accumulate(np.where(present, rows, -1), axis=0)
-    gap = rows - last
-    longest = np.maximum(gap[healthy].max(axis=0, initial=0), FILL_STEPS)
-    known = (last >= 0) & (gap <= FILL_STEPS)
-    filled = np.where(known, np.take_along_axis(raw, np.maximum(last, 0), axis=0), np.nan) if len(raw) else raw
+    if not kept.all():
+        raw, present = raw[:, kept], present[:, kept]
+    filled, absent = raw, np.zeros(raw.shape, dtype=bool)
+    if not present.all():
+        rows = np.arange(len(present))[:, None]
+        last = np.maximum.accumulate(np.where(present, rows, -1), axis=0)
+        gap = rows - last
+        known = (last >= 0) & (gap <= FILL_STEPS)
+        filled = np.where(known, np.take_along_axis(raw, np.maximum(last, 0), axis=0), np.nan)
+        absent = gap > np.maximum(gap[healthy].max(axis=0, initial=0), FILL_STEPS)
     return Windows(
         series=tuple((service, metric) for (service, metric, _), keep in zip(columns, kept, strict=True) if keep),
         step_ns=step_ns,
         reference=filled[healthy],
         values=filled[in_test_window],
-        absent=(gap > longest)[in_test_window],
+        absent=absent[in_test_window],
         times_ns=starts[in_test_window] + step_ns,
     )

@@ -29,6 +29,7 @@ from faultset.evaluators.agent_evaluation.batches import (
 from faultset.evaluators.agent_evaluation.choice import AgentChoice, AgentSettings, ChosenAgent, label_of
 from faultset.evaluators.agent_evaluation.questions import AgentQuestion, alarms_of_rows, questions_of
 from faultset.evaluators.agent_evaluation.rows import RowContext, empty_row, rows_of_run
+from faultset.evaluators.execution.known_labels import labels_folder
 from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.planning.training_labels import majority_label_of
 from faultset.evaluators.results.output_folder import writing
@@ -198,7 +199,7 @@ class AgentEvaluation:
                     limits=self._agents.limits,
                     server=self._agents.server if asks else None,
                     price=self._agents.price if asks else None,
-                    hidden=() if self._folder is None else (str(self._folder.parent),),
+                    hidden=(str(labels_folder()), *(() if self._folder is None else (str(self._folder.parent),))),
                     replies=None if self._folder is None else str(self._folder / REPLIES),
                 )
 

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from faultset.core.errors import DataError
 from faultset.datasets.checks.references import ReferenceGaps, gap_messages, reference_gaps
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.format.context import read_context
+from faultset.datasets.format.context import CONTEXT_FILE, read_context
 from faultset.datasets.format.episodes import EPISODES, TRUTH, table_file
 from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.format.truth import read_label
 from faultset.datasets.remote.file_systems import is_url, local_path
 from faultset.datasets.remote.local_copies import opened_labels
 from faultset.datasets.views import EpisodeView
+from faultset.evaluators.execution.known_labels import known_or_read
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation
 from faultset.evaluators.results.truth import Truth, truth_of
 
-_READERS = 4
+_READERS = 2
+"""Threads; more of them would wait for each other, since most of it is Python."""
 _SPANS = table_file("spans")
+_LABELS = (CONTEXT_FILE, table_file("label"))
+_COMPARED = (CONTEXT_FILE, table_file("metrics"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +56,12 @@ class DatasetSource:
         if not dataset.episodes:
             raise DataError(f"{url or root} version {dataset.version} has no episodes; collect some first")
         listing = root / VERSIONS / f"{dataset.version}.json"
-        with ThreadPoolExecutor(_READERS) as pool:
-            truths = tuple(pool.map(_truth_at, [dataset.path(episode) for episode in dataset.episodes]))
+        folders = [root / EPISODES / episode for episode in dataset.episodes]
+        truths = (
+            _truths_of(folders)
+            if url
+            else known_or_read(tuple[Truth, ...], folders, _LABELS, partial(_truths_of, folders))
+        )
         return cls(
             name=url.rstrip("/").rpartition("/")[2] if url else root.name,
             version=dataset.version,
@@ -72,10 +81,9 @@ class DatasetSource:
         """Say what the metrics of the episodes lack; an empty list for a URL, whose telemetry is not at hand."""
         if self.url is not None:
             return []
-        folders = {truth.episode: self.folder / EPISODES / truth.episode for truth in self.truths}
-        with ThreadPoolExecutor(_READERS) as pool:
-            gaps = list(pool.map(_gaps_at, folders.values()))
-        found = {episode: one for episode, one in zip(folders, gaps, strict=True) if one}
+        folders = [self.folder / EPISODES / truth.episode for truth in self.truths]
+        gaps = known_or_read(tuple[ReferenceGaps | None, ...], folders, _COMPARED, partial(_gaps_of, folders))
+        found = {folder.name: one for folder, one in zip(folders, gaps, strict=True) if one}
         return gap_messages(found, {truth.episode: len(truth.candidates) for truth in self.truths})
 
     def location(self, episode: str) -> EpisodeLocation:
@@ -91,6 +99,16 @@ def _content_of(files: Mapping[str, str]) -> str:
     """Return a hash of the checksums of an episode's files without its truth; empty where there are none."""
     lines = [f"{name} {sha256}\n" for name, sha256 in sorted(files.items()) if not name.startswith(f"{TRUTH}/")]
     return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else ""
+
+
+def _truths_of(episodes: Iterable[Path]) -> tuple[Truth, ...]:
+    with ThreadPoolExecutor(_READERS) as pool:
+        return tuple(pool.map(_truth_at, episodes))
+
+
+def _gaps_of(episodes: Iterable[Path]) -> tuple[ReferenceGaps | None, ...]:
+    with ThreadPoolExecutor(_READERS) as pool:
+        return tuple(pool.map(_gaps_at, episodes))
 
 
 def _gaps_at(episode: Path) -> ReferenceGaps | None:

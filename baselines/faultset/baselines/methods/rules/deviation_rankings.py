@@ -73,8 +73,7 @@ def _two_sided(windows: Windows, center: Matrix, spread: Matrix) -> Matrix:
 
 
 def _varies(samples: Matrix) -> npt.NDArray[np.bool_]:
-    low, high = np.nan_to_num(quantiles(samples, (0.0, 1.0)))
-    return low < high
+    return np.fmin.reduce(samples, initial=np.nan) < np.fmax.reduce(samples, initial=np.nan)
 
 
 class _ByHighestSeries(Untrained):

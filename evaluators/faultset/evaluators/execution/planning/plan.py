@@ -15,6 +15,7 @@ from faultset.evaluators.execution.batches import EpisodeBatch
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.fit_cache import fits_folder, fits_limit
 from faultset.evaluators.execution.fits import FitBatch
+from faultset.evaluators.execution.known_labels import labels_folder
 from faultset.evaluators.execution.planning.calibration import inner_folds
 from faultset.evaluators.execution.planning.runs import Find, all_runs, trigger_runs
 from faultset.evaluators.execution.planning.settings import EvaluationSettings, choose_answerable, folds_of
@@ -98,7 +99,7 @@ def make_plan(
         runs=runs,
         fits_bytes=fits_limit(),
         fresh=fresh,
-        hidden=(*(str(path) for path in (*hidden, fits_folder())), *_places_of(training)),
+        hidden=(*(str(path) for path in (*hidden, fits_folder(), labels_folder())), *_places_of(training)),
         majority_labels={
             number: label for number, truths in learned_from.items() if (label := majority_label_of(truths)) is not None
         },
