@@ -88,6 +88,7 @@ class EpisodeWriter:
         self._final = self._parent / episode_id
         self._folder = self._parent / (episode_id + INCOMPLETE)
         self._written: set[str] = set()
+        self.rows: dict[str, int] = {}
         self._open = False
 
     def __enter__(self) -> Self:
@@ -124,6 +125,7 @@ class EpisodeWriter:
             path = self._folder / table_file(table)
             write_parquet(path, rows, compression=self._compression(table))
         self._written.add(table)
+        self.rows[table_file(table)] = len(rows)
         return rows
 
     def write_context(self, context: EpisodeContext) -> None:
@@ -156,22 +158,27 @@ class EpisodeWriter:
         with self._guarded():
             compression = SMALLEST if self._smallest else SMALL
             for name, schema, rows in (("label", LABEL, [label]), ("evidence", EVIDENCE, evidence)):
-                path = self._folder / table_file(name)
-                write_parquet(path, self._truth_rows(name, schema, rows), compression=compression)
+                written = self._truth_rows(name, schema, rows)
+                write_parquet(self._folder / table_file(name), written, compression=compression)
+                self.rows[table_file(name)] = len(written)
             done = "" if journal is None else Path(journal).read_text(encoding="utf-8")
             write_text(self._folder / JOURNAL_FILE, done)
         self._written.add(TRUTH)
 
+    def write_missing_tables(self) -> None:
+        """Write the tables that nobody wrote, empty: every episode has the same files."""
+        for table in self._schemas.keys() - self._written:
+            self.write_table(table, ())
+
     def commit(self) -> Path:
         """Flush everything to disk, give the folder its final name and return it.
 
-        Tables that nobody wrote are written empty: every episode has the same files.
+        Tables that nobody wrote are written empty.
         """
         missing = sorted({CONTEXT_FILE, TRUTH} - self._written)
         if missing:
             raise DataError(f"episode {self._id} cannot be committed without {' and '.join(missing)}")
-        for table in self._schemas.keys() - self._written:
-            self.write_table(table, ())
+        self.write_missing_tables()
         with self._guarded():
             for folder in (self._folder / TELEMETRY, self._folder / TRUTH, self._folder):
                 flush(folder)

@@ -37,15 +37,25 @@ class EpisodeSummary:
     """What the content of all files was checked for; empty when they were only hashed."""
 
 
-def summarize_episode(episode_path: Path) -> EpisodeSummary:
-    """Read an episode once, every byte of it, for the version that it will be part of."""
+def summarize_episode(episode_path: Path, rows: Mapping[str, int] | None = None) -> EpisodeSummary:
+    """Read an episode once, every byte of it, for the version that it will be part of.
+
+    Parameters
+    ----------
+    rows
+        Rows of each Parquet file by its path in the episode, where they are known; asked of the files by default.
+    """
     context = read_context(episode_path)
     schemas = context.tables | TRUTH_TABLES
     files, stamps = {}, {}
     for name in file_names(episode_path):
         path = episode_path / name
         stamps[name] = FileStamp.of(path, episode_path)
-        files[name] = FileRecord(bytes=stamps[name].bytes, sha256=sha256_of(path), rows=_rows(path, schemas))
+        files[name] = FileRecord(
+            bytes=stamps[name].bytes,
+            sha256=sha256_of(path),
+            rows=_rows(path, schemas) if rows is None else rows.get(name),
+        )
     return EpisodeSummary(
         app=context.app,
         label=read_label(episode_path),

@@ -52,11 +52,16 @@ def _times_as_numbers(kind: pa.DataType) -> pa.DataType:
 
 def read_evidence(episode_path: Path | str) -> pd.DataFrame:
     """Return the checks that were made on an episode and what they saw."""
+    return evidence_table(episode_path).to_pandas()
+
+
+def evidence_table(episode_path: Path | str) -> pa.Table:
+    """Return the same as an Arrow table; raise DataError when the file is missing or damaged."""
     path = Path(episode_path) / table_file("evidence")
     with open_table(path, "evidence", EVIDENCE) as file, translate_damage(path):
         table = file.read(use_threads=False)
         table.validate(full=True)
-        return table.to_pandas()
+    return table
 
 
 def read_journal(episode_path: Path | str) -> list[dict[str, Any]]:

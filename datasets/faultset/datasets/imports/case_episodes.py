@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from faultset.core.errors import DataError
-from faultset.datasets.format.context import CONTEXT_FILE, IMPORTED, EpisodeContext
+from faultset.datasets.format.context import IMPORTED, EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter, table_file
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.summaries import EpisodeSummary, summarize_episode
 from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat
+from faultset.datasets.format.truth import evidence_table
 from faultset.datasets.metrics.frame_cache import frame_facts, keep_frame
 from faultset.datasets.metrics.roles import catalogue_with
 from faultset.datasets.validation.datasets import checked_for
-from faultset.datasets.validation.episodes import check_content
+from faultset.datasets.validation.labels import label_problems
 from faultset.datasets.validation.tables import written_rows_problems
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_NAMES_OF_DATA = (CONTEXT_FILE, table_file("label"), table_file("evidence"))
 
 
 def episode_id(name: str, key: str) -> str:
@@ -51,21 +50,26 @@ def import_case(found: ImportFormat, case: Case, out: Path) -> EpisodeSummary:
                 metrics = rows
         writer.write_context(context)
         writer.write_truth(label, foreign.evidence, None)
-        _refuse_unsound_texts(case, writer.folder, episode)
+        writer.write_missing_tables()
+        summary = _sound_summary(case, writer, context)
         folder = writer.commit()
     # Methods ask for this frame first, and here its samples are at hand.
     keep_frame(folder, frame_facts(context, context.resolution_s, None), lambda: _usual_frame(metrics, context))
-    summary = summarize_episode(folder)
     return replace(summary, checked_for=checked_for(summary.files))
 
 
-def _refuse_unsound_texts(case: Case, folder: Path, episode: str) -> None:
+def _sound_summary(case: Case, writer: EpisodeWriter, context: EpisodeContext) -> EpisodeSummary:
     """Read context and truth as a dataset is read: names that came from the data may be what no dataset may hold."""
+    folder = writer.folder
     try:
-        check_content(folder, episode, _NAMES_OF_DATA)
+        summary = summarize_episode(folder, writer.rows)
+        catalogue_with(context.metric_roles)
+        evidence_table(folder)
     except DataError as error:
-        reason = str(error).removeprefix(f"{folder}/")
-        raise _unsound(case, reason) from error
+        raise _unsound(case, str(error).removeprefix(f"{folder}/")) from error
+    for problem in label_problems(context, summary.label):
+        raise _unsound(case, f"{table_file('label')}: {problem}; restore the file")
+    return summary
 
 
 def _unsound(case: Case, reason: str) -> DataError:

@@ -16,7 +16,7 @@ from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.schemas import TRUTH_TABLES
 from faultset.datasets.format.storage import open_table
 from faultset.datasets.format.summaries import sha256_of
-from faultset.datasets.format.truth import read_evidence, read_journal, read_label
+from faultset.datasets.format.truth import evidence_table, read_journal, read_label
 from faultset.datasets.metrics.roles import catalogue_with
 from faultset.datasets.validation.labels import label_problems
 from faultset.datasets.validation.tables import table_problems
@@ -114,7 +114,7 @@ def content_problems(folder: Path, episode: str, names: Collection[str] | None =
         for problem in label_problems(context, read_label(folder)):
             yield name, problem
     if table_file("evidence") in names:
-        read_evidence(folder)
+        evidence_table(folder)
     if JOURNAL_FILE in names:
         read_journal(folder)
 
