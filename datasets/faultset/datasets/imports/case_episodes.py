@@ -14,8 +14,8 @@ from faultset.datasets.format.context import IMPORTED, EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter, table_file
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.summaries import EpisodeSummary, summarize_episode
-from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat
 from faultset.datasets.format.truth import evidence_table
+from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat
 from faultset.datasets.metrics.frame_cache import frame_facts, keep_frame
 from faultset.datasets.metrics.roles import catalogue_with
 from faultset.datasets.validation.datasets import checked_for
