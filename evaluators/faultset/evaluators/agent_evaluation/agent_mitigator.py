@@ -18,6 +18,7 @@ from faultset.datasets.tools.toolset import EpisodeTools
 from faultset.evaluators.agent_evaluation.batches import store
 from faultset.evaluators.agent_evaluation.choice import AgentSettings, ChosenAgent, chosen_agent
 from faultset.evaluators.agent_evaluation.guests import GuestAgent, is_guest
+from faultset.evaluators.execution.known_labels import labels_folder
 
 AGENT_RUNS = "agent-runs"
 """Folder of the runs below that of the results."""
@@ -49,7 +50,10 @@ class AgentMitigator:
         places = tuple(str(path.absolute()) for path in hidden)
         if is_guest(agent.name):
             agent = GuestAgent(
-                inner=agent, episode=str(out / "episodes" / run), silence_s=limits.seconds, hidden=places
+                inner=agent,
+                episode=str(out / "episodes" / run),
+                silence_s=limits.seconds,
+                hidden=(*places, str(labels_folder())),
             )
         trial = int(settings.get("trial", 0))
         finished = run_agent(
