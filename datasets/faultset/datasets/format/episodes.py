@@ -277,5 +277,5 @@ def _refuse_nulls(table: str, rows: pa.Table) -> None:
 
 def _with_episode(rows: pa.Table, schema: pa.Schema, episode: str) -> pa.Table:
     codes = pa.array(np.zeros(len(rows), dtype=np.int32))
-    column = pa.DictionaryArray.from_arrays(codes, pa.array([episode]))
+    column = pa.DictionaryArray.from_arrays(codes, pa.array([episode]), safe=False)
     return pa.Table.from_arrays([column, *rows.columns], schema=schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ def read_label(episode_path: Path | str) -> Label:
         table = file.read(use_threads=False)
         table.validate(full=True)
         row = {
-            name: column.cast(_times_as_numbers(column.type))[0].as_py()
+            name: _with_numbers(column)[0].as_py()
             for name, column in zip(table.column_names, table.columns, strict=True)
         }
     for name in LABEL_JSON_FIELDS:
@@ -40,6 +41,12 @@ def read_label(episode_path: Path | str) -> Label:
     return Label.from_row(row, origin=str(path))
 
 
+def _with_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = _times_as_numbers(column.type)
+    return column if kind is column.type or kind == column.type else column.cast(kind)
+
+
+@lru_cache
 def _times_as_numbers(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.int64()

@@ -96,6 +96,9 @@ def _levels(series: Series, cells: _Cells, catalogue: Catalogue) -> dict[Key, Ar
         levels = np.where(counts > 0, sums / counts, np.nan)
     columns = {}
     for key, rows in _members(series, "gauge", catalogue).items():
+        if len(rows) == 1:
+            columns[key] = levels[rows[0]]
+            continue
         row = catalogue.find(series.words["metric"][rows[0]] or "")
         columns[key] = _combined(levels[rows], row.combine if row else "mean")
     return columns

@@ -166,6 +166,8 @@ def _words_in(column: pa.ChunkedArray, words: set[str]) -> set[str]:
 
 def _rows_outside(times: pa.ChunkedArray, context: EpisodeContext) -> int:
     stamps = times.cast(pa.int64()).to_numpy()
+    if not len(stamps) or (stamps.min() >= context.view_start_ns and stamps.max() < context.view_end_ns):
+        return 0
     return int(((stamps < context.view_start_ns) | (stamps >= context.view_end_ns)).sum())
 
 
