@@ -21,6 +21,7 @@ import click
 import numpy as np
 import pandas as pd
 
+from faultset.core.command_line.progress import reported
 from faultset.datasets import open_dataset
 from faultset.evaluators import evaluate
 from faultset.evaluators.evaluation import Evaluation
@@ -116,19 +117,24 @@ def main(dataset: str, detectors: str, localizers: str, detection_only: bool, wo
     def localization_cells(protocol: Literal["oracle", "detected"], alarm: str | None = None) -> str:
         if not where:
             return ""
-        done = evaluate(
-            dataset,
-            where,
-            tasks=("localization",),
-            protocol=protocol,
-            alarm=alarm,
-            thresholds=("reference",),
-            workers=workers,
-        )
+        with reported(f"localizing, {alarm or 'told the onset'}") as progress:
+            done = evaluate(
+                dataset,
+                where,
+                tasks=("localization",),
+                protocol=protocol,
+                alarm=alarm,
+                thresholds=("reference",),
+                workers=workers,
+                progress=progress,
+            )
         scores = localization_scores(done, protocol)
         return "".join(f" {scores[one][0]:.2f} / {scores[one][1]:.2f} |" for one in where)
 
-    found = evaluate(dataset, names, tasks=("detection",), thresholds=("reference",), workers=workers)
+    with reported("detecting") as progress:
+        found = evaluate(
+            dataset, names, tasks=("detection",), thresholds=("reference",), workers=workers, progress=progress
+        )
     columns = ["alarm", "alarms without a fault", "where clients noticed something", "event recall", "median TTD, s"]
     print(f"| {' | '.join([*columns, *where])} |")
     print("|" + "---|" * (len(columns) + len(where)))

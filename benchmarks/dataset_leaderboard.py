@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 import pandas as pd
 
+from faultset.core.command_line.progress import reported
 from faultset.datasets import open_dataset
 from faultset.evaluators import evaluate
 from faultset.evaluators.leaderboards.records import ALL_APPS
@@ -117,7 +118,8 @@ def put(name: str, text: str) -> None:
 @click.option("--write", is_flag=True, help="Put the tables into docs/results.md.")
 def main(dataset: str, baselines: str, out: Path | None, workers: int, write: bool) -> None:
     """Print the tables."""
-    done = evaluate(open_dataset(dataset), baselines.split(","), workers=workers, out=out)
+    with reported("evaluating") as progress:
+        done = evaluate(open_dataset(dataset), baselines.split(","), workers=workers, out=out, progress=progress)
     if out is not None:
         done.write(out)
     frame = done.leaderboard(intervals=True)
