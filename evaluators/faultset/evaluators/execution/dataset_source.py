@@ -9,11 +9,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from faultset.core.errors import DataError
 from faultset.datasets.checks.references import ReferenceGaps, gap_messages, reference_gaps
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.format.context import CONTEXT_FILE, read_context
+from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES, TRUTH, table_file
 from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.format.truth import read_label
@@ -27,8 +28,7 @@ from faultset.evaluators.results.truth import Truth, truth_of
 _READERS = 2
 """Threads; more of them would wait for each other, since most of it is Python."""
 _SPANS = table_file("spans")
-_LABELS = (CONTEXT_FILE, table_file("label"))
-_COMPARED = (CONTEXT_FILE, table_file("metrics"))
+_READ = (CONTEXT_FILE, table_file("label"), table_file("metrics"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,8 @@ class DatasetSource:
     splits: dict[str, dict[str, list[str]]]
     has_spans: bool
     """Whether every episode has spans."""
+    gaps: Mapping[str, ReferenceGaps] = field(default_factory=dict)
+    """Episode -> what its metrics lack, of those that lack something; empty for a URL."""
     url: str | None = None
     checksums: dict[str, dict[str, str]] = field(default_factory=dict)
     """Episode -> file -> SHA-256."""
@@ -57,17 +59,15 @@ class DatasetSource:
             raise DataError(f"{url or root} version {dataset.version} has no episodes; collect some first")
         listing = root / VERSIONS / f"{dataset.version}.json"
         folders = [root / EPISODES / episode for episode in dataset.episodes]
-        truths = (
-            _truths_of(folders)
-            if url
-            else known_or_read(tuple[Truth, ...], folders, _LABELS, partial(_truths_of, folders))
-        )
+        read = partial(_read_all, folders, with_gaps=url is None)
+        found = read() if url else known_or_read(tuple[_Facts, ...], folders, _READ, read)
         return cls(
             name=url.rstrip("/").rpartition("/")[2] if url else root.name,
             version=dataset.version,
             digest=hashlib.sha256(listing.read_bytes()).hexdigest(),
             folder=root,
-            truths=truths,
+            truths=tuple(facts.truth for facts in found),
+            gaps={folder.name: facts.gaps for folder, facts in zip(folders, found, strict=True) if facts.gaps},
             splits={name: dict(split) for name, split in dataset.splits.items()},
             has_spans=all(_SPANS in files and files[_SPANS].rows for files in dataset.files.values()),
             url=url,
@@ -79,12 +79,7 @@ class DatasetSource:
 
     def reference_gaps(self) -> list[str]:
         """Say what the metrics of the episodes lack; an empty list for a URL, whose telemetry is not at hand."""
-        if self.url is not None:
-            return []
-        folders = [self.folder / EPISODES / truth.episode for truth in self.truths]
-        gaps = known_or_read(tuple[ReferenceGaps | None, ...], folders, _COMPARED, partial(_gaps_of, folders))
-        found = {folder.name: one for folder, one in zip(folders, gaps, strict=True) if one}
-        return gap_messages(found, {truth.episode: len(truth.candidates) for truth in self.truths})
+        return gap_messages(self.gaps, {truth.episode: len(truth.candidates) for truth in self.truths})
 
     def location(self, episode: str) -> EpisodeLocation:
         """Return where the files of an episode are."""
@@ -101,25 +96,26 @@ def _content_of(files: Mapping[str, str]) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else ""
 
 
-def _truths_of(episodes: Iterable[Path]) -> tuple[Truth, ...]:
+class _Facts(NamedTuple):
+    """What is read of an episode before any method runs."""
+
+    truth: Truth
+    gaps: ReferenceGaps | None
+
+
+def _read_all(episodes: Iterable[Path], *, with_gaps: bool) -> tuple[_Facts, ...]:
     with ThreadPoolExecutor(_READERS) as pool:
-        return tuple(pool.map(_truth_at, episodes))
+        return tuple(pool.map(partial(_facts_of, with_gaps=with_gaps), episodes))
 
 
-def _gaps_of(episodes: Iterable[Path]) -> tuple[ReferenceGaps | None, ...]:
-    with ThreadPoolExecutor(_READERS) as pool:
-        return tuple(pool.map(_gaps_at, episodes))
-
-
-def _gaps_at(episode: Path) -> ReferenceGaps | None:
-    # files that were damaged meanwhile are named with the methods that meet them
-    with suppress(DataError):
-        return reference_gaps(EpisodeView(episode))
-    return None
-
-
-def _truth_at(episode: Path) -> Truth:
-    return truth_of(read_label(episode), read_context(episode))
+def _facts_of(episode: Path, *, with_gaps: bool) -> _Facts:
+    view = EpisodeView(episode)
+    truth, gaps = truth_of(read_label(episode), view.context), None
+    if with_gaps:
+        # files that were damaged meanwhile are named with the methods that meet them
+        with suppress(DataError):
+            gaps = reference_gaps(view)
+    return _Facts(truth, gaps)
 
 
 @contextmanager

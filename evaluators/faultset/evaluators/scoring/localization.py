@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import groupby
 
 Causes = Sequence[AbstractSet[str]]
 AVG_DEPTH = 5
@@ -77,8 +78,8 @@ def tied_blocks(scores: Mapping[str, float], candidates: Sequence[str]) -> list[
     known = {name: float(scores[name]) for name in candidates if name in scores and not math.isnan(scores[name])}
     if not known:
         return []
-    levels = sorted(set(known.values()), reverse=True)
-    blocks = [frozenset(name for name, value in known.items() if value == level) for level in levels]
+    value_of = known.__getitem__
+    blocks = [frozenset(tied) for _, tied in groupby(sorted(known, key=value_of, reverse=True), key=value_of)]
     rest = frozenset(candidates) - known.keys()
     return [*blocks, rest] if rest else blocks
 
