@@ -6,21 +6,19 @@ import os
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pytest
 
 from faultset.baselines.api.contract import Untrained
-from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import DataError
 from faultset.core.landlock import landlock_version
 from faultset.evaluators.execution.baseline_runs import method_process
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation
-from faultset.evaluators.execution.runners.messages import AnswerRequest, Blob
 from faultset.evaluators.execution.runners.outcomes import RunLimits
-from faultset.evaluators.execution.runners.runner_process import RunnerProcess, next_number
+from faultset.evaluators.execution.runners.runner_process import RunnerProcess
 from faultset.evaluators.execution.scheduling import _run_all
 
 from ..conftest import make_truth
+from .detection_requests import detection_request
 
 
 class FakeBatch:
@@ -89,30 +87,11 @@ def runner():
 
 
 def process_reports(runner: RunnerProcess, folders: list[str], *, built_in: bool) -> list[tuple[str, str]]:
-    spec = BaselineSpec(
-        name="process-reporter",
-        title="process-reporter",
-        task="detection",
-        paper="",
-        kind="method",
-        tables=("metrics",),
-        needs=frozenset(),
-        stochastic=False,
-        speed="instant",
-        departures=(),
-        factory=ProcessReporter,
-    )
     found = []
     for folder in folders:
-        request = AnswerRequest(
-            number=next_number(),
-            process=method_process(FakeRun(built_in=built_in), [folder], folders, FakeContext()),  # type: ignore[arg-type]
-            action="detect",
-            spec=Blob.of(cloudpickle.dumps(spec)),
-            model=Blob.of(cloudpickle.dumps(ProcessReporter([one for one in folders if one != folder]))),
-            seed=0,
-            episode=folder,
-        )
+        process = method_process(FakeRun(built_in=built_in), [folder], folders, FakeContext())  # type: ignore[arg-type]
+        reporter = ProcessReporter([one for one in folders if one != folder])
+        request = detection_request("process-reporter", reporter, process, folder)
         outcome = runner.run(request, RunLimits(timeout_s=20.0))
         assert outcome.status == "error", outcome
         kind, pid, others, rows, *_ = outcome.reason.split()

@@ -21,9 +21,11 @@ from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.landlock import landlock_version
 from faultset.evaluators.execution.runners import confinement, process_trees
 from faultset.evaluators.execution.runners.launch import MARK
-from faultset.evaluators.execution.runners.messages import AnswerRequest, Blob, FitRequest, MethodProcess
+from faultset.evaluators.execution.runners.messages import Blob, FitRequest, MethodProcess
 from faultset.evaluators.execution.runners.outcomes import RunLimits, RunnerOutcome
 from faultset.evaluators.execution.runners.runner_process import RunnerProcess, next_number
+
+from ..detection_requests import detection_request
 
 confined = pytest.mark.skipif(not landlock_version(), reason="the kernel has no Landlock")
 signals_confined = pytest.mark.skipif(landlock_version() < 6, reason="the kernel cannot confine signals")
@@ -69,19 +71,6 @@ def episode(example_dataset: Path) -> Path:
 
 
 def answer(runner: RunnerProcess, episode: Path, action: Any, name: str = "m", *hidden: Path) -> RunnerOutcome:
-    spec = BaselineSpec(
-        name=name,
-        title=name,
-        task="detection",
-        paper="",
-        kind="method",
-        tables=("metrics",),
-        needs=frozenset(),
-        stochastic=False,
-        speed="instant",
-        departures=(),
-        factory=Method,
-    )
     process = MethodProcess(
         key=f"{name} {episode}",
         built_in=False,
@@ -90,15 +79,7 @@ def answer(runner: RunnerProcess, episode: Path, action: Any, name: str = "m", *
         code=(__file__,),
         hidden=tuple(map(str, hidden)),
     )
-    request = AnswerRequest(
-        number=next_number(),
-        process=process,
-        action="detect",
-        spec=Blob.of(cloudpickle.dumps(spec)),
-        model=Blob.of(cloudpickle.dumps(Method(action))),
-        seed=0,
-        episode=str(episode),
-    )
+    request = detection_request(name, Method(action), process, str(episode))
     return runner.run(request, RunLimits(timeout_s=20.0))
 
 
