@@ -165,8 +165,7 @@ def measure(work: Path, maker: str, cases: int, rows: int, columns: int, workers
     runner.write_text(THEIR_RUNNER)
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     faultset = Path(sys.executable).with_name("faultset")
-    evaluate = [faultset, "evaluate", ours / "csv", "--baselines", "baro", "--tasks", "localization"]
-    evaluate += ["--protocol", "oracle", "--workers", workers, "--out"]
+    options = ["--baselines", "baro", "--tasks", "localization", "--protocol", "oracle", "--workers", workers]
     found = {}
     for layout in ("csv", "parquet"):
         found[f"RCAEval, {layout}"] = timed(
@@ -175,8 +174,10 @@ def measure(work: Path, maker: str, cases: int, rows: int, columns: int, workers
         found[f"import from {layout}"] = timed(
             [faultset, "dataset", "import", "rcaeval", data / layout, ours / layout, "--workers", workers], one_thread
         )
-    found["evaluate, first"] = timed([*evaluate, ours / "results-1"], one_thread)
-    found["evaluate, again"] = timed([*evaluate, ours / "results-2"], one_thread)
+        for which in ("first", "again"):
+            found[f"evaluate {which}, {layout}"] = timed(
+                [faultset, "evaluate", ours / layout, *options, "--out", ours / f"results-{layout}-{which}"], one_thread
+            )
     return found
 
 
@@ -202,9 +203,9 @@ def main() -> None:
     for layout in ("csv", "parquet"):
         for what in ("wall_s", "cpu_s"):
             theirs = found[f"RCAEval, {layout}"][what]
-            first = found[f"import from {layout}"][what] + found["evaluate, first"][what]
+            first = found[f"import from {layout}"][what] + found[f"evaluate first, {layout}"][what]
             ratios[f"first run with import, against {layout}, {what}"] = theirs / first
-            ratios[f"repeated run, against {layout}, {what}"] = theirs / found["evaluate, again"][what]
+            ratios[f"repeated run, against {layout}, {what}"] = theirs / found[f"evaluate again, {layout}"][what]
     if chosen.as_json:
         print(json.dumps({"settings": vars(chosen), "times": found, "ratios": ratios}, indent=1, default=str))
         return
