@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +45,32 @@ def test_nothing_is_kept_where_there_is_no_room_for_it(
     monkeypatch.setattr("shutil.copytree", full)
     assert process._keep_for_diagnosis(working, tmp_path / "data", "no answer") is None
     assert not list((tmp_path / "data").glob(".failed/*"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel does not share by session")
+def test_what_answers_clients_goes_before_what_watches_it() -> None:
+    code = """
+import os, subprocess, sys
+from faultset.collector.episodes.process import _let_clients_go_first
+from faultset.core.processes import session_nice, set_session_nice
+child = "from faultset.core.processes import name_process; name_process('NAME'); print(flush=True); input()"
+set_session_nice(10)
+def start(name):
+    command = [sys.executable, "-c", child.replace("NAME", name)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    started = subprocess.Popen(command, start_new_session=True, **pipes)
+    started.stdout.readline()
+    set_session_nice(10, started.pid)
+    return started
+children = [start(name) for name in ("relay", "telemetry")]
+_let_clients_go_first()
+print(*(session_nice(pid) for pid in (os.getpid(), *(child.pid for child in children))))
+for child in children:
+    child.communicate(b"x")
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, start_new_session=True
+    )
+    coordinator, relay, telemetry = map(int, ended.stdout.split())
+    assert (coordinator, relay, telemetry) == (process.BEHIND_CLIENTS, 0, process.BEHIND_CLIENTS)
+    assert process.BEHIND_CLIENTS > 0

@@ -40,6 +40,8 @@ from faultset.core.processes import BEHIND_OTHERS, die_with_parent, give_way, se
 REASON = "reason.txt"
 TRACEBACK = "traceback.txt"
 LEAST_FREE_BYTES = 64 * 2**20
+BEHIND_CLIENTS = 5
+"""Niceness of what watches an application; a third of the share of what answers its clients."""
 
 
 def main() -> None:
@@ -81,6 +83,16 @@ def main() -> None:
     send(_released(assignment, working, journal, outcome))
 
 
+def _let_clients_go_first() -> None:
+    """Let what answers clients go beside the other programs of this machine; what watches it can wait a little."""
+    me = psutil.Process()
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            waits = process == me or process.name() == "telemetry"
+            if session_nice(process.pid):
+                set_session_nice(BEHIND_CLIENTS if waits else 0, process.pid)
+
+
 def _log_by(send: Callable[[EpisodeMessage], None]) -> None:
     """Send what is logged from level INFO on as messages."""
 
@@ -113,9 +125,7 @@ def _run(
 
     def report(phase: Phase, end_ns: int | None) -> None:
         if phase is Phase.WARMUP:
-            for pid in (os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))):
-                if session_nice(pid):
-                    set_session_nice(0, pid)
+            _let_clients_go_first()
         elif phase is Phase.COLLECT:
             # what is left is files to be written, for which clients of other episodes must not wait
             give_way()
