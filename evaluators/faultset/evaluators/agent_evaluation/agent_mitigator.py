@@ -18,7 +18,7 @@ from faultset.datasets.tools.toolset import EpisodeTools
 from faultset.evaluators.agent_evaluation.batches import store
 from faultset.evaluators.agent_evaluation.choice import AgentSettings, ChosenAgent, chosen_agent
 from faultset.evaluators.agent_evaluation.guests import GuestAgent, is_guest
-from faultset.evaluators.execution.known_labels import labels_folder
+from faultset.evaluators.execution.label_cache import labels_folder
 
 AGENT_RUNS = "agent-runs"
 """Folder of the runs below that of the results."""

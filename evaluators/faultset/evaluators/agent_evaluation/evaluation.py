@@ -29,7 +29,7 @@ from faultset.evaluators.agent_evaluation.batches import (
 from faultset.evaluators.agent_evaluation.choice import AgentChoice, AgentSettings, ChosenAgent, label_of
 from faultset.evaluators.agent_evaluation.questions import AgentQuestion, alarms_of_rows, questions_of
 from faultset.evaluators.agent_evaluation.rows import RowContext, empty_row, rows_of_run
-from faultset.evaluators.execution.known_labels import labels_folder
+from faultset.evaluators.execution.label_cache import labels_folder
 from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.planning.training_labels import majority_label_of
 from faultset.evaluators.results.output_folder import writing

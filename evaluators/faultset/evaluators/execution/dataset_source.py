@@ -21,7 +21,7 @@ from faultset.datasets.format.truth import read_label
 from faultset.datasets.remote.file_systems import is_url, local_path
 from faultset.datasets.remote.local_copies import opened_labels
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.execution.known_labels import known_or_read
+from faultset.evaluators.execution.label_cache import cached_or_read
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation
 from faultset.evaluators.results.truth import Truth, truth_of
 
@@ -60,7 +60,7 @@ class DatasetSource:
         listing = root / VERSIONS / f"{dataset.version}.json"
         folders = [root / EPISODES / episode for episode in dataset.episodes]
         read = partial(_read_all, folders, with_gaps=url is None)
-        found = read() if url else known_or_read(tuple[_Facts, ...], folders, _READ, read)
+        found = read() if url else cached_or_read(tuple[_Facts, ...], folders, _READ, read)
         return cls(
             name=url.rstrip("/").rpartition("/")[2] if url else root.name,
             version=dataset.version,

@@ -16,9 +16,9 @@ from faultset.core.code.identity import own_digest
 from faultset.core.errors import DataError
 from faultset.core.reading.documents import checked, parse_json
 from faultset.evaluators.execution.baseline_runs import FittedModel
-from faultset.evaluators.execution.kept_files import KeptFiles, limit_from, user_caches
 from faultset.evaluators.execution.runners.messages import Blob
 from faultset.evaluators.execution.runners.replies import MODEL_BYTES
+from faultset.evaluators.execution.user_cache import UserCache, size_limit_from, user_cache_folder
 from faultset.evaluators.results.provenance import library_versions
 
 FOLDER_VARIABLE, BYTES_VARIABLE = "FAULTSET_FITS", "FAULTSET_FITS_BYTES"
@@ -39,12 +39,12 @@ class _Header:
 def fits_folder() -> Path:
     """Return where fits are kept: `FAULTSET_FITS`, or `faultset/fits` in the user's folder for caches."""
     named = os.environ.get(FOLDER_VARIABLE)
-    return Path(named) if named else user_caches() / "fits"
+    return Path(named) if named else user_cache_folder() / "fits"
 
 
 def fits_limit() -> int:
-    """Return how many bytes kept fits may take, from `FAULTSET_FITS_BYTES`; see `limit_from`."""
-    return limit_from(BYTES_VARIABLE, _LIMIT_BYTES)
+    """Return how many bytes kept fits may take, from `FAULTSET_FITS_BYTES`; see `size_limit_from`."""
+    return size_limit_from(BYTES_VARIABLE, _LIMIT_BYTES)
 
 
 class FitCache:
@@ -57,7 +57,7 @@ class FitCache:
     """
 
     def __init__(self, limit_bytes: int) -> None:
-        self._files = KeptFiles(folder=fits_folder(), suffix=".fit", limit_bytes=limit_bytes)
+        self._files = UserCache(folder=fits_folder(), suffix=".fit", limit_bytes=limit_bytes)
 
     def key(self, content: Mapping[str, Any], *, built_in: bool) -> str:
         """Return the name of a fit: a hash of everything that it can depend on.

@@ -15,7 +15,7 @@ from faultset.evaluators.execution.batches import EpisodeBatch
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.fit_cache import fits_folder, fits_limit
 from faultset.evaluators.execution.fits import FitBatch
-from faultset.evaluators.execution.known_labels import labels_folder
+from faultset.evaluators.execution.label_cache import labels_folder
 from faultset.evaluators.execution.planning.calibration import inner_folds
 from faultset.evaluators.execution.planning.runs import Find, all_runs, trigger_runs
 from faultset.evaluators.execution.planning.settings import EvaluationSettings, choose_answerable, folds_of

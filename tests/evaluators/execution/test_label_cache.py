@@ -12,7 +12,7 @@ from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.execution import dataset_source
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.known_labels import labels_folder
+from faultset.evaluators.execution.label_cache import labels_folder
 from faultset.evaluators.execution.planning.plan import make_plan
 from faultset.evaluators.execution.planning.settings import EvaluationSettings
 
@@ -39,16 +39,16 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return seen
 
 
-def looked_at(root: Path) -> tuple[object, list[str]]:
+def labels_and_gaps(root: Path) -> tuple[object, list[str]]:
     source = DatasetSource.of(open_dataset(root))
     return source.truths, source.reference_gaps()
 
 
 def test_nothing_is_read_the_second_time_and_the_same_is_found(example_copy: Path, folder: Path, read: list[Path]):
-    first = looked_at(example_copy)
+    first = labels_and_gaps(example_copy)
     assert read
     del read[:]
-    assert looked_at(example_copy) == first
+    assert labels_and_gaps(example_copy) == first
     assert read == []
     assert {oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} == {"0o600"}
 
@@ -56,18 +56,18 @@ def test_nothing_is_read_the_second_time_and_the_same_is_found(example_copy: Pat
 def test_gaps_are_found_again_as_they_were(example_copy: Path, folder: Path, monkeypatch: pytest.MonkeyPatch):
     gaps = dataset_source.ReferenceGaps(no_samples=True, coarse_step=False, without_metrics=("geo",))
     monkeypatch.setattr(dataset_source, "reference_gaps", lambda view: gaps)
-    _, first = looked_at(example_copy)
+    _, first = labels_and_gaps(example_copy)
     assert len(first) == 2
-    assert looked_at(example_copy)[1] == first
+    assert labels_and_gaps(example_copy)[1] == first
 
 
 @pytest.mark.parametrize("name", ["truth/label.parquet", "context.json"])
 def test_a_file_that_was_written_again_is_read_again(example_copy: Path, folder: Path, read: list[Path], name: str):
-    first = looked_at(example_copy)
+    first = labels_and_gaps(example_copy)
     path = next((example_copy / "episodes").iterdir()) / name
     path.write_bytes(path.read_bytes())
     del read[:]
-    assert looked_at(example_copy) == first
+    assert labels_and_gaps(example_copy) == first
     assert read
 
 
@@ -82,33 +82,33 @@ def test_a_label_that_is_gone_is_missed_although_it_is_known(example_copy: Path,
 def test_what_is_known_of_one_copy_says_nothing_of_another(
     example_copy: Path, folder: Path, read: list[Path], tmp_path: Path
 ):
-    looked_at(example_copy)
+    labels_and_gaps(example_copy)
     shutil.copytree(example_copy, tmp_path / "other", copy_function=shutil.copy2)
     del read[:]
-    looked_at(tmp_path / "other")
+    labels_and_gaps(tmp_path / "other")
     assert read
 
 
 @pytest.mark.parametrize("content", [b"", b"[", b"[1]", b'{"a": 1}', b"\xff"])
 def test_a_damaged_file_is_made_again(example_copy: Path, folder: Path, read: list[Path], content: bytes):
-    first = looked_at(example_copy)
+    first = labels_and_gaps(example_copy)
     for path in folder.iterdir():
         path.write_bytes(content)
     del read[:]
-    assert looked_at(example_copy) == first
+    assert labels_and_gaps(example_copy) == first
     assert read
     del read[:]
-    assert looked_at(example_copy) == first
+    assert labels_and_gaps(example_copy) == first
     assert read == []
 
 
 def test_nothing_is_kept_where_nothing_may_be(example_copy: Path, folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FAULTSET_LABELS_BYTES", "0")
-    looked_at(example_copy)
+    labels_and_gaps(example_copy)
     assert not folder.exists()
     monkeypatch.setenv("FAULTSET_LABELS_BYTES", "much")
     with pytest.raises(UsageError, match="wanted is a number of bytes"):
-        looked_at(example_copy)
+        labels_and_gaps(example_copy)
 
 
 def test_methods_cannot_read_them(example_copy: Path, folder: Path):

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from faultset.core.errors import DataError
 from faultset.core.reading.regular_files import FileStamp
-from faultset.evaluators.execution.kept_files import KeptFiles, limit_from, user_caches
+from faultset.evaluators.execution.user_cache import UserCache, size_limit_from, user_cache_folder
 from faultset.evaluators.results.provenance import code_version
 
 BYTES_VARIABLE = "FAULTSET_LABELS_BYTES"
@@ -27,10 +27,10 @@ _LIMIT_BYTES = 256 << 20
 
 def labels_folder() -> Path:
     """Return where it is kept: `faultset/labels` in the user's folder for caches."""
-    return user_caches() / "labels"
+    return user_cache_folder() / "labels"
 
 
-def known_or_read(kind: Any, folders: Iterable[Path], names: Iterable[str], read: Callable[[], T]) -> T:
+def cached_or_read(kind: Any, folders: Iterable[Path], names: Iterable[str], read: Callable[[], T]) -> T:
     """Return what was kept of some episodes; read and keep it where there is nothing, or a file has changed.
 
     Parameters
@@ -45,8 +45,8 @@ def known_or_read(kind: Any, folders: Iterable[Path], names: Iterable[str], read
         Makes the result.
     """
     adapter: TypeAdapter[T] = TypeAdapter(kind)
-    limit_bytes = limit_from(BYTES_VARIABLE, _LIMIT_BYTES)
-    kept = KeptFiles(folder=labels_folder(), suffix=".json", limit_bytes=limit_bytes)
+    limit_bytes = size_limit_from(BYTES_VARIABLE, _LIMIT_BYTES)
+    kept = UserCache(folder=labels_folder(), suffix=".json", limit_bytes=limit_bytes)
     key = _key(str(kind), folders, tuple(names)) if limit_bytes else None
     content = None if key is None else kept.find(key, limit_bytes)
     if content is not None:

@@ -13,12 +13,12 @@ from faultset.core.files import replacing
 from faultset.core.reading.regular_files import read_regular
 
 
-def user_caches() -> Path:
+def user_cache_folder() -> Path:
     """Return the folder for what faultset keeps of this user: below `XDG_CACHE_HOME`, or `~/.cache`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "faultset"
 
 
-def limit_from(variable: str, default_bytes: int) -> int:
+def size_limit_from(variable: str, default_bytes: int) -> int:
     """Return how many bytes kept files may take, from an environment variable; 0 where none are to be kept.
 
     Raises
@@ -33,7 +33,7 @@ def limit_from(variable: str, default_bytes: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptFiles:
+class UserCache:
     """A folder of kept files; whatever is wrong with it or with a file in it means that nothing was kept."""
 
     folder: Path
