@@ -29,7 +29,7 @@ from faultset.datasets.format.schemas import (
 )
 from faultset.datasets.format.storage import (
     QUICK,
-    QUICK_NUMBERS,
+    QUICKEST,
     SMALL,
     SMALLEST,
     Compression,
@@ -156,7 +156,7 @@ class EpisodeWriter:
         if label.get("faults"):
             label["faults"] = [{**one, "parameters": canonical_json(one["parameters"])} for one in label["faults"]]
         with self._guarded():
-            compression = SMALLEST if self._smallest else SMALL
+            compression = SMALLEST if self._smallest else QUICKEST if self._quick else SMALL
             for name, schema, rows in (("label", LABEL, [label]), ("evidence", EVIDENCE, evidence)):
                 written = self._truth_rows(name, schema, rows)
                 write_parquet(self._folder / table_file(name), written, compression=compression)
@@ -202,7 +202,7 @@ class EpisodeWriter:
     def _compression(self, table: str) -> Compression:
         if not self._quick:
             return SMALLEST if self._smallest else SMALL
-        return QUICK_NUMBERS if table == "metrics" else QUICK
+        return QUICKEST if table == "metrics" else QUICK
 
     def _guarded(self) -> _Guard:
         return _Guard(self)

@@ -50,7 +50,7 @@ def _in_series_order(rows: pa.Table, times: np.ndarray) -> bool:
     change[0] = True
     codes = []
     for name in SERIES_COLUMNS:
-        array = _one_chunk(rows[name])
+        array = as_array(rows[name])
         code = array.indices.fill_null(-1) if array.null_count else array.indices
         codes.append((code.to_numpy(zero_copy_only=False), array.dictionary))
         if len(array.dictionary) > 1 or array.null_count not in (0, len(array)):
@@ -69,7 +69,8 @@ def _in_series_order(rows: pa.Table, times: np.ndarray) -> bool:
     return all(first < second for first, second in pairwise(keys))
 
 
-def _one_chunk(column: pa.ChunkedArray) -> pa.DictionaryArray:
+def as_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; copied only where it has several chunks."""
     if column.num_chunks == 1:
         return column.chunk(0)
     array = column.combine_chunks()
@@ -85,7 +86,7 @@ def _ranks(column: pa.ChunkedArray) -> np.ndarray:
     """Return a number per row that sorts as the row's string does; nulls first."""
     if not len(column):
         return np.zeros(0, dtype=np.int32)
-    array = _one_chunk(column)
+    array = as_array(column)
     if len(array.dictionary) < 2 and array.null_count in (0, len(array)):
         return np.zeros(len(array), dtype=np.int32)
     words = np.asarray(array.dictionary.to_pylist(), dtype=object)

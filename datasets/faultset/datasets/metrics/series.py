@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from faultset.datasets.format.ordering import SERIES_COLUMNS, in_one_chunk
+from faultset.datasets.format.ordering import SERIES_COLUMNS, as_array, in_one_chunk
 
 Array = np.ndarray
 
@@ -110,11 +110,9 @@ def _coded(column: pa.ChunkedArray) -> tuple[Array, list[str | None]]:
     """Return a code per row and the words the codes stand for; null is a word."""
     if not len(column):
         return np.zeros(0, dtype=np.int32), []
-    if not pa.types.is_dictionary(column.type):
-        column = column.combine_chunks().dictionary_encode()
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0)
+    array = as_array(column)
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
     words = array.dictionary.to_pylist()
     if not array.null_count and len(words) == 1:
         return np.broadcast_to(np.int32(0), len(array)), words
