@@ -9,9 +9,10 @@ import pytest
 from faultset.collector.campaigns.episode_queue import (
     HOST_ATTEMPTS,
     OWN_ATTEMPTS,
+    EpisodePhase,
     EpisodeQueue,
     HostLimit,
-    room_window_s,
+    HostState,
 )
 from faultset.collector.episodes.host_pressure import ROOM_WINDOW_S, START_WINDOW_S, CpuUse
 from faultset.collector.episodes.messages import EpisodeOutcome
@@ -50,9 +51,9 @@ def host(clock: Clock) -> HostLimit:
     return HostLimit(3, clock=clock)
 
 
-def recording_phases(number: int) -> list[str]:
-    """Return the phases of so many episodes that record."""
-    return ["baseline"] * number
+def recording(running: int, use: CpuUse | None) -> HostState:
+    """Return the state of a host where so many episodes record."""
+    return HostState(running=running, without_load=0, use=use)
 
 
 def run_episode(host: HostLimit, clock: Clock, outcome: EpisodeOutcome) -> None:
@@ -63,7 +64,7 @@ def run_episode(host: HostLimit, clock: Clock, outcome: EpisodeOutcome) -> None:
 
 
 def test_as_many_run_as_are_allowed_while_the_host_is_free(host: HostLimit) -> None:
-    assert [bool(host.reason_to_wait(recording_phases(running), FREE)) for running in range(4)] == [
+    assert [bool(host.reason_to_wait(recording(running, FREE))) for running in range(4)] == [
         False,
         False,
         False,
@@ -81,32 +82,49 @@ def test_as_many_run_as_are_allowed_while_the_host_is_free(host: HostLimit) -> N
     ],
 )
 def test_episodes_follow_quickly_only_until_one_of_them_records(phases: tuple[str, ...], window_s: float) -> None:
-    assert room_window_s(phases) == window_s
+    asked: list[float] = []
+    HostState.measured([EpisodePhase(name, 0.0) for name in phases], asked.append, now_s=100.0)
+    assert asked == [window_s]
+
+
+@pytest.mark.parametrize(
+    ("phases", "without_load"),
+    [
+        ([("new", 0.0), ("deploy", 0.0)], 2),
+        ([("warm-up", 100.0 - START_WINDOW_S / 2)], 1),
+        ([("warm-up", 100.0 - START_WINDOW_S)], 0),
+        ([("warm-up", 100.0 - START_WINDOW_S), ("baseline", 0.0)], 1),
+        ([("warm-up", 100.0 - ROOM_WINDOW_S), ("baseline", 99.0)], 0),
+    ],
+)
+def test_load_is_felt_when_it_was_there_all_the_time_in_which_the_host_was_measured(
+    phases: list[tuple[str, float]], without_load: int
+) -> None:
+    state = HostState.measured([EpisodePhase(*phase) for phase in phases], lambda window_s: FREE, now_s=100.0)
+    assert (state.running, state.without_load, state.use) == (len(phases), without_load, FREE)
 
 
 def test_episodes_that_have_no_load_yet_keep_their_share_of_the_host_free() -> None:
     host = HostLimit(4)
     free = CpuUse(waiting_share=0.1, free_cores=0.9)
-    assert host.reason_to_wait(["warm-up"], free) == ""
-    assert "0.9 cores are free" in host.reason_to_wait(["deploy", "warm-up"], free)
-    assert host.reason_to_wait(["warm-up", "baseline"], free) == ""
-    assert "0.9 cores are free" in host.reason_to_wait(["baseline", "warm-up", "deploy"], free)
+    assert host.reason_to_wait(HostState(running=2, without_load=1, use=free)) == ""
+    assert "0.9 cores are free" in host.reason_to_wait(HostState(running=2, without_load=2, use=free))
 
 
 def test_the_first_begins_at_once_and_the_next_when_the_host_was_measured(host: HostLimit) -> None:
-    assert host.reason_to_wait(recording_phases(0), None) == ""
-    assert host.reason_to_wait(recording_phases(1), None) == "how busy the host is has not been measured yet"
+    assert host.reason_to_wait(recording(0, None)) == ""
+    assert host.reason_to_wait(recording(1, None)) == "how busy the host is has not been measured yet"
 
 
 def test_only_one_runs_while_the_host_is_short_of_cpu(host: HostLimit) -> None:
-    assert host.reason_to_wait(recording_phases(0), FULL) == ""
+    assert host.reason_to_wait(recording(0, FULL)) == ""
     assert (
-        host.reason_to_wait(recording_phases(1), FULL)
+        host.reason_to_wait(recording(1, FULL))
         == "the host is short of CPU: 0.0 cores are free, processes wait 99% of the time"
     )
-    assert "0.0 cores are free" in host.reason_to_wait(recording_phases(1), USED_BY_OTHERS)
-    assert "0.3 cores are free" in host.reason_to_wait(recording_phases(2), CpuUse(waiting_share=0.2, free_cores=0.3))
-    assert host.reason_to_wait(recording_phases(1), FREE) == ""
+    assert "0.0 cores are free" in host.reason_to_wait(recording(1, USED_BY_OTHERS))
+    assert "0.3 cores are free" in host.reason_to_wait(recording(2, CpuUse(waiting_share=0.2, free_cores=0.3)))
+    assert host.reason_to_wait(recording(1, FREE)) == ""
 
 
 def test_one_less_runs_after_the_host_has_spoiled_one_and_one_more_after_as_many_successes_as_run_at_a_time(
@@ -115,20 +133,20 @@ def test_one_less_runs_after_the_host_has_spoiled_one_and_one_more_after_as_many
     host = HostLimit(4, clock=clock)
     for _ in range(5):
         run_episode(host, clock, SPOILED)
-    assert host.reason_to_wait(recording_phases(1), FREE) == "the host was too busy for more than 1 at a time"
+    assert host.reason_to_wait(recording(1, FREE)) == "the host was too busy for more than 1 at a time"
     run_episode(host, clock, DONE)
-    assert host.reason_to_wait(recording_phases(1), FREE) == "the host was too busy for more than 1 at a time"
+    assert host.reason_to_wait(recording(1, FREE)) == "the host was too busy for more than 1 at a time"
     run_episode(host, clock, DONE)
-    assert host.reason_to_wait(recording_phases(1), FREE) == ""
-    assert host.reason_to_wait(recording_phases(2), FREE) == "the host was too busy for more than 2 at a time"
+    assert host.reason_to_wait(recording(1, FREE)) == ""
+    assert host.reason_to_wait(recording(2, FREE)) == "the host was too busy for more than 2 at a time"
     for _ in range(2):
         run_episode(host, clock, DONE)
-    assert host.reason_to_wait(recording_phases(3), FREE) == "the host was too busy for more than 3 at a time"
+    assert host.reason_to_wait(recording(3, FREE)) == "the host was too busy for more than 3 at a time"
     for _ in range(2):
         run_episode(host, clock, DONE)
-    assert host.reason_to_wait(recording_phases(3), FREE) == "the host was too busy for more than 3 at a time"
+    assert host.reason_to_wait(recording(3, FREE)) == "the host was too busy for more than 3 at a time"
     run_episode(host, clock, DONE)
-    assert host.reason_to_wait(recording_phases(3), FREE) == ""
+    assert host.reason_to_wait(recording(3, FREE)) == ""
 
 
 def test_what_spoils_all_that_run_beside_each_other_lowers_the_limit_once(clock: Clock) -> None:
@@ -137,10 +155,10 @@ def test_what_spoils_all_that_run_beside_each_other_lowers_the_limit_once(clock:
     for _ in range(8):
         host.take(SPOILED, started_s)
         clock.now += 5.0
-    assert host.reason_to_wait(recording_phases(6), FREE) == "the host was too busy for more than 6 at a time"
-    assert host.reason_to_wait(recording_phases(5), FREE) == ""
+    assert host.reason_to_wait(recording(6, FREE)) == "the host was too busy for more than 6 at a time"
+    assert host.reason_to_wait(recording(5, FREE)) == ""
     run_episode(host, clock, SPOILED)
-    assert host.reason_to_wait(recording_phases(5), FREE) == "the host was too busy for more than 5 at a time"
+    assert host.reason_to_wait(recording(5, FREE)) == "the host was too busy for more than 5 at a time"
 
 
 def runs(queue: EpisodeQueue, clock: Clock, outcome: EpisodeOutcome) -> int:

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import psutil
 
-from faultset.collector.campaigns.episode_queue import WaitingEpisode
+from faultset.collector.campaigns.episode_queue import EpisodePhase, WaitingEpisode
 from faultset.collector.episodes.messages import (
     EpisodeAssignment,
     EpisodeOutcome,
@@ -84,6 +84,7 @@ class RunningEpisode:
     errors: IO[str]
     phase: str = "new"
     phase_end_ns: int | None = None
+    phase_began_s: float = field(default_factory=time.monotonic)
     started: float = field(default_factory=time.monotonic)
     outcome: EpisodeOutcome | None = None
 
@@ -134,6 +135,11 @@ class RunningEpisode:
         return RunningEpisode(waiting=waiting, process=process, errors=errors)
 
     @property
+    def current_phase(self) -> EpisodePhase:
+        """The phase that it was last known to be in, and since when."""
+        return EpisodePhase(self.phase, self.phase_began_s)
+
+    @property
     def output(self) -> IO[str]:
         """What the process reports, message by message."""
         assert self.process.stdout is not None
@@ -145,6 +151,7 @@ class RunningEpisode:
         match message:
             case PhaseReport():
                 self.phase, self.phase_end_ns = message.phase, message.end_ns
+                self.phase_began_s = time.monotonic()
             case LogReport():
                 _log.log(message.level, "episode %s: %s", self.plan.episode, message.text)
             case EpisodeOutcome():

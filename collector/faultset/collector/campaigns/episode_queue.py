@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from faultset.collector.episodes.host_pressure import ROOM_WINDOW_S, START_WINDOW_S, CpuUse
 from faultset.collector.episodes.messages import EpisodeOutcome
@@ -24,23 +25,56 @@ PAUSE_S = 20.0
 """How long an episode that the host has spoiled waits for a host that is free, times its attempts."""
 
 _LEAST_SUCCESSES_FOR_ONE_MORE = 2
-_STARTING = frozenset({Phase.NEW, Phase.DEPLOY, Phase.WARMUP})
+_DEPLOYED = frozenset({Phase.NEW, Phase.DEPLOY})
+_STARTING = _DEPLOYED | {Phase.WARMUP}
 
 
-def are_all_starting(phases: Iterable[str]) -> bool:
-    """Say whether of the episodes that run on a host, which are in these phases, none records yet."""
-    return _STARTING.issuperset(phases)
+class EpisodePhase(NamedTuple):
+    """The phase of an episode under way, and when it began, in monotonic seconds."""
+
+    name: str
+    began_s: float
 
 
-def room_window_s(phases: Iterable[str]) -> float:
-    """Return for how many seconds a host must have had room before one more episode begins beside others.
+@dataclass(frozen=True, kw_only=True)
+class HostState:
+    """What decides whether one more episode may begin on a host.
 
-    Parameters
+    Attributes
     ----------
-    phases
-        Of the episodes that run there.
+    running
+        How many run there.
+    without_load
+        How many of them were without load in a part of the time in which `use` was measured.
+    use
+        How much of the host's processors is used; None when it is not known yet.
     """
-    return START_WINDOW_S if are_all_starting(phases) else ROOM_WINDOW_S
+
+    running: int
+    without_load: int
+    use: CpuUse | None
+
+    @classmethod
+    def measured(
+        cls, phases: Collection[EpisodePhase], use: Callable[[float], CpuUse | None], now_s: float
+    ) -> HostState:
+        """Measure a host for as long as it must have had room before one more episode begins.
+
+        Parameters
+        ----------
+        phases
+            Of the episodes that run there.
+        use
+            Returns what was used in the last seconds, as many as it is told.
+        now_s
+            Monotonic seconds.
+        """
+        window_s = START_WINDOW_S if all(phase.name in _STARTING for phase in phases) else ROOM_WINDOW_S
+        without_load = sum(
+            phase.name in _DEPLOYED or (phase.name == Phase.WARMUP and now_s - phase.began_s < window_s)
+            for phase in phases
+        )
+        return cls(running=len(phases), without_load=without_load, use=use(window_s))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,25 +116,16 @@ class HostLimit:
         self._most, self._limit, self._succeeded = most, most, 0
         self._clock, self._lowered_s = clock, -math.inf
 
-    def reason_to_wait(self, phases: Sequence[str], use: CpuUse | None) -> str:
-        """Say why no further episode may begin on the host now; empty when one may.
-
-        Parameters
-        ----------
-        phases
-            Of the episodes that run there.
-        use
-            How much of the host's processors is used; None when it is not known yet.
-        """
-        running = len(phases)
-        if running >= self._most:
-            return f"{running} run already"
-        if running >= self._limit:
+    def reason_to_wait(self, host: HostState) -> str:
+        """Say why no further episode may begin on the host now; empty when one may."""
+        if host.running >= self._most:
+            return f"{host.running} run already"
+        if host.running >= self._limit:
             return f"the host was too busy for more than {self._limit} at a time"
-        if running and use is None:
+        if host.running and host.use is None:
             return "how busy the host is has not been measured yet"
-        if running and use and not use.has_room(sum(phase in _STARTING for phase in phases)):
-            return f"the host is short of CPU: {use}"
+        if host.running and host.use and not host.use.has_room(host.without_load):
+            return f"the host is short of CPU: {host.use}"
         return ""
 
     def take(self, outcome: EpisodeOutcome, started_s: float) -> None:

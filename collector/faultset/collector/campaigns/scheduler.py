@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult, RunningEpisode
-from faultset.collector.campaigns.episode_queue import EpisodeQueue, HostLimit, room_window_s
+from faultset.collector.campaigns.episode_queue import EpisodeQueue, HostLimit, HostState
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
@@ -126,11 +126,10 @@ def run_episodes(
                 is_stopping = True
                 for episode in running.values():
                     episode.process.terminate()
-            phases = [one.phase for one in running.values()]
-            use = pressure.use(room_window_s(phases))
-            reason = (host.reason_to_wait(phases, use) or waiting.reason_to_wait(use)) if waiting else ""
+            state = HostState.measured([one.current_phase for one in running.values()], pressure.use, time.monotonic())
+            reason = (host.reason_to_wait(state) or waiting.reason_to_wait(state.use)) if waiting else ""
             # the first half second, in which nothing is known yet, is nothing to report
-            held_back = reason if len(running) < jobs and use else ""
+            held_back = reason if len(running) < jobs and state.use else ""
             may_start = not should_stop() and time.monotonic() - last_start >= (STAGGER_S if running else 0.0)
             if waiting and not reason and may_start:
                 chosen = waiting.next()

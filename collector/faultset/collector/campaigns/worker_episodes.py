@@ -17,7 +17,7 @@ from typing import Any
 
 from faultset.collector.campaigns.destinations import Destination
 from faultset.collector.campaigns.episode_processes import PROGRAM, RunningEpisode
-from faultset.collector.campaigns.episode_queue import HostLimit, WaitingEpisode, room_window_s
+from faultset.collector.campaigns.episode_queue import HostLimit, HostState, WaitingEpisode
 from faultset.collector.campaigns.output_folder import (
     RemovalResult,
     remove_abandoned_runs,
@@ -178,8 +178,8 @@ class EpisodeWorker:
         """Start the process of an episode once the machine has room for it; None when it was stopped before."""
         while order.run not in self._stopped:
             with self._lock:
-                phases = [one.phase for one in self._running.values()]
-                reason = self._limit.reason_to_wait(phases, self._use(room_window_s(phases)))
+                phases = [one.current_phase for one in self._running.values()]
+                reason = self._limit.reason_to_wait(HostState.measured(phases, self._use, time.monotonic()))
                 pause_s = self._stagger_s if self._running else 0.0
                 if not reason and time.monotonic() - self._last_start >= pause_s:
                     begun = RunningEpisode.start(

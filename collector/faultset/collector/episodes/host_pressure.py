@@ -54,15 +54,15 @@ class CpuUse:
         """Whether the machine counts as short of CPU."""
         return self.waiting_share >= BUSY_SHARE or self.free_cores < LEAST_FREE_CORES
 
-    def has_room(self, starting: int = 0) -> bool:
+    def has_room(self, without_load: int = 0) -> bool:
         """Say whether one more episode finds enough CPU beside those that run.
 
         Parameters
         ----------
-        starting
-            How many of them have no load yet.
+        without_load
+            How many of them had no load yet.
         """
-        needed = CORES_OF_AN_EPISODE + starting * CORES_OF_A_STARTING_EPISODE
+        needed = CORES_OF_AN_EPISODE + without_load * CORES_OF_A_STARTING_EPISODE
         return self.waiting_share < BUSY_SHARE and self.free_cores >= needed
 
     def __str__(self) -> str:
