@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,10 +17,16 @@ from faultset.baselines.api.registry import list_baselines
 from faultset.baselines.neural.extra import EXTRA
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
 Edit = Callable[[pa.Table], pa.Table | None]
 Alter = Callable[..., EpisodeView]
+ObservedObjects = Mapping[tuple[str, str, str], list[tuple[int, dict[str, Any]]]]
+"""(kind, name, service) -> what was seen, each with the second since the beginning of the view."""
+Observe = Callable[..., tuple[EpisodeView, int]]
+"""Returns an episode and an alarm 70 s after its beginning."""
+SECOND = 1_000_000_000
 
 
 def keyword_defaults(factory: Callable[..., object]) -> dict[str, Any]:
@@ -75,3 +82,36 @@ def alter(example: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Alter:
         return EpisodeView(target)
 
     return copy
+
+
+def _rows_of(table: str, rows: list[dict[str, Any]]) -> pa.Table:
+    schema = pa.schema([
+        pa.field(field.name, pa.string() if pa.types.is_dictionary(field.type) else field.type)
+        for field in TABLES[table]
+    ])  # fmt: skip
+    return pa.Table.from_pylist([{"episode": "e", **row} for row in rows], schema=schema)
+
+
+@pytest.fixture
+def observe(example: Dataset, faulty: str, alter: Alter) -> Observe:
+    """Make an episode whose objects are seen as told: {(kind, name, service): [(second, state), ...]}."""
+    start = example.view(faulty).view[0]
+
+    def build(objects: ObservedObjects, events: list[tuple[int, str, str]] | None = None) -> tuple[EpisodeView, int]:
+        states = [
+            {"time": start + at * SECOND, "kind": kind, "name": name, "service": service, "state": json.dumps(state)}
+            for (kind, name, service), seen in objects.items()
+            for at, state in seen
+        ]
+        acts = [
+            {"time": start + at * SECOND, "type": "Normal", "reason": reason, "kind": "Deployment"}
+            | {"name": service, "service": service, "message": "", "count": 1}
+            for at, reason, service in events or []
+        ]
+        view = alter(
+            faulty,
+            {"objects": lambda _: _rows_of("objects", states), "events": lambda _: _rows_of("events", acts)},
+        )
+        return view, start + 70 * SECOND
+
+    return build

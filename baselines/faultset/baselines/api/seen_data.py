@@ -13,6 +13,7 @@ PETSHOP = "PetShop, public issues"
 NEZHA_SHOP = "Nezha, Online Boutique, 2022-08-22"
 RCAEVAL_CASE = "RCAEval, one case of RE2-OB"
 OPENSTACK = "OpenStack failure dataset, 45 tests"
+CORE = "datasets/core-1"
 
 OWN = (OWN_CAMPAIGNS, SAMPLE)
 OWN_AND_PUBLISHED = (*OWN, NEZHA, PETSHOP)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from faultset.baselines.features.rollouts import Rollout
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 from faultset.core.times import SECOND_NS
@@ -28,6 +31,7 @@ MOST_FREEDOM = 4
 """Degrees of freedom at most: tails of real metrics are heavy, however long the reference is."""
 STOPPED = 0.8
 SILENCE = 4.0
+NO_ROLLOUTS: Mapping[str, Rollout] = MappingProxyType({})
 _LN10 = float(np.log(10.0))
 
 
@@ -44,21 +48,29 @@ class ServiceEvidence:
     detail: str
 
 
-def metric_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
+def metric_evidence(
+    episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout] = NO_ROLLOUTS
+) -> list[ServiceEvidence]:
     """Compare the metrics since an alarm with blocks of the reference, the most surprising series of each role.
 
     What all services show alike, such as more load, speaks against none: the median over services is taken off.
+
+    Parameters
+    ----------
+    rollouts
+        Service -> when its pods were replaced as planned. Metrics of the old and the new ones together say nothing.
     """
     gap_s = (alarm_ns - episode.reference[1]) / SECOND_NS
     windows = localization_windows(episode, alarm_ns, before=max(1, math.ceil(gap_s / episode.context.resolution_s)))
     since = windows.times_ns > alarm_ns
     if windows.empty or len(windows.reference) < 2 or not since.any():
         return []
+    owners = np.array(windows.services)
+    windows = _without_rollouts(windows, episode.view[0], owners, rollouts)
     roles = np.array([episode.catalogue.role_of(metric) for _, metric in windows.series])
     z, freedom, blocks = _block_deviations(windows, since)
     z = np.where(np.isin(roles, sorted(UPWARDS)), np.maximum(z, 0.0), np.abs(z))
     surprise = -(stats.t.logsf(z, freedom) + np.log(2.0)) / _LN10 - np.log10(blocks)
-    owners = np.array(windows.services)
     gone = windows.absent[since].mean(axis=0) > 0.5
     found = _stopped(owners, gone)
     # settings that never change are not looked at, so that it does not matter how many there are
@@ -86,6 +98,21 @@ def metric_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence
             if value > usual
         ]
     return found
+
+
+def _without_rollouts(
+    windows: Windows, start_ns: int, owners: npt.NDArray[np.str_], rollouts: Mapping[str, Rollout]
+) -> Windows:
+    """Take out the steps in which a service has pods of two kinds, and the one after."""
+    if not rollouts:
+        return windows
+    reference, values = windows.reference.copy(), windows.values.copy()
+    healthy_ns = start_ns + windows.step_ns * np.arange(1, len(reference) + 1)
+    for service, rollout in rollouts.items():
+        for matrix, times_ns in ((reference, healthy_ns), (values, windows.times_ns)):
+            rows = (times_ns > rollout.begin_ns) & (times_ns <= rollout.end_ns + 2 * windows.step_ns)
+            matrix[np.ix_(rows, owners == service)] = np.nan
+    return replace(windows, reference=reference, values=values)
 
 
 def _block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) -> tuple[Matrix, int, int]:

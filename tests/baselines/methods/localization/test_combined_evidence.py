@@ -54,6 +54,15 @@ def test_a_service_without_telemetry_is_blamed_when_several_callers_suffer_unexp
     assert "mail" not in told.scores
 
 
+def test_what_callers_of_a_service_without_pods_show_comes_from_that():
+    calls = [("front", "rate"), ("rate", "store")]
+    evidence = {"rate": 40.0, "store": 7.0, "front": 3.0}
+    assert max((alone := explain(evidence, {}, calls)).scores, key=alone.scores.__getitem__) == "rate"
+    told = explain(evidence, {}, calls, unavailable={"rate", "store"})
+    assert max(told.scores, key=told.scores.__getitem__) == "store"
+    assert told.edges["rate"][0] == "store"
+
+
 def test_equal_evidence_is_a_tie():
     told = explain({"a": 2.0, "b": 2.0}, {}, [])
     assert told.scores["a"] == told.scores["b"]

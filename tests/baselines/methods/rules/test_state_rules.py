@@ -2,51 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-import pyarrow as pa
 import pytest
 
 from faultset.baselines.features.object_states import restarts, signs, specified
 from faultset.baselines.methods.rules.state_rules import KubernetesState, LastChange, MostRestarts
-from faultset.datasets.format.schemas import TABLES
 
 SECOND = 1_000_000_000
 HEALTHY = {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1, "generation": 1, "image": "a:1"}
-
-
-def rows_of(table: str, rows: list[dict[str, Any]]) -> pa.Table:
-    schema = pa.schema([
-        pa.field(field.name, pa.string() if pa.types.is_dictionary(field.type) else field.type)
-        for field in TABLES[table]
-    ])  # fmt: skip
-    return pa.Table.from_pylist([{"episode": "e", **row} for row in rows], schema=schema)
-
-
-@pytest.fixture
-def observe(example, faulty, alter):
-    """Make an episode whose objects are seen as told: {(kind, name, service): [(second, state), ...]}."""
-    start = example.view(faulty).view[0]
-
-    def build(objects: dict, events: list | None = None):
-        states = [
-            {"time": start + at * SECOND, "kind": kind, "name": name, "service": service, "state": json.dumps(state)}
-            for (kind, name, service), seen in objects.items()
-            for at, state in seen
-        ]
-        acts = [
-            {"time": start + at * SECOND, "type": "Normal", "reason": reason, "kind": "Deployment"}
-            | {"name": service, "service": service, "message": "", "count": 1}
-            for at, reason, service in events or []
-        ]
-        view = alter(
-            faulty,
-            {"objects": lambda _: rows_of("objects", states), "events": lambda _: rows_of("events", acts)},
-        )
-        return view, start + 70 * SECOND
-
-    return build
 
 
 def steady(state: dict, until: int = 120, since: int = 0) -> list:

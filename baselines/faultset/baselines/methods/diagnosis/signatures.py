@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import parse_state, read_frame, read_table
+from faultset.baselines.features.object_histories import histories
 from faultset.baselines.features.object_states import specified
 from faultset.baselines.features.windows import TimeWindow, localization_windows
 from faultset.baselines.logs.keywords import error_lines
-from faultset.baselines.methods.rules.state_rules import KubernetesState, histories
+from faultset.baselines.methods.rules.state_rules import KubernetesState
 from faultset.baselines.stats.scaling import ABSENT_Z, deviations, median_and_mad, with_metric_floor
 from faultset.baselines.traces.spans import invocations, read_spans
 

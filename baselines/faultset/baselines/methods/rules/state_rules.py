@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import parse_state, read_frame
+from faultset.baselines.features.object_histories import SAMPLING_NS, histories, object_states
 from faultset.baselines.features.object_states import restarts, signs, specified
 from faultset.core.times import SECOND_NS
 
@@ -21,44 +19,8 @@ if TYPE_CHECKING:
 
     from faultset.datasets.views import EpisodeView
 
-_OBJECTS = ("time", "kind", "name", "service", "state")
 _ACTS = frozenset({"ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Killing"})
 _STANDING = frozenset({"Deployment", "Service", "Endpoints", "PersistentVolumeClaim", "ConfigMap", "Secret"})
-SAMPLING_NS = 10 * SECOND_NS
-
-
-def _states(episode: EpisodeView) -> pd.DataFrame:
-    frame = read_frame(episode, "objects", _OBJECTS)
-    return frame[frame["service"].isin(episode.services)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class History:
-    """What one object was seen to be, in order of time."""
-
-    kind: str
-    name: str
-    service: str
-    times_ns: list[int]
-    texts: list[str]
-
-
-def histories(frame: pd.DataFrame) -> Iterator[History]:
-    """Give the rows of an objects table object by object, sorted by kind, name and service."""
-    if frame.empty:
-        return
-    number = frame.groupby(["kind", "name", "service"], observed=True, sort=True).ngroup().to_numpy()
-    order = np.argsort(number, kind="stable")
-    kinds, names, services = (frame[column].astype(object).to_numpy() for column in ("kind", "name", "service"))
-    times, texts = frame["time"].to_numpy(), frame["state"].to_numpy()
-    for rows in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
-        yield History(
-            kind=str(kinds[rows[0]]),
-            name=str(names[rows[0]]),
-            service=str(services[rows[0]]),
-            times_ns=times[rows].tolist(),
-            texts=texts[rows].tolist(),
-        )
 
 
 @baseline(
@@ -86,7 +48,7 @@ class KubernetesState(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by the signs of trouble on their objects."""
-        frame = _states(episode)
+        frame = object_states(episode)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         end_ns = episode.view[1]
         since_ns = max(healthy_end_ns, alarm_ns - SAMPLING_NS)
@@ -144,7 +106,7 @@ class MostRestarts(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by restarts."""
-        frame = _states(episode)
+        frame = object_states(episode)
         counts = _restarts(frame, min(episode.reference[1], alarm_ns))
         if not (frame["kind"] == "Pod").any():
             counts = _restarts_by_metric(episode, min(episode.reference[1], alarm_ns))
@@ -214,7 +176,7 @@ class LastChange(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by how recent their last change is."""
-        changes = [*_changes(_states(episode), episode.view[0]), *_acts(episode)]
+        changes = [*_changes(object_states(episode), episode.view[0]), *_acts(episode)]
         scores: dict[str, float] = {}
         reported: dict[str, Evidence] = {}
         for time_ns, service, subject in changes:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import NEZHA_SHOP, OPENSTACK, OWN_AND_PUBLISHED, RCAEVAL_CASE
+from faultset.baselines.api.seen_data import CORE, NEZHA_SHOP, OPENSTACK, OWN_AND_PUBLISHED, RCAEVAL_CASE
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.evidence.line_evidence import count_evidence, log_evidence
 from faultset.baselines.evidence.metric_evidence import ServiceEvidence, metric_evidence
+from faultset.baselines.features.object_histories import SAMPLING_NS
+from faultset.baselines.features.rollouts import Rollout, planned_rollouts
 from faultset.baselines.features.service_latency import CallSeries, call_graph, call_series
 from faultset.baselines.methods.localization.call_graphs.graph_traversal import GraphTraversal
 from faultset.baselines.methods.localization.traces.nezha_patterns import NezhaPatterns
@@ -28,6 +30,7 @@ LEFT = 0.1
 CREDIT = 0.25
 STATE = 4.0
 TRAVERSAL = 0.5
+OBJECTS = "objects"
 _G_PER_TEN = 2 * float(np.log(10.0))
 
 
@@ -47,6 +50,7 @@ def explain(
     blind: Iterable[str] = (),
     *,
     front: str = "",
+    unavailable: Collection[str] = (),
     ill: float = ILL,
     explaining: float = EXPLAINING,
 ) -> Explanation:
@@ -64,6 +68,8 @@ def explain(
     front
         Service that the load talks to. When it is ill, symptoms of services that it does not reach through ill ones
         are of something else.
+    unavailable
+        Services whose pods do not serve. Whatever services show that call one may come from that.
 
     Examples
     --------
@@ -77,6 +83,9 @@ def explain(
     for caller, callee in calls:
         if caller != callee:
             callees.setdefault(caller, set()).add(callee)
+    suffering = {name for name in names if not callees.get(name, set()).isdisjoint(unavailable)}
+    own = {name: 0.0 if name in suffering else value for name, value in own.items()}
+    symptoms = {name: total[name] if name in suffering else symptoms.get(name, 0.0) for name in names}
     reached = _reached(front, callees, {name for name, value in total.items() if value >= ill})
     if len(reached) > 1 and symptoms.get(front, 0.0) >= ill:
         symptoms = {name: value * (1.0 if name in reached else LEFT) for name, value in symptoms.items()}
@@ -84,7 +93,9 @@ def explain(
     scores = {name: own.get(name, 0.0) for name in names}
     for name in names:
         symptom = symptoms.get(name, 0.0)
-        below = [c for c in callees.get(name, ()) if total.get(c, 0.0) >= max(ill, explaining * symptom)]
+        below = [
+            c for c in callees.get(name, ()) if c in unavailable or total.get(c, 0.0) >= max(ill, explaining * symptom)
+        ]
         if not below or not symptom:
             scores[name] += symptom
             continue
@@ -94,9 +105,9 @@ def explain(
         scores[callee] = scores.get(callee, 0.0) + CREDIT * min(symptom, total[callee])
     for name in blind:
         callers = [c for c, called in callees.items() if name in called and c not in edges]
-        suffering = [symptoms[c] for c in callers if symptoms.get(c, 0.0) >= ill]
-        if len(suffering) > 1:
-            scores[name] = scores.get(name, 0.0) + min(suffering)
+        unexplained = [symptoms[c] for c in callers if symptoms.get(c, 0.0) >= ill]
+        if len(unexplained) > 1:
+            scores[name] = scores.get(name, 0.0) + min(unexplained)
     return Explanation(scores=scores, edges=edges)
 
 
@@ -116,7 +127,7 @@ def _reached(front: str, callees: Mapping[str, set[str]], ill: set[str]) -> set[
     task="localization",
     paper="None; our own",
     kind="own",
-    developed_on=(*OWN_AND_PUBLISHED, NEZHA_SHOP, RCAEVAL_CASE, OPENSTACK),
+    developed_on=(*OWN_AND_PUBLISHED, NEZHA_SHOP, RCAEVAL_CASE, OPENSTACK, CORE),
     tables=("metrics", "logs", "spans", "objects"),
     speed="fast",
     complexity="O(S·T + (N + L)·log(N + L) + E)",
@@ -156,20 +167,57 @@ class CombinedEvidence(Untrained):
         own, symptoms = (_strongest(found, own=own) for own in (True, False))
         blind = sorted(candidates - _seen(episode))
         front = episode.context.workload_entry
-        told = explain(own, symptoms, graph, blind, front=front, ill=self.ill, explaining=self.explaining)
+        unavailable = {one.service for one in found if one.subject == OBJECTS and one.strength >= self.ill}
+        told = explain(
+            own,
+            symptoms,
+            graph,
+            blind,
+            front=front,
+            unavailable=unavailable,
+            ill=self.ill,
+            explaining=self.explaining,
+        )
         return Ranking.of(told.scores, episode.services, _reasons(found, told))
 
     def _evidence(self, episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> list[ServiceEvidence]:
-        metrics = metric_evidence(episode, alarm_ns)
+        rollouts = planned_rollouts(episode, alarm_ns)
+        metrics = metric_evidence(episode, alarm_ns, rollouts)
         if not calls.services and episode.calls and episode.context.workload_entry:
             # without spans, symptoms are followed through the metrics of the services that call each other
             metrics = [one for one in metrics if one.own]
             metrics += _of_ranking(GraphTraversal().localize(episode, alarm_ns), "calls", TRAVERSAL)
         found = [*metrics, *log_evidence(episode, alarm_ns)]
         found += _failed_calls(episode, alarm_ns, calls)
-        found += _of_ranking(NezhaPatterns().localize(episode, alarm_ns), "requests", 1 / _G_PER_TEN)
-        found += _of_ranking(KubernetesState().localize(episode, alarm_ns), "objects", STATE)
-        return found
+        found += _of_requests(episode, alarm_ns, rollouts)
+        return [*found, *_of_objects(episode, alarm_ns, rollouts)]
+
+
+def _of_requests(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str]) -> list[ServiceEvidence]:
+    """Take what follows what in requests, and of services with a rollout that without their metrics."""
+    ranking = NezhaPatterns().localize(episode, alarm_ns)
+    of_metrics = {
+        service: sum(
+            item.score
+            for item in ranking.evidence
+            if item.service == service and (service, item.subject) in ranking.metrics
+        )
+        for service in rollouts
+    }
+    scores = {service: score - of_metrics.get(service, 0.0) for service, score in ranking.scores.items()}
+    return _of_ranking(replace(ranking, scores=scores), "requests", 1 / _G_PER_TEN)
+
+
+def _of_objects(episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout]) -> list[ServiceEvidence]:
+    """Take the states of objects since the alarm, and of services with a rollout those since its end."""
+    found = _of_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE)
+    found = [one for one in found if one.service not in rollouts]
+    for service, rollout in rollouts.items():
+        # a look back as far as the method takes would see the rollout
+        since_ns = max(alarm_ns, rollout.end_ns + 2 * SAMPLING_NS)
+        later = KubernetesState().localize(episode, since_ns) if since_ns < episode.view[1] else Ranking.abstain()
+        found += [one for one in _of_ranking(later, OBJECTS, STATE) if one.service == service]
+    return found
 
 
 def _of_ranking(ranking: Ranking, subject: str, factor: float) -> list[ServiceEvidence]:

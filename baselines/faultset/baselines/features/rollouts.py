@@ -1,0 +1,93 @@
+"""Rollouts that go as planned: new pods become ready while the old ones still are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from faultset.baselines.api.tables import parse_state
+from faultset.baselines.features.object_histories import SAMPLING_NS, History, histories, object_states
+from faultset.baselines.features.object_states import restarts, signs
+from faultset.core.times import SECOND_NS
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+_UNSEEN_NS = 2.5 * SAMPLING_NS
+"""From when on a pod that is seen no more is gone."""
+_STARTING_NS = 30 * SECOND_NS
+"""How long new pods may take to become ready."""
+_STARTING_SIGNS = frozenset({"pod Pending", "pod not ready"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """From the first sight of the first new pod to the last one of the last old pod, or the end of the view."""
+
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pod:
+    times_ns: Sequence[int]
+    states: Sequence[dict[str, Any]]
+
+    @classmethod
+    def of(cls, seen: History) -> _Pod:
+        return cls(times_ns=seen.times_ns, states=[parse_state(text) for text in seen.texts])
+
+    def ended(self, end_ns: int) -> bool:
+        return self.states[-1].get("reason") == "Terminating" or end_ns - self.times_ns[-1] > _UNSEEN_NS
+
+    def serves(self, end_ns: int) -> bool:
+        """Whether it is ready at the end."""
+        return not self.ended(end_ns) and _is_ready(self.states[-1])
+
+    def starts_well(self, end_ns: int) -> bool:
+        """Whether it is ready at the end or will soon be, and nothing of it has failed."""
+        found = frozenset[str]().union(*(signs("Pod", state) for state in self.states))
+        soon = self.serves(end_ns) or end_ns - self.times_ns[0] <= _STARTING_NS
+        return soon and not self.ended(end_ns) and found <= _STARTING_SIGNS and not restarts(self.states[-1])
+
+    @property
+    def ready_from_ns(self) -> int | None:
+        return next((time for time, one in zip(self.times_ns, self.states, strict=True) if _is_ready(one)), None)
+
+    @property
+    def served_until_ns(self) -> int:
+        """When it was last seen to be ready; 0 where it never was."""
+        return max((time for time, one in zip(self.times_ns, self.states, strict=True) if _is_ready(one)), default=0)
+
+
+def planned_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollout]:
+    """Return the services whose pods were replaced as planned, and when; only what was not over in the healthy time.
+
+    That old pods served until new ones were ready tells it from the replacement of pods that failed.
+    """
+    frame = object_states(episode)
+    (start_ns, end_ns), healthy_end_ns = episode.view, min(episode.reference[1], alarm_ns)
+    old: dict[str, list[_Pod]] = defaultdict(list)
+    new: dict[str, list[_Pod]] = defaultdict(list)
+    for seen in histories(frame[frame["kind"] == "Pod"]):
+        (old if seen.times_ns[0] <= start_ns + SAMPLING_NS else new)[seen.service].append(_Pod.of(seen))
+    found = {}
+    for service, made in new.items():
+        if not old[service] or not all(pod.starts_well(end_ns) for pod in made):
+            continue
+        replaced = [pod for pod in old[service] if pod.ended(end_ns)]
+        ready_ns = min((pod.ready_from_ns for pod in made if pod.ready_from_ns is not None), default=end_ns)
+        if all(pod.serves(end_ns) or pod.served_until_ns + SAMPLING_NS > ready_ns for pod in old[service]):
+            under_way = not all(pod.serves(end_ns) for pod in made)
+            if not replaced and not under_way:
+                continue  # there are more pods than before
+            last_ns = end_ns if under_way else max(pod.times_ns[-1] for pod in replaced)
+            if last_ns > healthy_end_ns:
+                found[service] = Rollout(begin_ns=min(pod.times_ns[0] for pod in made), end_ns=last_ns)
+    return found
+
+
+def _is_ready(state: dict[str, Any]) -> bool:
+    return state.get("ready") in (True, "True")

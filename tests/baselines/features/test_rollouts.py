@@ -1,0 +1,95 @@
+"""Rollouts as planned are told from pods that failed, and their metrics speak against nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from faultset.baselines.evidence.metric_evidence import metric_evidence
+from faultset.baselines.features.rollouts import Rollout, planned_rollouts
+from faultset.baselines.features.windows import localization_windows
+from tests.baselines.conftest import SECOND, Observe
+
+READY = {"phase": "Running", "ready": True, "containers": [{"state": "running", "restartCount": 0}]}
+STARTING = READY | {"ready": False}
+ENDING = READY | {"reason": "Terminating"}
+CRASHED = {"phase": "Running", "ready": True, "containers": [{"state": "running", "restartCount": 1}]}
+NO_IMAGE = {"phase": "Pending", "ready": False, "containers": [{"state": "waiting", "reason": "ErrImagePull"}]}
+FAILED = {"phase": "Failed", "ready": False, "containers": []}
+Seen = list[tuple[int, dict[str, Any]]]
+
+
+def seen(state: dict[str, Any], since: int, until: int = 120) -> Seen:
+    return [(at, state) for at in range(since, until, 10)]
+
+
+def pods(old: Seen, new: Seen) -> dict[tuple[str, str, str], Seen]:
+    return {("Pod", "geo-old", "geo"): old, ("Pod", "geo-new", "geo"): new}
+
+
+PLANNED = pods([*seen(READY, 0, 85), (85, ENDING)], [(75, STARTING), (84, READY), *seen(READY, 90)])
+
+
+def test_a_rollout_lasts_from_the_first_sight_of_the_new_pod_to_the_last_of_the_old_one(observe: Observe) -> None:
+    view, alarm_ns = observe(PLANNED)
+    start_ns = view.view[0]
+    assert planned_rollouts(view, alarm_ns) == {
+        "geo": Rollout(begin_ns=start_ns + 75 * SECOND, end_ns=start_ns + 85 * SECOND)
+    }
+
+
+def test_a_rollout_under_way_lasts_to_the_end_of_the_view(observe: Observe) -> None:
+    view, alarm_ns = observe(pods(seen(READY, 0), [(105, STARTING), (115, STARTING)]))
+    assert planned_rollouts(view, alarm_ns)["geo"].end_ns == view.view[1]
+
+
+def test_a_rollout_that_was_over_before_the_reference_ended_is_none(observe: Observe) -> None:
+    early = pods([*seen(READY, 0, 25), (25, ENDING)], [(15, STARTING), (24, READY), *seen(READY, 30)])
+    view, alarm_ns = observe(early)
+    assert planned_rollouts(view, alarm_ns) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ([*seen(READY, 0, 70), (70, FAILED)], [(71, STARTING), (95, READY), *seen(READY, 100)]),
+        ([*seen(READY, 0, 70), (70, ENDING)], [(71, STARTING), (95, READY), *seen(READY, 100)]),
+        (seen(READY, 0), [(75, STARTING), *seen(NO_IMAGE, 76)]),
+        (seen(READY, 0), [(75, STARTING), *seen(CRASHED, 85)]),
+        (seen(READY, 0), seen(STARTING, 75)),
+        (seen(READY, 0), [(75, STARTING), *seen(READY, 80)]),
+        (seen(READY, 0), []),
+    ],
+    ids=["failed", "deleted", "no-image", "crash-loop", "never-ready", "scaled-up", "steady"],
+)
+def test_pods_that_fail_or_are_added_are_no_rollout(observe: Observe, old: Seen, new: Seen) -> None:
+    view, alarm_ns = observe(pods(old, new))
+    assert planned_rollouts(view, alarm_ns) == {}
+
+
+def test_metrics_of_a_rollout_speak_against_nobody(observe: Observe, monkeypatch: pytest.MonkeyPatch) -> None:
+    view, alarm_ns = observe(PLANNED)
+    windows = localization_windows(view, alarm_ns)
+    service = windows.services[0]
+    values = np.tile(np.nanmedian(windows.reference, axis=0), (len(windows.values), 1))
+    during = (windows.times_ns > alarm_ns + 5 * SECOND) & (windows.times_ns <= alarm_ns + 15 * SECOND)
+    values[np.ix_(during, np.array(windows.services) == service)] *= 2.0
+    calm = type(windows)(
+        series=windows.series,
+        step_ns=windows.step_ns,
+        reference=windows.reference,
+        values=values,
+        absent=np.zeros(values.shape, dtype=bool),
+        times_ns=windows.times_ns,
+    )
+    monkeypatch.setattr("faultset.baselines.evidence.metric_evidence.localization_windows", lambda *_, **__: calm)
+    rollout = Rollout(begin_ns=alarm_ns + 5 * SECOND, end_ns=alarm_ns + 15 * SECOND)
+
+    def strongest(rollouts: dict[str, Rollout]) -> float:
+        found = metric_evidence(view, alarm_ns, rollouts)
+        return max((one.strength for one in found if one.service == service), default=0.0)
+
+    assert strongest({}) > 3.0
+    assert strongest({service: rollout}) < 1.0
