@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import parse_state, read_frame, read_table
-from faultset.baselines.features.object_histories import histories
+from faultset.baselines.features.object_histories import histories, object_states
 from faultset.baselines.features.object_states import specified
 from faultset.baselines.features.windows import TimeWindow, localization_windows
 from faultset.baselines.logs.keywords import error_lines
@@ -116,8 +116,7 @@ def _metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> d
 
 def _objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
     """Signs of trouble that Kubernetes reports, and which kinds of fields someone changed."""
-    frame = read_frame(episode, "objects", ("time", "kind", "name", "service", "state"))
-    frame = frame[frame["service"].isin(episode.services)]
+    frame = object_states(episode)
     if frame.empty:
         return None
     found: dict[str, float] = defaultdict(float)
