@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,14 +77,7 @@ def test_metrics_of_a_rollout_speak_against_nobody(observe: Observe, monkeypatch
     values = np.tile(np.nanmedian(windows.reference, axis=0), (len(windows.values), 1))
     during = (windows.times_ns > alarm_ns + 5 * SECOND) & (windows.times_ns <= alarm_ns + 15 * SECOND)
     values[np.ix_(during, np.array(windows.services) == service)] *= 2.0
-    calm = type(windows)(
-        series=windows.series,
-        step_ns=windows.step_ns,
-        reference=windows.reference,
-        values=values,
-        absent=np.zeros(values.shape, dtype=bool),
-        times_ns=windows.times_ns,
-    )
+    calm = replace(windows, values=values, absent=np.zeros(values.shape, dtype=bool))
     monkeypatch.setattr("faultset.baselines.evidence.metric_evidence.localization_windows", lambda *_, **__: calm)
     rollout = Rollout(begin_ns=alarm_ns + 5 * SECOND, end_ns=alarm_ns + 15 * SECOND)
 

@@ -83,7 +83,7 @@ def test_as_many_run_as_are_allowed_while_the_host_is_free(host: HostLimit) -> N
 )
 def test_episodes_follow_quickly_only_until_one_of_them_records(phases: tuple[str, ...], window_s: float) -> None:
     asked: list[float] = []
-    HostState.measured([EpisodePhase(name, 0.0) for name in phases], asked.append, now_s=100.0)
+    HostState.of([EpisodePhase(name, 0.0) for name in phases], asked.append, now_s=100.0)
     assert asked == [window_s]
 
 
@@ -100,7 +100,7 @@ def test_episodes_follow_quickly_only_until_one_of_them_records(phases: tuple[st
 def test_load_is_felt_when_it_was_there_all_the_time_in_which_the_host_was_measured(
     phases: list[tuple[str, float]], without_load: int
 ) -> None:
-    state = HostState.measured([EpisodePhase(*phase) for phase in phases], lambda window_s: FREE, now_s=100.0)
+    state = HostState.of([EpisodePhase(*phase) for phase in phases], lambda window_s: FREE, now_s=100.0)
     assert (state.running, state.without_load, state.use) == (len(phases), without_load, FREE)
 
 

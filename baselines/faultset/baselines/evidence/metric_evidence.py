@@ -31,7 +31,6 @@ MOST_FREEDOM = 4
 """Degrees of freedom at most: tails of real metrics are heavy, however long the reference is."""
 STOPPED = 0.8
 SILENCE = 4.0
-NO_ROLLOUTS: Mapping[str, Rollout] = MappingProxyType({})
 _LN10 = float(np.log(10.0))
 
 
@@ -49,7 +48,7 @@ class ServiceEvidence:
 
 
 def metric_evidence(
-    episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout] = NO_ROLLOUTS
+    episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout] = MappingProxyType({})
 ) -> list[ServiceEvidence]:
     """Compare the metrics since an alarm with blocks of the reference, the most surprising series of each role.
 

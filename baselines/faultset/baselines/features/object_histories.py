@@ -21,14 +21,14 @@ SAMPLING_NS = 10 * SECOND_NS
 _OBJECTS = ("time", "kind", "name", "service", "state")
 
 
-def object_states(episode: EpisodeView) -> pd.DataFrame:
+def read_object_states(episode: EpisodeView) -> pd.DataFrame:
     """Return the observed states of the objects of the candidates."""
     frame = read_frame(episode, "objects", _OBJECTS)
     return frame[frame["service"].isin(episode.services)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class History:
+class ObjectHistory:
     """What one object was seen to be, in order of time."""
 
     kind: str
@@ -38,7 +38,7 @@ class History:
     texts: list[str]
 
 
-def histories(frame: pd.DataFrame) -> Iterator[History]:
+def object_histories(frame: pd.DataFrame) -> Iterator[ObjectHistory]:
     """Give the rows of an objects table object by object, sorted by kind, name and service."""
     if frame.empty:
         return
@@ -47,7 +47,7 @@ def histories(frame: pd.DataFrame) -> Iterator[History]:
     kinds, names, services = (frame[column].astype(object).to_numpy() for column in ("kind", "name", "service"))
     times, texts = frame["time"].to_numpy(), frame["state"].to_numpy()
     for rows in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
-        yield History(
+        yield ObjectHistory(
             kind=str(kinds[rows[0]]),
             name=str(names[rows[0]]),
             service=str(services[rows[0]]),

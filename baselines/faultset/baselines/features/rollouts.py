@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from faultset.baselines.api.tables import parse_state
-from faultset.baselines.features.object_histories import SAMPLING_NS, History, histories, object_states
+from faultset.baselines.features.object_histories import (
+    SAMPLING_NS,
+    ObjectHistory,
+    object_histories,
+    read_object_states,
+)
 from faultset.baselines.features.object_states import restarts, signs
 from faultset.core.times import SECOND_NS
 
@@ -36,30 +41,26 @@ class _Pod:
     states: Sequence[dict[str, Any]]
 
     @classmethod
-    def of(cls, seen: History) -> _Pod:
+    def of(cls, seen: ObjectHistory) -> _Pod:
         return cls(times_ns=seen.times_ns, states=[parse_state(text) for text in seen.texts])
 
-    def ended(self, end_ns: int) -> bool:
+    def has_ended_by(self, end_ns: int) -> bool:
         return self.states[-1].get("reason") == "Terminating" or end_ns - self.times_ns[-1] > _UNSEEN_NS
 
-    def serves(self, end_ns: int) -> bool:
+    def is_ready_at(self, end_ns: int) -> bool:
         """Whether it is ready at the end."""
-        return not self.ended(end_ns) and _is_ready(self.states[-1])
+        return not self.has_ended_by(end_ns) and _is_ready(self.states[-1])
 
-    def starts_well(self, end_ns: int) -> bool:
+    def starts_without_failure(self, end_ns: int) -> bool:
         """Whether it is ready at the end or will soon be, and nothing of it has failed."""
         found = frozenset[str]().union(*(signs("Pod", state) for state in self.states))
-        soon = self.serves(end_ns) or end_ns - self.times_ns[0] <= _STARTING_NS
-        return soon and not self.ended(end_ns) and found <= _STARTING_SIGNS and not restarts(self.states[-1])
+        soon = self.is_ready_at(end_ns) or end_ns - self.times_ns[0] <= _STARTING_NS
+        return soon and not self.has_ended_by(end_ns) and found <= _STARTING_SIGNS and not restarts(self.states[-1])
 
     @property
-    def ready_from_ns(self) -> int | None:
-        return next((time for time, one in zip(self.times_ns, self.states, strict=True) if _is_ready(one)), None)
-
-    @property
-    def served_until_ns(self) -> int:
-        """When it was last seen to be ready; 0 where it never was."""
-        return max((time for time, one in zip(self.times_ns, self.states, strict=True) if _is_ready(one)), default=0)
+    def ready_ns(self) -> list[int]:
+        """When it was seen to be ready."""
+        return [time for time, state in zip(self.times_ns, self.states, strict=True) if _is_ready(state)]
 
 
 def planned_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollout]:
@@ -67,20 +68,22 @@ def planned_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollout]:
 
     That old pods served until new ones were ready tells it from the replacement of pods that failed.
     """
-    frame = object_states(episode)
+    frame = read_object_states(episode)
     (start_ns, end_ns), healthy_end_ns = episode.view, min(episode.reference[1], alarm_ns)
     old: dict[str, list[_Pod]] = defaultdict(list)
     new: dict[str, list[_Pod]] = defaultdict(list)
-    for seen in histories(frame[frame["kind"] == "Pod"]):
+    for seen in object_histories(frame[frame["kind"] == "Pod"]):
         (old if seen.times_ns[0] <= start_ns + SAMPLING_NS else new)[seen.service].append(_Pod.of(seen))
     found = {}
     for service, made in new.items():
-        if not old[service] or not all(pod.starts_well(end_ns) for pod in made):
+        if not old[service] or not all(pod.starts_without_failure(end_ns) for pod in made):
             continue
-        replaced = [pod for pod in old[service] if pod.ended(end_ns)]
-        ready_ns = min((pod.ready_from_ns for pod in made if pod.ready_from_ns is not None), default=end_ns)
-        if all(pod.serves(end_ns) or pod.served_until_ns + SAMPLING_NS > ready_ns for pod in old[service]):
-            under_way = not all(pod.serves(end_ns) for pod in made)
+        replaced = [pod for pod in old[service] if pod.has_ended_by(end_ns)]
+        ready_ns = min((time for pod in made for time in pod.ready_ns), default=end_ns)
+        if all(
+            pod.is_ready_at(end_ns) or max(pod.ready_ns, default=0) + SAMPLING_NS > ready_ns for pod in old[service]
+        ):
+            under_way = not all(pod.is_ready_at(end_ns) for pod in made)
             if not replaced and not under_way:
                 continue  # there are more pods than before
             last_ns = end_ns if under_way else max(pod.times_ns[-1] for pod in replaced)

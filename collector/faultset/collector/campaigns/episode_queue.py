@@ -55,9 +55,7 @@ class HostState:
     use: CpuUse | None
 
     @classmethod
-    def measured(
-        cls, phases: Collection[EpisodePhase], use: Callable[[float], CpuUse | None], now_s: float
-    ) -> HostState:
+    def of(cls, phases: Collection[EpisodePhase], use: Callable[[float], CpuUse | None], now_s: float) -> HostState:
         """Measure a host for as long as it must have had room before one more episode begins.
 
         Parameters

@@ -126,7 +126,7 @@ def run_episodes(
                 is_stopping = True
                 for episode in running.values():
                     episode.process.terminate()
-            state = HostState.measured([one.current_phase for one in running.values()], pressure.use, time.monotonic())
+            state = HostState.of([one.current_phase for one in running.values()], pressure.use, time.monotonic())
             reason = (host.reason_to_wait(state) or waiting.reason_to_wait(state.use)) if waiting else ""
             # the first half second, in which nothing is known yet, is nothing to report
             held_back = reason if len(running) < jobs and state.use else ""

@@ -179,7 +179,7 @@ class EpisodeWorker:
         while order.run not in self._stopped:
             with self._lock:
                 phases = [one.current_phase for one in self._running.values()]
-                reason = self._limit.reason_to_wait(HostState.measured(phases, self._use, time.monotonic()))
+                reason = self._limit.reason_to_wait(HostState.of(phases, self._use, time.monotonic()))
                 pause_s = self._stagger_s if self._running else 0.0
                 if not reason and time.monotonic() - self._last_start >= pause_s:
                     begun = RunningEpisode.start(

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import parse_state, read_frame, read_table
-from faultset.baselines.features.object_histories import histories, object_states
+from faultset.baselines.features.object_histories import object_histories, read_object_states
 from faultset.baselines.features.object_states import specified
 from faultset.baselines.features.windows import TimeWindow, localization_windows
 from faultset.baselines.logs.keywords import error_lines
@@ -116,7 +116,7 @@ def _metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> d
 
 def _objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
     """Signs of trouble that Kubernetes reports, and which kinds of fields someone changed."""
-    frame = object_states(episode)
+    frame = read_object_states(episode)
     if frame.empty:
         return None
     found: dict[str, float] = defaultdict(float)
@@ -124,7 +124,7 @@ def _objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float
         amount = np.log1p(item.score) if item.detail == "restarts" else item.score
         found[f"object: {item.detail}"] = max(found[f"object: {item.detail}"], float(amount))
         weights[item.service] += 3.0 * item.score
-    for seen in histories(frame):
+    for seen in object_histories(frame):
         before, after = (specified(seen.kind, parse_state(seen.texts[place])) for place in (0, -1))
         if before is not None and after is not None:
             for field in before.keys() | after.keys():

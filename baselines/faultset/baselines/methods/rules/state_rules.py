@@ -10,7 +10,7 @@ from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import parse_state, read_frame
-from faultset.baselines.features.object_histories import SAMPLING_NS, histories, object_states
+from faultset.baselines.features.object_histories import SAMPLING_NS, object_histories, read_object_states
 from faultset.baselines.features.object_states import restarts, signs, specified
 from faultset.core.times import SECOND_NS
 
@@ -48,14 +48,14 @@ class KubernetesState(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by the signs of trouble on their objects."""
-        frame = object_states(episode)
+        frame = read_object_states(episode)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         end_ns = episode.view[1]
         since_ns = max(healthy_end_ns, alarm_ns - SAMPLING_NS)
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
-        for seen in histories(frame):
+        for seen in object_histories(frame):
             kind, name, service, times = seen.kind, seen.name, seen.service, seen.times_ns
             states = [parse_state(text) for text in seen.texts]
             healthy = [state for time, state in zip(times, states, strict=True) if time < healthy_end_ns]
@@ -106,7 +106,7 @@ class MostRestarts(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by restarts."""
-        frame = object_states(episode)
+        frame = read_object_states(episode)
         counts = _restarts(frame, min(episode.reference[1], alarm_ns))
         if not (frame["kind"] == "Pod").any():
             counts = _restarts_by_metric(episode, min(episode.reference[1], alarm_ns))
@@ -130,7 +130,7 @@ def _by_service(counts: Mapping[tuple[str, str], float]) -> dict[str, float]:
 def _restarts(frame: pd.DataFrame, since_ns: int) -> dict[tuple[str, str], float]:
     """Restarts per (service, pod) after an instant; a pod that appears later starts at zero."""
     counts: dict[tuple[str, str], float] = {}
-    for pod in histories(frame[frame["kind"] == "Pod"]):
+    for pod in object_histories(frame[frame["kind"] == "Pod"]):
         seen = [restarts(parse_state(text)) for text in pod.texts]
         before = [count for count, time in zip(seen, pod.times_ns, strict=True) if time < since_ns]
         grown = max(seen) - (max(before) if before else 0)
@@ -176,7 +176,7 @@ class LastChange(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by how recent their last change is."""
-        changes = [*_changes(object_states(episode), episode.view[0]), *_acts(episode)]
+        changes = [*_changes(read_object_states(episode), episode.view[0]), *_acts(episode)]
         scores: dict[str, float] = {}
         reported: dict[str, Evidence] = {}
         for time_ns, service, subject in changes:
@@ -194,7 +194,7 @@ class LastChange(Untrained):
 
 def _changes(frame: pd.DataFrame, start_ns: int) -> list[tuple[int, str, str]]:
     changes: list[tuple[int, str, str]] = []
-    for seen in histories(frame):
+    for seen in object_histories(frame):
         before = None
         for position, (time_ns, text) in enumerate(zip(seen.times_ns, seen.texts, strict=True)):
             now = specified(seen.kind, parse_state(text))
