@@ -23,6 +23,7 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
+from faultset.datasets.imports.numbers import parse_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -270,9 +271,9 @@ def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        frame = pd.read_csv(path, header=[0, 1, 2], index_col=0, encoding="utf-8-sig")
+        frame = pd.read_csv(path, header=[0, 1, 2], index_col=0, dtype=str, encoding="utf-8-sig")
         frame.index = frame.index.astype(float)
-        frame = frame.apply(pd.to_numeric, errors="coerce")
+        frame = frame.apply(parse_numbers)
     except (OSError, ValueError, IndexError) as error:
         raise DataError(f"{path} is not a table of metrics with three header rows ({error}); restore it") from error
     kept = frame[np.isfinite(frame.index.to_numpy())]

@@ -18,6 +18,7 @@ from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import absent, coded, constant, epoch_ns, read_csv
+from faultset.datasets.imports.numbers import parse_numbers
 from faultset.datasets.kubectl.pod_names import workload_of_pod
 from faultset.datasets.metrics.roles import builtin_catalogue
 
@@ -31,13 +32,12 @@ _LEVELS = {"warn": "warning", "panic": "fatal"}
 def read_metrics(path: Path) -> pd.DataFrame:
     """Return samples of one file with `time` in nanoseconds, `pod`, `metric` and `interface`."""
     frame = _read(path, ("timestamp", "cmdb_id", "kpi_name", "value"))
-    import pandas as pd
 
-    stamps = pd.to_numeric(frame["timestamp"], errors="coerce")
-    values = pd.to_numeric(frame["value"], errors="coerce")
-    kept = frame[stamps.notna() & values.notna()].copy()
-    kept["time"] = epoch_ns(stamps[kept.index].to_numpy(dtype=float))
-    kept["value"] = values[kept.index]
+    stamps, values = parse_numbers(frame["timestamp"]), parse_numbers(frame["value"])
+    known = ~np.isnan(stamps) & ~np.isnan(values)
+    kept = frame[known].copy()
+    kept["time"] = epoch_ns(stamps[known])
+    kept["value"] = values[known]
     # Instances have dots of their own, pods have none.
     kept["pod"] = kept["cmdb_id"].str.rpartition(".")[2]
     family = path.stem.removeprefix("kpi_")
@@ -193,9 +193,7 @@ def _kind(metric: str) -> str:
 
 
 def _micro(column: pd.Series) -> np.ndarray:
-    import pandas as pd
-
-    return np.round(pd.to_numeric(column, errors="coerce").fillna(0).to_numpy(dtype=float) * 1000).astype(np.int64)
+    return np.round(np.nan_to_num(parse_numbers(column)) * 1000).astype(np.int64)
 
 
 def _whole(column: pd.Series, name: str, paths: Sequence[Path]) -> np.ndarray:

@@ -22,6 +22,7 @@ from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import coded, constant, epoch_ns
 from faultset.datasets.imports.nezha.days import Day, sample_times, service_of
+from faultset.datasets.imports.numbers import parse_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,7 +160,7 @@ def read_metric_file(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        frame = pd.read_csv(path, encoding="utf-8-sig", low_memory=False)
+        frame = pd.read_csv(path, dtype=str, encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}); restore it or leave the case out") from error
     if not {"Time", "PodName"} <= set(frame.columns):
@@ -168,13 +169,11 @@ def read_metric_file(path: Path) -> pd.DataFrame:
 
 
 def _pod_metrics(frame: pd.DataFrame, times: np.ndarray, path: Path) -> pa.Table:
-    import pandas as pd
-
     pod = str(frame["PodName"].iloc[0])
     names = [name for name in frame.columns if name not in ("Time", "TimeStamp", "PodName")]
-    values = frame[names].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float).T
-    if not len(names):
+    if not names:
         raise DataError(f"{path} has no metrics; restore the file")
+    values = np.array([parse_numbers(frame[name]) for name in names])
     row, column = np.nonzero(np.isfinite(values))
     code = row.astype(np.int32)
     own = [not name.startswith(NODE_PREFIX) for name in names]

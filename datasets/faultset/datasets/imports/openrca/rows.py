@@ -20,6 +20,7 @@ from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import absent, coded, constant, csv_header, epoch_ns
+from faultset.datasets.imports.numbers import parse_numbers
 from faultset.datasets.imports.openrca.systems import System
 
 if TYPE_CHECKING:
@@ -110,7 +111,6 @@ def _files(folders: Sequence[Path], kind: str) -> list[Path]:
 
 def _pieces(path: Path, header: Sequence[str], window: Window, *, newlines: bool = False) -> Iterator[pd.DataFrame]:
     """Yield the rows of a file that lie in a window, as text, with their time in `time_ns`."""
-    import pandas as pd
 
     clock = next((name for name in TIMES if name in header), None)
     if clock is None:
@@ -124,7 +124,7 @@ def _pieces(path: Path, header: Sequence[str], window: Window, *, newlines: bool
                 convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(header, pa.string())),
             )
             for batch in reader:
-                stamps = pd.to_numeric(batch.column(clock).to_pandas(), errors="coerce").to_numpy(dtype=float)
+                stamps = parse_numbers(batch.column(clock).to_pandas())
                 known = np.isfinite(stamps)
                 times = np.zeros(len(stamps), dtype=np.int64)
                 times[known] = epoch_ns(stamps[known])
@@ -175,9 +175,8 @@ def _wide(system: System, frame: pd.DataFrame, path: Path) -> pa.Table:
 def _metrics(
     system: System, frame: pd.DataFrame, ids: pd.Series, metric: pa.Array, labels: pa.Array, text: pd.Series
 ) -> pa.Table:
-    import pandas as pd
 
-    values = pd.to_numeric(text, errors="coerce").to_numpy(dtype=float)
+    values = parse_numbers(text)
     rows = len(frame)
     table = _table(
         METRICS,
@@ -218,7 +217,7 @@ def _spans(system: System, frame: pd.DataFrame, names: dict[str, str | None]) ->
     ids = column("component")
     parent = column("parent")
     owner = _components(system, ids)
-    elapsed = pd.to_numeric(column("duration"), errors="coerce").fillna(0).to_numpy(dtype=float)
+    elapsed = np.nan_to_num(parse_numbers(column("duration")))
     status, code = _outcome(frame)
     operation = pd.Series("unnamed", index=frame.index)
     for name in _OPERATIONS:
