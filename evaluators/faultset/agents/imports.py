@@ -129,7 +129,7 @@ def run_name(key: str) -> str:
     Examples
     --------
     >>> run_name("gpt/0647a98b_17.json")
-    'gpt-0647a98b_17-a7ee5dd1'
+    'gpt-0647a98b_17-b157e255'
     """
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", key.removesuffix(".json")).strip("._-")[-80:].lstrip("._-")
     return f"{readable or 'run'}-{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"

@@ -23,7 +23,7 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
-from faultset.datasets.imports.numbers import parse_numbers
+from faultset.datasets.imports.number_parsing import parse_numbers
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,7 +22,7 @@ from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import coded, constant, epoch_ns
 from faultset.datasets.imports.nezha.days import Day, sample_times, service_of
-from faultset.datasets.imports.numbers import parse_numbers
+from faultset.datasets.imports.number_parsing import parse_numbers
 
 if TYPE_CHECKING:
     import pandas as pd

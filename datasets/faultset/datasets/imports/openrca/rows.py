@@ -20,7 +20,7 @@ from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import absent, coded, constant, csv_header, epoch_ns
-from faultset.datasets.imports.numbers import parse_numbers
+from faultset.datasets.imports.number_parsing import parse_numbers
 from faultset.datasets.imports.openrca.systems import System
 
 if TYPE_CHECKING:
