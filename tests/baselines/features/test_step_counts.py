@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faultset.baselines.features.step_counts import Steps, excess_surprise, recent_sums, steps_of
+from faultset.baselines.features.step_counts import (
+    Steps,
+    excess_surprise,
+    recent_sums,
+    recent_sums_without_worst,
+    steps_of,
+)
 
 
 def test_an_excess_is_as_surprising_as_its_binomial_tail() -> None:
@@ -27,3 +33,24 @@ def test_rows_are_counted_in_the_step_in_which_they_fall(example, faulty) -> Non
 def test_sums_reach_back_five_steps() -> None:
     counts = np.arange(1, 9)[:, None]
     assert recent_sums(counts)[:, 0].tolist() == [1, 3, 6, 10, 15, 20, 25, 30]
+
+
+def test_the_worst_step_of_five_is_left_out_with_all_of_its_rows() -> None:
+    rng = np.random.default_rng(3)
+    among = rng.integers(0, 30, (40, 3))
+    found = rng.binomial(among, 0.3)
+    sums = recent_sums_without_worst(found, among, 5)
+    for step in range(40):
+        for kind in range(3):
+            window = slice(max(step - 4, 0), step + 1)
+            worst = found[window, kind].max()
+            assert sums[0][step, kind] == found[window, kind].sum() - worst
+            left_out = among[window, kind].sum() - sums[1][step, kind]
+            assert left_out in {0 if step < 4 else -1, *among[window, kind][found[window, kind] == worst].tolist()}
+
+
+def test_a_burst_within_one_step_adds_nothing() -> None:
+    among = np.full((20, 1), 10)
+    burst = np.where(np.arange(20)[:, None] == 8, 9, 0)
+    assert not recent_sums_without_worst(burst, among, 10)[0].any()
+    assert recent_sums(burst).max() == 9

@@ -14,6 +14,7 @@ NEZHA_SHOP = "Nezha, Online Boutique, 2022-08-22"
 RCAEVAL_CASE = "RCAEval, one case of RE2-OB"
 OPENSTACK = "OpenStack failure dataset, 45 tests"
 CORE = "datasets/core-1"
+OWN_CAMPAIGNS_ALL_APPS = "own campaigns of all four applications on the embedded platform"
 
 OWN = (OWN_CAMPAIGNS, SAMPLE)
 OWN_AND_PUBLISHED = (*OWN, NEZHA, PETSHOP)

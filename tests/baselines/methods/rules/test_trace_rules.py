@@ -147,3 +147,30 @@ def test_failures_beyond_the_healthy_share_are_reported(example, faulty) -> None
     assert found.alarm_ns is not None
     assert found.alarm_ns > label.inject_start_ns
     assert found.evidence[0].service == label.targets[0]
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(1, False), (3, True)])
+def test_failures_within_one_step_raise_no_alarm_and_those_of_several_do(
+    example, alter, healthy, seconds: int, expected: bool
+) -> None:
+    view = example.view(healthy)
+    assert view.context.resolution_s == 1.0
+    start = view.view[0] + 70 * SECOND
+    service = sorted(view.services)[0]
+
+    def failing(rows: pa.Table) -> pa.Table:
+        ended = rows["time"].cast("int64").to_numpy() + rows["duration_ns"].to_numpy()
+        hit = (ended >= start) & (ended < start + seconds * SECOND)
+        hit &= np.array(rows["service"].to_pylist()) == service
+        assert hit.sum() >= 2 * seconds
+        states = np.where(hit, "error", np.array(rows["status"].to_pylist(), dtype=object))
+        place = rows.schema.get_field_index("status")
+        return rows.set_column(
+            place, rows.schema.field(place), pa.array(states.tolist(), rows.schema.field(place).type)
+        )
+
+    found = TraceErrorsDetector().detect(alter(healthy, {"spans": failing}))
+    assert (found.alarm_ns is not None) is expected
+    if found.alarm_ns is not None:
+        assert found.alarm_ns == start + 3 * SECOND
+        assert found.evidence[0].service == service

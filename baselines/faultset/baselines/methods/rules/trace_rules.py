@@ -8,15 +8,14 @@ import numpy as np
 
 from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN
+from faultset.baselines.api.seen_data import CORE, OWN, OWN_CAMPAIGNS_ALL_APPS
 from faultset.baselines.features.held_out import LEAST_SAMPLES, own_limits
 from faultset.baselines.features.step_counts import (
-    RECENT,
     Ints,
     Steps,
     excess_surprise,
     idle_share,
-    recent_sums,
+    recent_sums_without_worst,
     silences,
     steps_of,
 )
@@ -34,6 +33,7 @@ LEAST_SPANS = 20
 CLASS = float(np.log(1.1))
 FARTHEST = 60
 EXPECTED_CALLS = 5.0
+ERROR_STEPS = 10
 _MOST_EVIDENCE = 5
 
 
@@ -206,16 +206,19 @@ class MissingEdgeDetector(Untrained):
     task="detection",
     paper="Textbook rule on shares; binomial tails",
     kind="rule",
-    developed_on=OWN,
+    developed_on=(*OWN, CORE, OWN_CAMPAIGNS_ALL_APPS),
     tables=("spans",),
     speed="instant",
     complexity="O(N + services·T)",
-    departures=("Shares are those of the last five steps.",),
+    departures=(
+        "Shares are those of the last ten steps without the one in which most spans failed: a restart fails the calls "
+        "of an instant, a fault goes on.",
+    ),
 )
 class TraceErrorsDetector(Untrained):
     """Detect when the share of a service's spans that failed is very unlikely at its healthy share.
 
-    Fewer failures than usual are no fault, so the rule is one-sided.
+    Fewer failures than usual are no fault, so the rule is one-sided. Failures within a single step raise no alarm.
 
     References
     ----------
@@ -232,10 +235,10 @@ class TraceErrorsDetector(Untrained):
         if steps.healthy < LEAST_SAMPLES or not total.any():
             return Detection.silent()
         healthy_rate = (failed[: steps.healthy].sum(axis=0) + 0.5) / (total + 1.0)
-        surprise = excess_surprise(recent_sums(failed), recent_sums(every), healthy_rate)
+        surprise = excess_surprise(*recent_sums_without_worst(failed, every, ERROR_STEPS), healthy_rate)
         surprise[:, total == 0] = 0.0
         worst = surprise.max(axis=1)
-        limit = reference_limit(worst[RECENT - 1 : steps.healthy], least=float(np.log10(len(names) / LEVEL)))
+        limit = reference_limit(worst[ERROR_STEPS - 1 : steps.healthy], least=float(np.log10(len(names) / LEVEL)))
         detail = "-log10 of the chance of its share of failures"
         subjects = [(name, "failed spans") for name in names]
         return _detection(steps, surprise[steps.healthy :], limit, subjects, detail)
