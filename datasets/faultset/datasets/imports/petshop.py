@@ -273,7 +273,8 @@ def _read(path: Path) -> pd.DataFrame:
     try:
         frame = pd.read_csv(path, header=[0, 1, 2], index_col=0, dtype=str, encoding="utf-8-sig")
         frame.index = frame.index.astype(float)
-        frame = frame.apply(parse_numbers)
+        values = parse_numbers(pd.Series(frame.to_numpy().ravel())).reshape(frame.shape)
+        frame = pd.DataFrame(values, index=frame.index, columns=frame.columns)
     except (OSError, ValueError, IndexError) as error:
         raise DataError(f"{path} is not a table of metrics with three header rows ({error}); restore it") from error
     kept = frame[np.isfinite(frame.index.to_numpy())]
