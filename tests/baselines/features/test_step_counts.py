@@ -9,8 +9,8 @@ from scipy import stats
 from faultset.baselines.features.step_counts import (
     Steps,
     excess_surprise,
+    recent_lengths,
     recent_sums,
-    recent_sums_without_worst,
     steps_of,
 )
 
@@ -35,22 +35,11 @@ def test_sums_reach_back_five_steps() -> None:
     assert recent_sums(counts)[:, 0].tolist() == [1, 3, 6, 10, 15, 20, 25, 30]
 
 
-def test_the_worst_step_of_five_is_left_out_with_all_of_its_rows() -> None:
-    rng = np.random.default_rng(3)
-    among = rng.integers(0, 30, (40, 3))
-    found = rng.binomial(among, 0.3)
-    sums = recent_sums_without_worst(found, among, 5)
-    for step in range(40):
-        for kind in range(3):
-            window = slice(max(step - 4, 0), step + 1)
-            worst = found[window, kind].max()
-            assert sums[0][step, kind] == found[window, kind].sum() - worst
-            left_out = among[window, kind].sum() - sums[1][step, kind]
-            assert left_out in {0 if step < 4 else -1, *among[window, kind][found[window, kind] == worst].tolist()}
-
-
-def test_a_burst_within_one_step_adds_nothing() -> None:
-    among = np.full((20, 1), 10)
-    burst = np.where(np.arange(20)[:, None] == 8, 9, 0)
-    assert not recent_sums_without_worst(burst, among, 10)[0].any()
-    assert recent_sums(burst).max() == 9
+def test_recent_lengths_reach_from_the_first_to_the_last_step_with_a_row() -> None:
+    counts = np.random.default_rng(3).binomial(3, 0.15, (60, 4))
+    for steps in (1, 5, 10):
+        lengths = recent_lengths(counts, steps)
+        for step in range(60):
+            for kind in range(4):
+                found = np.flatnonzero(counts[max(step - steps + 1, 0) : step + 1, kind])
+                assert lengths[step, kind] == (found[-1] - found[0] if len(found) else 0)

@@ -73,23 +73,17 @@ def recent_sums(counts: Ints, steps: int = RECENT) -> Ints:
     return total
 
 
-def recent_sums_without_worst(found: Ints, among: Ints, steps: int) -> tuple[Ints, Ints]:
-    """[count, kinds] sums as of `recent_sums`, without the step of each window in which most was found.
+def recent_lengths(counts: Ints, steps: int = RECENT) -> Ints:
+    """[count, kinds] steps from the first to the last with a row, among each step and those before it, `steps` in all.
 
-    What is found in one step only is left out whole, so a single burst adds nothing.
-
-    >>> found, among = np.array([[0], [7], [0], [2], [1]]), np.array([[9], [9], [9], [5], [5]])
-    >>> [sums.ravel().tolist() for sums in recent_sums_without_worst(found, among, 3)]
-    [[0, 0, 0, 2, 1], [9, 9, 18, 14, 14]]
+    >>> recent_lengths(np.array([[1], [0], [0], [2], [0], [3]]), 4).ravel().tolist()
+    [0, 0, 0, 3, 0, 2]
     """
-    before = ((steps - 1, 0), (0, 0))
-    found_in = np.lib.stride_tricks.sliding_window_view(np.pad(found, before), steps, axis=0)
-    among_in = np.lib.stride_tricks.sliding_window_view(np.pad(among, before), steps, axis=0)
-    worst = found_in.argmax(axis=2)[:, :, None]
-    return (
-        found_in.sum(axis=2) - np.take_along_axis(found_in, worst, axis=2)[:, :, 0],
-        among_in.sum(axis=2) - np.take_along_axis(among_in, worst, axis=2)[:, :, 0],
-    )
+    place = np.arange(len(counts))[:, None]
+    last = np.maximum.accumulate(np.where(counts > 0, place, -1), axis=0)
+    following = np.minimum.accumulate(np.where(counts > 0, place, len(counts))[::-1], axis=0)[::-1]
+    start = np.maximum(place - steps + 1, 0)
+    return np.where(last >= start, last - following[start[:, 0]], 0)
 
 
 def silences(counts: Ints) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,8 @@ from faultset.baselines.features.step_counts import (
     Steps,
     excess_surprise,
     idle_share,
-    recent_sums_without_worst,
+    recent_lengths,
+    recent_sums,
     silences,
     steps_of,
 )
@@ -23,6 +25,7 @@ from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.limits import LEVEL, reference_limit
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.span_columns import EndedSpans, read_calls, read_ended_spans
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -34,6 +37,7 @@ CLASS = float(np.log(1.1))
 FARTHEST = 60
 EXPECTED_CALLS = 5.0
 ERROR_STEPS = 10
+BURST_S = 3.0
 _MOST_EVIDENCE = 5
 
 
@@ -211,19 +215,28 @@ class MissingEdgeDetector(Untrained):
     speed="instant",
     complexity="O(N + services·T)",
     departures=(
-        "Shares are those of the last ten steps without the one in which most spans failed: a restart fails the calls "
-        "of an instant, a fault goes on.",
+        "Shares are those of the last ten steps.",
+        "Failures that lie within three seconds, or in neighbouring steps, are left out: a restart fails the calls of "
+        "a moment, a fault goes on.",
     ),
 )
 class TraceErrorsDetector(Untrained):
     """Detect when the share of a service's spans that failed is very unlikely at its healthy share.
 
-    Fewer failures than usual are no fault, so the rule is one-sided. Failures within a single step raise no alarm.
+    Fewer failures than usual are no fault, so the rule is one-sided.
+
+    Parameters
+    ----------
+    burst_s
+        Seconds within which all failures of a service may lie without being reported.
 
     References
     ----------
     The rule is what operators write.
     """
+
+    def __init__(self, *, burst_s: float = BURST_S) -> None:
+        self.burst_s = burst_s
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every step after the reference by its least likely service: -log10 of the tail probability."""
@@ -235,8 +248,10 @@ class TraceErrorsDetector(Untrained):
         if steps.healthy < LEAST_SAMPLES or not total.any():
             return Detection.silent()
         healthy_rate = (failed[: steps.healthy].sum(axis=0) + 0.5) / (total + 1.0)
-        surprise = excess_surprise(*recent_sums_without_worst(failed, every, ERROR_STEPS), healthy_rate)
+        surprise = excess_surprise(recent_sums(failed, ERROR_STEPS), recent_sums(every, ERROR_STEPS), healthy_rate)
         surprise[:, total == 0] = 0.0
+        longest_burst = max(2, math.ceil(self.burst_s * SECOND_NS / steps.step_ns))
+        surprise[recent_lengths(failed, ERROR_STEPS) < longest_burst] = 0.0
         worst = surprise.max(axis=1)
         limit = reference_limit(worst[ERROR_STEPS - 1 : steps.healthy], least=float(np.log10(len(names) / LEVEL)))
         detail = "-log10 of the chance of its share of failures"
