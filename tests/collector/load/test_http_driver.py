@@ -97,7 +97,7 @@ def test_an_address_at_which_nobody_listens_refuses() -> None:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
 
-    async def run() -> RequestResult:
-        return await HttpDriver(target(port)).send(request())
+        async def run() -> RequestResult:
+            return await HttpDriver(target(port)).send(request())
 
-    assert asyncio.run(run()) == RequestResult("refused")
+        assert asyncio.run(run()) == RequestResult("refused")

@@ -35,9 +35,9 @@ def with_caller(folder: Path, work: Callable[[Caller, Tracing], Awaitable[Any]],
     async def run() -> Any:
         runner = web.ServerRunner(web.Server(echo), shutdown_timeout=0.1)
         await runner.setup()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            closed = free.getsockname()[1]
+        free = socket.socket()
+        free.bind(("127.0.0.1", 0))
+        closed = free.getsockname()[1]
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         port = runner.addresses[0][1]
@@ -51,6 +51,7 @@ def with_caller(folder: Path, work: Callable[[Caller, Tracing], Awaitable[Any]],
             return await work(caller, tracing)
         finally:
             await caller.close()
+            free.close()
             await runner.cleanup()
 
     return asyncio.run(run())

@@ -137,9 +137,8 @@ def test_why_a_connection_could_not_be_made_is_told() -> None:
     async def work(client: HttpClient, port: int) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            closed = free.getsockname()[1]
-        with pytest.raises(DialError) as refused:
-            await client.request("127.0.0.1", closed, HEAD)
+            with pytest.raises(DialError) as refused:
+                await client.request("127.0.0.1", free.getsockname()[1], HEAD)
         assert isinstance(refused.value.error, ConnectionRefusedError)
 
         async def unknown(name: str) -> str:

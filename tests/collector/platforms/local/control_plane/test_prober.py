@@ -48,7 +48,7 @@ def silent():
 def closed():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+        yield free.getsockname()[1]
 
 
 def test_a_port_that_accepts_is_well_and_a_closed_one_is_refused(silent, closed):
