@@ -235,6 +235,26 @@ def test_the_pooled_table_predicts_one_more_application(make):
     assert board.tables[0].entries[0].across is None
 
 
+def test_the_prediction_is_of_the_number_that_the_table_is_ranked_by(make):
+    rows = []
+    for app, found in (("x", 3), ("y", 1), ("z", 0)):
+        truths = [make.truth(f"{app}{i}", app=app, targets=(f"t{i}",)) for i in range(3)]
+        rows += [make.detection(t, [60, 61] if i < found else [], "method") for i, t in enumerate(truths)]
+        rows += [make.detection(t, [], "silent", kind="control") for t in truths]
+        rows += [make.detection(make.healthy(f"{app}n", app=app), [], name) for name in ("method", "silent")]
+    board = leaderboard_of(rows)
+    pooled = board.tables[-1]
+    assert pooled.app == "all apps"
+    assert pooled.metrics[0].name == "balanced_accuracy"
+    across = {entry.baseline: entry.across.value for entry in pooled.entries if entry.across is not None}
+    # Fault episodes are three quarters, and count half.
+    assert across["silent"] == 0.5
+    assert across["method"] == pytest.approx((1 + 2 / 3 + 1 / 2) / 3)
+    for name, value in across.items():
+        own = [entry.metrics for table in board.tables[:-1] for entry in table.entries if entry.baseline == name]
+        assert value == pytest.approx(sum(one["balanced_accuracy"].value for one in own) / 3)
+
+
 def test_everything_survives_being_stored_and_scored_again(make, tmp_path: Path):
     truth = make.truth(metric_causes=(("b", "cpu"),), pod_causes=("b-1",), calls=(("a", "b"),))
     rows = [make.row(truth, ranking=ranking("b"), answer={"metrics": [["b", "cpu", 1.0]]})]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,9 +54,26 @@ def tables_of(scores: EpisodeScores, seed: int) -> list[Table]:
                 for protocol in PROTOCOLS:
                     for verdict in VERDICTS:
                         part = _part(scores, Setting(task, protocol), app, verdict, group, seed)
-                        if part is not None:
-                            tables.append(_MAKERS[task](scores, part))
+                        if part is None:
+                            continue
+                        table = _MAKERS[task](scores, part)
+                        tables.append(_with_prediction(table, tables) if app == ALL_APPS else table)
     return tables
+
+
+def _with_prediction(pooled: Table, tables: Sequence[Table]) -> Table:
+    """Say of each method what its first metric would be on one more application, by those that have a table."""
+    key = (pooled.task, pooled.protocol, pooled.verdict, pooled.group)
+    ranked_by = pooled.metrics[0].name
+    values: dict[str, list[float]] = {}
+    for table in tables:
+        if (table.task, table.protocol, table.verdict, table.group) == key:
+            for entry in table.entries:
+                values.setdefault(entry.baseline, []).append(entry.metrics[ranked_by].value)
+    entries = tuple(
+        replace(entry, across=prediction_interval(values.get(entry.baseline, []))) for entry in pooled.entries
+    )
+    return replace(pooled, entries=entries)
 
 
 def group_of(row: ResultRow) -> str:
@@ -238,7 +255,6 @@ def _table(
                 seed_spread=scores.spread(part.setting, name, sorted(episodes)),
                 against=against.get(name),
                 adjusted_p=adjusted.get(name),
-                across=_across(scores, correct[name], episodes) if part.app == ALL_APPS else None,
             )
         )
     unknown_verdicts = sum(scores.truths[e].verdict == UNKNOWN for e in part.faulty)
@@ -294,14 +310,6 @@ def _compare(
         part.seed,
         strata=[truth.faulty for truth in truths] if part.setting.task == "detection" else None,
     )
-
-
-def _across(scores: EpisodeScores, correct: Mapping[str, float], episodes: Iterable[str]) -> Estimate:
-    by_app: dict[str, list[float]] = {}
-    for episode in sorted(episodes):
-        if episode in correct:
-            by_app.setdefault(scores.truths[episode].app, []).append(correct[episode])
-    return prediction_interval([float(np.mean(values)) for values in by_app.values()])
 
 
 def _median(values: Iterable[float | None]) -> float:
