@@ -29,6 +29,7 @@ from faultset.collector.ipc.helper_processes import is_stopped
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError
+from faultset.core.interpreter import import_path, interpreter
 
 PROGRAM = ("-m", "faultset.collector.episodes.process")
 """What the process of an episode runs, as arguments of the interpreter."""
@@ -111,8 +112,10 @@ class RunningEpisode:
         """Start the process of an episode, and tell it what to run; `program` are the interpreter's arguments."""
         errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by finish)
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        if "" in sys.path:
+            environment["PYTHONPATH"] = import_path()
         process = subprocess.Popen(
-            [sys.executable, *program],
+            interpreter(*program),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

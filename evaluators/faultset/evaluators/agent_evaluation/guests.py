@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from faultset.agents.registry import GROUP
 from faultset.agents.running.contract import Agent, AgentKind, Attempt, AttemptOver
 from faultset.agents.runs.record import STATUSES
 from faultset.core.code.identity import code_places
+from faultset.core.interpreter import import_path, interpreter
 from faultset.core.plugins import plugins
 from faultset.core.printable import printable
 from faultset.core.scratch import scratch
@@ -101,10 +101,10 @@ class GuestAgent:
         ours_in, child_out = os.pipe()
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
         environment |= {"HOME": folder, "TMPDIR": folder, "PYTHONDONTWRITEBYTECODE": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry and Path(entry).exists())
+        environment["PYTHONPATH"] = import_path()
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE, str(child_out), str(child_in)],
+                interpreter("-m", _MODULE, str(child_out), str(child_in)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

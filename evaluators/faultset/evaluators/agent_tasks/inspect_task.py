@@ -7,13 +7,13 @@ the calls that the server accepted, so a model is judged by what it submitted an
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.agents.interface.session import ANSWER_TAKEN, task_instructions
 from faultset.core.errors import DataError
+from faultset.core.interpreter import interpreter
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import read_regular
 from faultset.evaluators.agent_tasks.episodes import EpisodeTask
@@ -121,11 +121,8 @@ def _agent(dataset: str, version: str, task: str) -> Any:
     def agent_solver() -> Any:
         async def solve(state: TaskState, generate: Generate) -> TaskState:
             served = ["agents", "serve", dataset, "--version", version, "--episode", str(state.sample_id)]
-            server = mcp_server_stdio(
-                name="episode",
-                command=sys.executable,
-                args=["-c", "from faultset.core.start import faultset; faultset()", *served, "--task", task],
-            )
+            program, *arguments = interpreter("-c", "from faultset.core.start import faultset; faultset()")
+            server = mcp_server_stdio(name="episode", command=program, args=[*arguments, *served, "--task", task])
 
             async def unanswered(reached: AgentState) -> bool | str:
                 return submitted(reached.messages) is None and _CONTINUE

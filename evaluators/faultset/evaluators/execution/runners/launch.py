@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import NamedTuple
+
+from faultset.core.interpreter import import_path, interpreter
 
 MARK = "FAULTSET_RUNNER"
 """Environment variable by which processes are found whose guard was killed."""
@@ -29,7 +29,7 @@ def start_guard(mark: str) -> StartedGuard:
     module = "faultset.evaluators.execution.runners.process_guard"
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, str(child_requests), str(child_replies)],
+            interpreter("-m", module, str(child_requests), str(child_replies)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -48,6 +48,6 @@ def _environment() -> dict[str, str]:
     environment |= dict.fromkeys(_ONE_THREAD, "1")
     # the order of sets must not differ between two runs of one evaluation
     environment["PYTHONHASHSEED"] = "0"
-    environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry and Path(entry).exists())
+    environment["PYTHONPATH"] = import_path()
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return environment
