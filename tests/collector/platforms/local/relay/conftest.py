@@ -29,7 +29,17 @@ from faultset.collector.platforms.local.relay.messages import (
     Target,
 )
 
-_addresses = itertools.count(1)
+_numbers = itertools.cycle(range(1, 250))
+
+
+def reserved_number() -> tuple[int, socket.socket]:
+    """Return the number of a network 127.3.N that no other worker of the tests uses, until the socket is closed."""
+    for number in _numbers:
+        try:
+            return number, socket.create_server((f"127.3.{number}.254", 6999))
+        except OSError:
+            continue
+    raise AssertionError("the numbers never end")
 
 
 def reset(endpoint: socket.socket) -> None:
@@ -97,7 +107,7 @@ class Lab:
     """Two pods, a Service in front of the second, and the relay between them."""
 
     def __init__(self, channel: Channel, relay_pid: int):
-        number = next(_addresses)
+        number, self._reservation = reserved_number()
         self.relay_pid = relay_pid
         self.channel = channel
         self.client_ip = f"127.3.{number}.1"
@@ -202,6 +212,7 @@ class Lab:
         for server in self.servers:
             server.close()
         self.channel.call(ConfigureRelay(pods={}, routes=()))
+        self._reservation.close()
 
 
 @pytest.fixture(scope="session")
