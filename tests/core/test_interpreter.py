@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faultset.collector.campaigns.episode_processes import PROGRAM
-from faultset.core.interpreter import import_path, interpreter
+from faultset.core.interpreter import import_path, python_command
 from faultset.evaluators import evaluate
 
 SAMPLE = Path(__file__).parents[2] / "datasets" / "sample"
@@ -30,14 +30,14 @@ def test_a_module_of_the_working_folder_shadows_none(folder: Path) -> None:
     code = f"import {', '.join(SHADOWED[1:])}; print('imported')"
     plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder)
     assert "shadowed" in plain.stderr
-    ours = subprocess.run(interpreter("-c", code), capture_output=True, text=True, check=True, cwd=folder)
+    ours = subprocess.run(python_command("-c", code), capture_output=True, text=True, check=True, cwd=folder)
     assert ours.stdout == "imported\n"
 
 
 def test_the_process_of_an_episode_reads_its_order_in_such_a_folder(folder: Path) -> None:
     environment = os.environ | {"PYTHONPATH": import_path()}
     done = subprocess.run(
-        interpreter(*PROGRAM),
+        python_command(*PROGRAM),
         input="no order\n",
         capture_output=True,
         text=True,

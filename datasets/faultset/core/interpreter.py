@@ -6,13 +6,11 @@ import os
 import sys
 from pathlib import Path
 
-SAFE_PATH = "-P"
-"""Option without which `-m` imports from the working folder first: a `random.py` of anybody's."""
 
-
-def interpreter(*arguments: str) -> list[str]:
+def python_command(*arguments: str) -> list[str]:
     """Return the command of an interpreter like this one."""
-    return [sys.executable, SAFE_PATH, *arguments]
+    # Without -P it would import from the working folder first: a random.py of anybody's.
+    return [sys.executable, "-P", *arguments]
 
 
 def import_path() -> str:

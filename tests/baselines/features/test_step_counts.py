@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faultset.baselines.features.step_counts import (
-    Steps,
-    excess_surprise,
-    recent_lengths,
-    recent_sums,
-    steps_of,
-)
+from faultset.baselines.features.step_counts import Steps, excess_surprise, recent_durations, recent_sums, steps_of
 
 
 def test_an_excess_is_as_surprising_as_its_binomial_tail() -> None:
@@ -35,11 +29,11 @@ def test_sums_reach_back_five_steps() -> None:
     assert recent_sums(counts)[:, 0].tolist() == [1, 3, 6, 10, 15, 20, 25, 30]
 
 
-def test_recent_lengths_reach_from_the_first_to_the_last_step_with_a_row() -> None:
+def test_recent_durations_reach_from_the_first_to_the_last_step_with_a_row() -> None:
     counts = np.random.default_rng(3).binomial(3, 0.15, (60, 4))
     for steps in (1, 5, 10):
-        lengths = recent_lengths(counts, steps)
+        durations = recent_durations(counts, steps)
         for step in range(60):
             for kind in range(4):
                 found = np.flatnonzero(counts[max(step - steps + 1, 0) : step + 1, kind])
-                assert lengths[step, kind] == (found[-1] - found[0] if len(found) else 0)
+                assert durations[step, kind] == (found[-1] - found[0] if len(found) else 0)

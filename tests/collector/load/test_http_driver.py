@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import Literal
 
 import pytest
+from closed_ports import closed_port
 
 from faultset.collector.load.driver import LoadTarget, RequestResult
 from faultset.collector.load.http_driver import HttpDriver
@@ -93,9 +93,7 @@ def test_a_request_without_an_answer_in_time_is_a_timeout() -> None:
 
 
 def test_an_address_at_which_nobody_listens_refuses() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
+    with closed_port() as port:
 
         async def run() -> RequestResult:
             return await HttpDriver(target(port)).send(request())

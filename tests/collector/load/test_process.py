@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import requests
+from closed_ports import closed_port
 
 from faultset.collector.apps import load_app
 from faultset.collector.ipc.channel import Channel
@@ -150,9 +151,8 @@ def test_a_kill_loses_no_request_that_was_sent(tmp_path: Path, server: Answering
 
 
 def test_nobody_listening_is_refused(tmp_path: Path, start: Start) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        process = start(f"http://127.0.0.1:{unused.getsockname()[1]}")
+    with closed_port() as port:
+        process = start(f"http://127.0.0.1:{port}")
         wait(lambda: len(read_results(tmp_path / "results")[1]) > 20)
         process.terminate()
         assert process.wait(timeout=10) == 0

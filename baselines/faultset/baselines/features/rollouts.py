@@ -58,7 +58,7 @@ class _Pod:
         return soon and not self.has_ended_by(end_ns) and found <= _STARTING_SIGNS and not restarts(self.states[-1])
 
     @property
-    def ready_ns(self) -> list[int]:
+    def ready_times_ns(self) -> list[int]:
         """When it was seen to be ready."""
         return [time for time, state in zip(self.times_ns, self.states, strict=True) if _is_ready(state)]
 
@@ -79,9 +79,10 @@ def planned_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollout]:
         if not old[service] or not all(pod.starts_without_failure(end_ns) for pod in made):
             continue
         replaced = [pod for pod in old[service] if pod.has_ended_by(end_ns)]
-        ready_ns = min((time for pod in made for time in pod.ready_ns), default=end_ns)
+        ready_ns = min((time for pod in made for time in pod.ready_times_ns), default=end_ns)
         if all(
-            pod.is_ready_at(end_ns) or max(pod.ready_ns, default=0) + SAMPLING_NS > ready_ns for pod in old[service]
+            pod.is_ready_at(end_ns) or max(pod.ready_times_ns, default=0) + SAMPLING_NS > ready_ns
+            for pod in old[service]
         ):
             under_way = not all(pod.is_ready_at(end_ns) for pod in made)
             if not replaced and not under_way:

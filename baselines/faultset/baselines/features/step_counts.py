@@ -73,17 +73,17 @@ def recent_sums(counts: Ints, steps: int = RECENT) -> Ints:
     return total
 
 
-def recent_lengths(counts: Ints, steps: int = RECENT) -> Ints:
+def recent_durations(counts: Ints, steps: int = RECENT) -> Ints:
     """[count, kinds] steps from the first to the last with a row, among each step and those before it, `steps` in all.
 
-    >>> recent_lengths(np.array([[1], [0], [0], [2], [0], [3]]), 4).ravel().tolist()
+    >>> recent_durations(np.array([[1], [0], [0], [2], [0], [3]]), 4).ravel().tolist()
     [0, 0, 0, 3, 0, 2]
     """
     place = np.arange(len(counts))[:, None]
     last = np.maximum.accumulate(np.where(counts > 0, place, -1), axis=0)
     following = np.minimum.accumulate(np.where(counts > 0, place, len(counts))[::-1], axis=0)[::-1]
-    start = np.maximum(place - steps + 1, 0)
-    return np.where(last >= start, last - following[start[:, 0]], 0)
+    first = following[np.maximum(place[:, 0] - steps + 1, 0)]
+    return np.maximum(last - first, 0)
 
 
 def silences(counts: Ints) -> Ints:

@@ -29,7 +29,7 @@ from faultset.collector.ipc.helper_processes import is_stopped
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError
-from faultset.core.interpreter import import_path, interpreter
+from faultset.core.interpreter import import_path, python_command
 
 PROGRAM = ("-m", "faultset.collector.episodes.process")
 """What the process of an episode runs, as arguments of the interpreter."""
@@ -113,9 +113,10 @@ class RunningEpisode:
         errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by finish)
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         if "" in sys.path:
+            # A notebook imports from its folder. Services inherit this, so elsewhere it stays as it is.
             environment["PYTHONPATH"] = import_path()
         process = subprocess.Popen(
-            interpreter(*program),
+            python_command(*program),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faultset.core.interpreter import interpreter
+from faultset.core.interpreter import python_command
 from faultset.core.processes import die_with_parent, name_process, session_nice, set_session_nice
 
 
@@ -32,7 +32,7 @@ def environment() -> dict[str, str]:
 
 def launch(function: str, arguments: Sequence[Any], *, folder: Path, log: Path) -> subprocess.Popen[bytes]:
     """Run `module:function(*arguments)` in a process and session of its own that dies with the calling thread."""
-    command = interpreter("-m", __name__, str(os.getpid()), function, json.dumps(list(arguments)))
+    command = python_command("-m", __name__, str(os.getpid()), function, json.dumps(list(arguments)))
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,

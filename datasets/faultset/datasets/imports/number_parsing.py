@@ -34,5 +34,4 @@ def parse_numbers(text: pd.Series) -> npt.NDArray[np.float64]:
     trimmed = pc.utf8_trim_whitespace(pa.array(text, pa.string(), from_pandas=True))
     # Arrow's cast refuses a whole column for one cell that is no number, so these are emptied before.
     is_number = pc.match_substring_regex(trimmed, _NUMBER)
-    unsigned = pc.replace_substring_regex(trimmed, r"^\+", "")
-    return pc.cast(pc.if_else(is_number, unsigned, None), pa.float64()).to_numpy(zero_copy_only=False)
+    return pc.cast(pc.if_else(is_number, trimmed, None), pa.float64()).to_numpy(zero_copy_only=False)

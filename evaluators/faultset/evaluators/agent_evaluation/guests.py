@@ -20,7 +20,7 @@ from faultset.agents.registry import GROUP
 from faultset.agents.running.contract import Agent, AgentKind, Attempt, AttemptOver
 from faultset.agents.runs.record import STATUSES
 from faultset.core.code.identity import code_places
-from faultset.core.interpreter import import_path, interpreter
+from faultset.core.interpreter import import_path, python_command
 from faultset.core.plugins import plugins
 from faultset.core.printable import printable
 from faultset.core.scratch import scratch
@@ -104,7 +104,7 @@ class GuestAgent:
         environment["PYTHONPATH"] = import_path()
         try:
             process = subprocess.Popen(
-                interpreter("-m", _MODULE, str(child_out), str(child_in)),
+                python_command("-m", _MODULE, str(child_out), str(child_in)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.agents.interface.session import ANSWER_TAKEN, task_instructions
 from faultset.core.errors import DataError
-from faultset.core.interpreter import interpreter
+from faultset.core.interpreter import python_command
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import read_regular
 from faultset.evaluators.agent_tasks.episodes import EpisodeTask
@@ -121,7 +121,7 @@ def _agent(dataset: str, version: str, task: str) -> Any:
     def agent_solver() -> Any:
         async def solve(state: TaskState, generate: Generate) -> TaskState:
             served = ["agents", "serve", dataset, "--version", version, "--episode", str(state.sample_id)]
-            program, *arguments = interpreter("-c", "from faultset.core.start import faultset; faultset()")
+            program, *arguments = python_command("-c", "from faultset.core.start import faultset; faultset()")
             server = mcp_server_stdio(name="episode", command=program, args=[*arguments, *served, "--task", task])
 
             async def unanswered(reached: AgentState) -> bool | str:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -48,16 +49,12 @@ def tables_of(scores: EpisodeScores, seed: int) -> list[Table]:
     """Make all tables: each application before all together, telemetry before methods that see client requests."""
     apps = sorted({truth.app for truth in scores.truths.values()})
     tables = []
-    for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
-        for group in GROUPS:
-            for task in TASKS:
-                for protocol in PROTOCOLS:
-                    for verdict in VERDICTS:
-                        part = _part(scores, Setting(task, protocol), app, verdict, group, seed)
-                        if part is None:
-                            continue
-                        table = _MAKERS[task](scores, part)
-                        tables.append(_with_prediction(table, tables) if app == ALL_APPS else table)
+    shown = [*apps, ALL_APPS] if len(apps) > 1 else apps
+    for app, group, task, protocol, verdict in product(shown, GROUPS, TASKS, PROTOCOLS, VERDICTS):
+        part = _part(scores, Setting(task, protocol), app, verdict, group, seed)
+        if part is not None:
+            table = _MAKERS[task](scores, part)
+            tables.append(_with_prediction(table, tables) if app == ALL_APPS else table)
     return tables
 
 
@@ -70,9 +67,7 @@ def _with_prediction(pooled: Table, tables: Sequence[Table]) -> Table:
         if (table.task, table.protocol, table.verdict, table.group) == key:
             for entry in table.entries:
                 values.setdefault(entry.baseline, []).append(entry.metrics[ranked_by].value)
-    entries = tuple(
-        replace(entry, across=prediction_interval(values.get(entry.baseline, []))) for entry in pooled.entries
-    )
+    entries = tuple(replace(entry, across=prediction_interval(values[entry.baseline])) for entry in pooled.entries)
     return replace(pooled, entries=entries)
 
 

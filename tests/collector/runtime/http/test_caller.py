@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from closed_ports import closed_port
 from opentelemetry.trace import get_current_span
 
 from faultset.collector.runtime.http.caller import Caller
@@ -35,24 +35,20 @@ def with_caller(folder: Path, work: Callable[[Caller, Tracing], Awaitable[Any]],
     async def run() -> Any:
         runner = web.ServerRunner(web.Server(echo), shutdown_timeout=0.1)
         await runner.setup()
-        free = socket.socket()
-        free.bind(("127.0.0.1", 0))
-        closed = free.getsockname()[1]
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         port = runner.addresses[0][1]
         hosts = folder / "hosts.json"
         hosts.write_text(json.dumps({"echo": "127.0.0.1", "closed": "127.0.0.1"}))
         tracing = Tracing()
-        ports = {"echo": port, "closed": closed}
         given = {"names": Names(str(hosts)), "local": None, "tracing": tracing, "metrics": Metrics(), **options}
-        caller = Caller(ports=ports, texts=ErrorTexts(), **given)
-        try:
-            return await work(caller, tracing)
-        finally:
-            await caller.close()
-            free.close()
-            await runner.cleanup()
+        with closed_port() as closed:
+            caller = Caller(ports={"echo": port, "closed": closed}, texts=ErrorTexts(), **given)
+            try:
+                return await work(caller, tracing)
+            finally:
+                await caller.close()
+                await runner.cleanup()
 
     return asyncio.run(run())
 

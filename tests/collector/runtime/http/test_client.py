@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
+from closed_ports import closed_port
 
 from faultset.collector.runtime.http.client import BrokenError, DialError, HttpAnswer, HttpClient
 from faultset.collector.runtime.http.names import Names, UnknownHostError
@@ -135,10 +135,8 @@ def test_a_request_that_is_given_up_takes_its_connection_along() -> None:
 
 def test_why_a_connection_could_not_be_made_is_told() -> None:
     async def work(client: HttpClient, port: int) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            with pytest.raises(DialError) as refused:
-                await client.request("127.0.0.1", free.getsockname()[1], HEAD)
+        with closed_port() as closed, pytest.raises(DialError) as refused:
+            await client.request("127.0.0.1", closed, HEAD)
         assert isinstance(refused.value.error, ConnectionRefusedError)
 
         async def unknown(name: str) -> str:

@@ -16,7 +16,7 @@ from faultset.baselines.features.step_counts import (
     Steps,
     excess_surprise,
     idle_share,
-    recent_lengths,
+    recent_durations,
     recent_sums,
     silences,
     steps_of,
@@ -251,7 +251,7 @@ class TraceErrorsDetector(Untrained):
         surprise = excess_surprise(recent_sums(failed, ERROR_STEPS), recent_sums(every, ERROR_STEPS), healthy_rate)
         surprise[:, total == 0] = 0.0
         longest_burst = max(2, math.ceil(self.burst_s * SECOND_NS / steps.step_ns))
-        surprise[recent_lengths(failed, ERROR_STEPS) < longest_burst] = 0.0
+        surprise[recent_durations(failed, ERROR_STEPS) < longest_burst] = 0.0
         worst = surprise.max(axis=1)
         limit = reference_limit(worst[ERROR_STEPS - 1 : steps.healthy], least=float(np.log10(len(names) / LEVEL)))
         detail = "-log10 of the chance of its share of failures"

@@ -32,7 +32,6 @@ _LEVELS = {"warn": "warning", "panic": "fatal"}
 def read_metrics(path: Path) -> pd.DataFrame:
     """Return samples of one file with `time` in nanoseconds, `pod`, `metric` and `interface`."""
     frame = _read(path, ("timestamp", "cmdb_id", "kpi_name", "value"))
-
     stamps, values = parse_numbers(frame["timestamp"]), parse_numbers(frame["value"])
     known = ~np.isnan(stamps) & ~np.isnan(values)
     kept = frame[known].copy()

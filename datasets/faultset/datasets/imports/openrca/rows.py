@@ -111,7 +111,6 @@ def _files(folders: Sequence[Path], kind: str) -> list[Path]:
 
 def _pieces(path: Path, header: Sequence[str], window: Window, *, newlines: bool = False) -> Iterator[pd.DataFrame]:
     """Yield the rows of a file that lie in a window, as text, with their time in `time_ns`."""
-
     clock = next((name for name in TIMES if name in header), None)
     if clock is None:
         raise DataError(f"{path} has no column {' or '.join(TIMES)}; restore the file")
@@ -175,7 +174,6 @@ def _wide(system: System, frame: pd.DataFrame, path: Path) -> pa.Table:
 def _metrics(
     system: System, frame: pd.DataFrame, ids: pd.Series, metric: pa.Array, labels: pa.Array, text: pd.Series
 ) -> pa.Table:
-
     values = parse_numbers(text)
     rows = len(frame)
     table = _table(

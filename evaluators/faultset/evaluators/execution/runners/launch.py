@@ -7,7 +7,7 @@ import subprocess
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from faultset.core.interpreter import import_path, interpreter
+from faultset.core.interpreter import import_path, python_command
 
 MARK = "FAULTSET_RUNNER"
 """Environment variable by which processes are found whose guard was killed."""
@@ -29,7 +29,7 @@ def start_guard(mark: str) -> StartedGuard:
     module = "faultset.evaluators.execution.runners.process_guard"
     try:
         process = subprocess.Popen(
-            interpreter("-m", module, str(child_requests), str(child_replies)),
+            python_command("-m", module, str(child_requests), str(child_replies)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

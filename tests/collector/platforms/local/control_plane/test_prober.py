@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from closed_ports import closed_port
 
 from faultset.collector.platforms.local.control_plane.prober import Prober, failure_of
 from faultset.collector.platforms.local.controllers.commands import ProbeContainer
@@ -46,9 +47,8 @@ def silent():
 
 @pytest.fixture
 def closed():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        yield free.getsockname()[1]
+    with closed_port() as port:
+        yield port
 
 
 def test_a_port_that_accepts_is_well_and_a_closed_one_is_refused(silent, closed):

@@ -32,7 +32,7 @@ from faultset.collector.platforms.local.relay.messages import (
 _numbers = itertools.cycle(range(1, 250))
 
 
-def reserved_number() -> tuple[int, socket.socket]:
+def reserve_network() -> tuple[int, socket.socket]:
     """Return the number of a network 127.3.N that no other worker of the tests uses, until the socket is closed."""
     for number in _numbers:
         try:
@@ -107,7 +107,7 @@ class Lab:
     """Two pods, a Service in front of the second, and the relay between them."""
 
     def __init__(self, channel: Channel, relay_pid: int):
-        number, self._reservation = reserved_number()
+        number, self._reservation = reserve_network()
         self.relay_pid = relay_pid
         self.channel = channel
         self.client_ip = f"127.3.{number}.1"
